@@ -1,7 +1,27 @@
-"""Prefect flows that run the stages of DVC's graph, by hand or on a schedule. No other code imports prefect."""
+"""Prefect flows that run the stages of DVC's graph, by hand or on a schedule. No other code imports prefect.
+
+Prefect reads the environment when it is imported, so importing this package first keeps Prefect's files inside the project and
+its telemetry off, unless the environment says otherwise.
+"""
 
 from __future__ import annotations
 
-from flows.settings import set_defaults
+import os
+from pathlib import Path
 
-set_defaults()
+from tasks.paths import CACHE
+
+SERVER_STARTUP_SECONDS = 300
+"""A Prefect server creates its database at its first start: half a minute on two cores, minutes beside several trainings."""
+
+if "PREFECT_HOME" not in os.environ:
+    (Path.cwd() / CACHE / "prefect").mkdir(parents=True, exist_ok=True)
+    os.environ["PREFECT_HOME"] = str(Path.cwd() / CACHE / "prefect")
+for _name, _value in {
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": str(SERVER_STARTUP_SECONDS),
+    # A server whose database was away for a moment answers 500 once; without a retry the run would fail at its end.
+    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+}.items():
+    os.environ.setdefault(_name, _value)

@@ -1,171 +1,277 @@
-"""Runs of the pipeline with other settings, side by side or one after the other: `python -m flows.experiment --set NAME=VALUE`.
+"""Runs of the pipeline with other settings, by DVC's queue of experiments: `python -m flows.experiment --set NAME=VALUE`.
 
-Each runs in a git worktree of its own, from the working folder as it was when the experiment was added, and is kept as an
-experiment of DVC. The working folder, its index and HEAD stay as they are. `flows.experiments` keeps the queue.
+Each runs in a copy of the repository that DVC makes and removes, and is kept as an experiment of DVC under the current commit.
+The flow fills the queue and keeps its workers. The same command, given again after a kill, does what is left: DVC's queue shows
+an experiment whose worker was killed as running for ever, so what has no result and no worker is queued again.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
+import copy
+import hashlib
+import itertools
 import json
+import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from prefect import flow, runtime
+import yaml
+from prefect import flow, get_run_logger
+from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
-from prefect.states import Cancelled, Failed
-from pydantic import GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from prefect.states import Cancelled, Completed, Failed
 
-from flows.experiments.changes import as_text, read_form, read_grid, read_option
-from flows.experiments.listing import listing, told
-from flows.experiments.queue import Claim, ExperimentQueue
-from flows.experiments.refs import Experiment
-from flows.experiments.setting_names import form, setting_fields
-from flows.pipeline import first_line, run_graph
-from flows.server import prefect_server
-from flows.settings import PipelineSettings, add_options, as_options, read_options
-from flows.stale_runs import mark_crashed
+from flows.graph import read_graph
+from flows.pipeline import first_line
+from flows.server import AlreadyLockedError, lock_file, prefect_server
+from flows.stage import environment
 from tasks import config, supervisor
 from tasks.errors import InputError, one_line_errors
-from tasks.tracking.client import sqlite_file, tracking_uri
-from tasks.tracking.outbox import outbox_folder
+from tasks.paths import CACHE
+from tasks.tracking import outbox_folder, tracking_uri
 
-_DEFAULTS = PipelineSettings()
+Settings = dict[str, Any]
+"""Values by the dotted names of settings, such as `tasks.translation.align.beta`."""
+_LOCK = CACHE / "experiments"
+_LONGEST_NAME = 80
+_ROUNDS = 3
+"""How often an experiment is queued that ends with neither a result nor a failure."""
+_POLL_SECONDS = 1.0
 _INTERRUPTED = 130
-_claimed: ContextVar[Claim | None] = ContextVar("claimed", default=None)
-"""The experiment that this process has claimed before it started the flow."""
 
 
-class _Form:
-    """Shows the settings of `params.yaml` on Prefect's page as a form, with their types, bounds and descriptions."""
+def read_option(text: str) -> tuple[str, Any]:
+    """Return name and value of an option `NAME=VALUE`; the value is YAML, and `1e-3` is a number as well.
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        try:
-            return form(setting_fields(config.load()))
-        except InputError:  # as in a folder that holds another project
-            return handler(schema)
+    Raises:
+        InputError: it has another form.
+    """
+    name, equals, value = text.partition("=")
+    if not (equals and name.strip()):
+        raise InputError(f"--set {text}: give NAME=VALUE, such as tasks.translation.align.beta=0.3")
+    try:
+        return name.strip(), _number(yaml.safe_load(value))
+    except yaml.YAMLError:
+        raise InputError(f"--set {text}: {value} is not YAML; quote it, as in --set '{name}=\"…\"'") from None
+
+
+def read_grid(path: Path) -> list[Settings]:
+    """Return the experiments of a grid file.
+
+    The file maps names of settings to lists of values, of which every combination is an experiment, or lists the experiments,
+    each a map of names to values.
+
+    Raises:
+        InputError: the file is missing or has another form.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"no grid file {path}; give the path of a YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not YAML: {error}") from None
+    if isinstance(raw, list) and raw and all(isinstance(one, dict) and one for one in raw):
+        return [{str(name): _number(value) for name, value in one.items()} for one in raw]
+    if isinstance(raw, dict) and raw and all(values != [] for values in raw.values()):
+        axes = [[(str(name), _number(one)) for one in (v if isinstance(v, list) else [v])] for name, v in raw.items()]
+        return [dict(combination) for combination in itertools.product(*axes)]
+    raise InputError(f"{path}: give lists of values by setting, as in tasks.x.align.beta: [0.1, 0.3], or a list of maps")
+
+
+def check_settings(text: str, settings: Settings) -> None:
+    """Check the parameter file with this text and other settings.
+
+    Raises:
+        InputError: there is no such setting, or its value is wrong; names the setting and the fix.
+    """
+    content = copy.deepcopy(yaml.safe_load(text))
+    for name, value in settings.items():
+        *sections, last = name.split(".")
+        place = content
+        for section in sections:
+            if not isinstance(place, dict):
+                raise InputError(f"{name}: set a whole list or map, not a part of it")
+            place = place.setdefault(section, {})
+        place[last] = value
+    config.check(yaml.safe_dump(content), f"{config.DEFAULT} with {as_text(settings)}", lines=False)
+
+
+def as_text(settings: Settings) -> str:
+    """Return settings as options are written: `a.b=1 c=x`."""
+    return " ".join(f"{name}={_value_text(value)}" for name, value in settings.items())
+
+
+def name_of(settings: Settings) -> str:
+    """Return the name of an experiment: its settings without `tasks.`, in characters that git allows in the name of a ref."""
+    text = ",".join(f"{name.removeprefix('tasks.')}={_value_text(value)}" for name, value in sorted(settings.items()))
+    allowed = re.sub(r"\.{2,}", "-", re.sub(r"[^\w.,=+-]+", "-", text)).strip(".-,")
+    if allowed == text and len(text) <= _LONGEST_NAME:
+        return text
+    return f"{allowed[:_LONGEST_NAME].rstrip('.-,')}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
+def override(name: str, value: Any) -> str:
+    """Return a setting as `dvc exp run --set-param` takes it; two plus signs add it where the file leaves it out."""
+    return f"++{name}={_hydra(value)}"
+
+
+def _hydra(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_hydra(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_hydra, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _number(value: Any) -> Any:
+    """Return a text such as `1e-3`, which YAML 1.1 does not take for a number, as one; also inside a list."""
+    if isinstance(value, list):
+        return [_number(item) for item in value]
+    if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", value):
+        return float(value)
+    return value
+
+
+def _value_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """DVC's queue in a repository, for the experiments that start from its present commit."""
+
+    root: Path
+
+    def add(self, name: str, settings: Settings, targets: Sequence[str]) -> None:
+        """Queue an experiment from the working folder as it is."""
+        from dvc.repo import Repo
+
+        with Repo(str(self.root)) as repo:
+            params = [override(*one) for one in settings.items()]
+            repo.experiments.run(queue=True, name=name, params=params, targets=list(targets) or None)
+
+    def done(self) -> set[str]:
+        """Return the names of the experiments that are kept under the present commit."""
+        command = ["git", "for-each-ref", "--format=%(refname)", "refs/exps"]
+        refs = subprocess.run(command, cwd=self.root, check=True, capture_output=True, text=True).stdout.split()  # noqa: S603
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"],  # noqa: S607
+            cwd=self.root,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        return {ref.split("/")[-1] for ref in refs if ref.startswith(f"refs/exps/{head[:2]}/{head[2:]}/")}
+
+    def states(self) -> dict[str, str]:
+        """Return Queued, Running, Failed or Success by the names of what DVC's queue holds; the latest entry counts."""
+        from dvc.repo import Repo
+
+        with Repo(str(self.root)) as repo:
+            entries = repo.experiments.celery_queue.status()
+        return {entry["name"]: entry["status"] for entry in sorted(entries, key=lambda entry: entry["timestamp"])}
+
+    def forget_killed(self) -> None:
+        """Let DVC's queue show as failed what it shows as running, although the worker was killed. Call it without workers."""
+        from celery.result import AsyncResult
+        from dvc.repo import Repo
+
+        with Repo(str(self.root)) as repo:
+            app = repo.experiments.celery_queue.celery
+            for message in app.iter_processed():
+                if not AsyncResult(message.headers["id"], app=app).ready():
+                    app.backend.mark_as_failure(message.headers["id"], None)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove failed experiments from the queue, to be queued again."""
+        from dvc.repo import Repo
+
+        with Repo(str(self.root)) as repo:
+            repo.experiments.celery_queue.remove(list(names))
+
+    @contextlib.contextmanager
+    def workers(self, number: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+        """Start what `dvc queue start` starts, as processes that end with this one, or when the queue is empty."""
+        # The copies of the repository write into its own record.
+        record = {"DRAFTLINE_OUTBOX": str(outbox_folder(self.root).absolute()), "MLFLOW_TRACKING_URI": tracking_uri(self.root)}
+        command = [sys.executable, "-m", "dvc", "exp", "queue-worker"]
+        log = self.root / ".dvc" / "tmp" / "queue-workers.log"
+        with contextlib.ExitStack() as running:
+            output = running.enter_context(log.open("ab"))
+            streams: Any = {"cwd": self.root, "env": environment() | record, "stdout": output, "stderr": subprocess.STDOUT}
+            nodes = [f"draftline-{os.getpid()}-{one}@localhost" for one in range(number)]
+            yield [running.enter_context(supervisor.running([*command, node], **streams)) for node in nodes]
+
+    def reason(self, name: str) -> str:
+        """Return the last line that a failed experiment printed which is not DVC's own."""
+        command = [sys.executable, "-m", "dvc", "queue", "logs", name]
+        output = supervisor.run(command, cwd=self.root).stdout.splitlines()
+        own = [line for line in output if line.strip() and not line.startswith(("ERROR: ", "Running stage", "> "))]
+        return own[-1] if own else f"see dvc queue logs {name}"
 
 
 @flow(name="experiment", persist_result=False)
-def experiment(
-    settings: Annotated[dict[str, Any] | None, _Form()] = None,
-    name: str = "",
-    targets: list[str] | None = None,
-    execution: PipelineSettings = _DEFAULTS,
-) -> State[None]:
-    """Run the pipeline with other settings, beside the working folder, and keep the result as an experiment of DVC.
+def experiment(experiments: dict[str, Settings], targets: list[str] | None = None, jobs: int = 1) -> State[None]:
+    """Bring DVC's queue to the point where each experiment has a result or has failed.
 
     Args:
-        settings: what differs from params.yaml.
-        name: of the experiment; without settings, an experiment that waits; empty: it is made of the settings.
+        experiments: settings that differ from params.yaml, by the name of the experiment.
         targets: stages or groups of stages, run with the stages that they need; None: all stages.
-        execution: how stages run.
+        jobs: experiments that run side by side.
     """
-    claimed = _claimed.get()
-    queue = ExperimentQueue(Path.cwd())
-    if claimed is not None:
-        return _run(queue, claimed, execution)
+    queue = Queue(Path.cwd())
     try:
-        if settings:
-            changes = read_form(config.DEFAULT.read_text(encoding="utf-8"), settings)
-            [(one, _)] = queue.add([changes], targets or (), name)
-            name = one.name
-        elif not name:
-            raise InputError("there is nothing to run; change a setting, or give the name of an experiment that waits")
-        queue.named([name])
-    except InputError as error:
-        return Failed(message=str(error))
-    with queue.claim([name]) as claim:
-        if claim is None:
-            [one] = queue.named([name])
-            return Cancelled(message=told(one))
-        return _run(queue, claim, execution)
+        with lock_file(queue.root / _LOCK):
+            return _run(queue, experiments, targets or (), jobs)
+    except AlreadyLockedError:
+        return Cancelled(message="experiments are at work in this repository; wait for them to end")
 
 
-def _run(queue: ExperimentQueue, claim: Claim, settings: PipelineSettings) -> State[None]:
-    """Run an experiment as the present flow run."""
-    run_id = str(runtime.flow_run.id)
-    if claim.lock.stale_note not in ("", run_id):
-        mark_crashed(claim.lock.stale_note)
-    claim.lock.write(run_id)
-    queue.prepare(claim)
-    one = claim.experiment
-    try:
-        state = run_graph(claim.place, run_id, one.about.targets, settings, environment=_environment(queue.root, one))
-    except InputError as error:  # the settings broke dvc.yaml
-        state = Failed(message=str(error))
-    if state.is_failed():
-        queue.fail(claim, first_line(state))
-    elif state.is_completed():
-        try:
-            queue.finish(claim)
-        except InputError as error:
-            return Failed(message=str(error))
-    return state
+def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[str], jobs: int) -> State[None]:
+    log = get_run_logger()
+    tried = set[str]()
+    for _ in range(_ROUNDS):
+        queue.forget_killed()
+        states, done = queue.states(), queue.done()
+        missing = [name for name in experiments if name not in done and states.get(name) != "Queued" and name not in tried]
+        old = [name for name in missing if states.get(name) in ("Failed", "Success")]
+        if old:
+            queue.forget(old)
+        for name in missing:
+            queue.add(name, experiments[name], targets)
+        if not missing and "Queued" not in states.values():
+            break
+        log.info("%d experiments are done, %d wait", len(done & experiments.keys()), len(experiments.keys() - done))
+        with queue.workers(min(jobs, len(experiments.keys() - done) or jobs)) as workers:
+            while any(worker.poll() is None for worker in workers):
+                time.sleep(_POLL_SECONDS)
+                for name in queue.done() - done:
+                    log.info("%s: done", name)
+                    done.add(name)
+        states = queue.states()
+        tried |= {name for name in experiments if states.get(name) == "Failed"}
+    rows = [(name, _state(name, done, states)) for name in experiments]
+    create_table_artifact(
+        [{"experiment": name, "settings": as_text(experiments[name]), "state": state} for name, state in rows],
+        key="experiments",
+        description="Experiments of DVC; dvc exp show compares them.",
+    )
+    failed = [f"{name}: {state.lower()}: {queue.reason(name)}" for name, state in rows if state != "done"]
+    if failed:
+        return Failed(message="\n".join(failed))
+    return Completed(message=f"{len(rows)} experiments are done (dvc exp show; dvc exp apply NAME)")
 
 
-def _environment(root: Path, one: Experiment) -> dict[str, str]:
-    """Return the variables that lead the runs of an experiment into the repository's own record, with DVC's name for it."""
-    uri = tracking_uri(root)
-    database = sqlite_file(uri)
-    return {
-        "DRAFTLINE_OUTBOX": str(outbox_folder(root).absolute()),
-        "MLFLOW_TRACKING_URI": uri if database is None else f"sqlite:///{database}",
-        "DVC_EXP_BASELINE_REV": one.baseline,
-        "DVC_EXP_NAME": one.name,
-    }
-
-
-def run_waiting(queue: ExperimentQueue, names: Sequence[str], settings: PipelineSettings) -> None:
-    """Run what waits, of the named experiments if any are named, until nothing is left that nobody else works on.
-
-    Raises:
-        RuntimeError: an experiment could not be run, for a reason that is not its own; it waits.
-    """
-    while True:
-        with queue.claim(names) as claim:
-            if claim is None:
-                break
-            one = claim.experiment
-            print(f"running {one.name}: {as_text(one.about.settings)}", flush=True)
-            _claimed.set(claim)
-            state = experiment.with_options(flow_run_name=one.name)(
-                one.about.settings, one.name, one.about.targets or None, settings, return_state=True
-            )
-            after = {other.about.identity: other for other in queue.all()}.get(one.about.identity, one)
-            if after.state == "running":
-                raise RuntimeError(f"experiment {one.name} could not be run and waits: {first_line(state)}")
-            print(told(after), flush=True)
-    queue.sweep()
-
-
-@contextlib.contextmanager
-def _helpers(number: int, names: Sequence[str], settings: PipelineSettings) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start processes that run what waits beside this one; at the end of the block, none is left."""
-    command = [sys.executable, "-m", "flows.experiment", *as_options(settings), "--run", *names]
-    with contextlib.ExitStack() as running:
-        yield [running.enter_context(supervisor.running(command)) for _ in range(number)]
-
-
-def _run_all(queue: ExperimentQueue, names: Sequence[str], settings: PipelineSettings, jobs: int) -> None:
-    """Run what waits in `jobs` processes, this one among them."""
-    waiting = [one for one in queue.all() if one.state == "waiting" and (not names or one.name in names)]
-    if not waiting:
-        return
-    with prefect_server():
-        with _helpers(min(jobs, len(waiting)) - 1, names, settings) as helpers:
-            run_waiting(queue, names, settings)
-            for helper in helpers:
-                helper.wait()
-        run_waiting(queue, names, settings)  # what a helper had to leave
+def _state(name: str, done: set[str], states: Mapping[str, str]) -> str:
+    return "done" if name in done else states.get(name, "lost")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -173,82 +279,40 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of params.yaml; repeatable")
     parser.add_argument("--grid", type=Path, metavar="FILE", help="YAML: lists of values by setting, or a list of experiments")
     parser.add_argument("--name", default="", help="name of the experiment [made of its settings]")
-    parser.add_argument(
-        "--queue", action="store_true", help="add experiments, or let failed ones wait again, without running them"
-    )
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--run", nargs="*", metavar="EXPERIMENT", help="run what waits, or only the experiments named")
-    action.add_argument("--retry", nargs="*", metavar="EXPERIMENT", help="run again what failed, or only the experiments named")
-    action.add_argument("--remove", nargs="+", metavar="EXPERIMENT", help="remove experiments that wait or have failed")
-    action.add_argument("--list", action="store_true", help="list the experiments with their states")
-    parser.add_argument("--json", action="store_true", help="with --list: a line of JSON for programs")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="experiments that run side by side [1]")
-    add_options(parser)
+    parser.add_argument("--targets", nargs="+", default=[], metavar="STAGE", help="stages to run, with those they need [all]")
     return parser
 
 
-def _wanted(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the settings of the experiments to add."""
-    pairs = [read_option(text) for text in options.set]
-    fixed = dict(pairs)
-    for name in fixed:
-        if sum(name == other for other, _ in pairs) > 1:
-            raise InputError(f"--set {name} is given more than once; a file for --grid holds several values")
-    wanted = [{**fixed, **changes} for changes in (read_grid(options.grid) if options.grid else [{}])]
-    if options.name and len(wanted) > 1:
-        raise InputError(f"--name {options.name} is for one experiment, and {options.grid} has {len(wanted)}; leave it out")
-    return wanted
-
-
-def _names(options: argparse.Namespace, queue: ExperimentQueue) -> list[str] | None:
-    """Do what the options ask for, up to the running, and return the experiments to run; None: do not run any."""
-    if options.list:
-        known = queue.all()
-        print(json.dumps([dataclasses.asdict(one) for one in known]) if options.json else listing(known))
-        return None
-    if options.remove:
-        queue.remove(options.remove)
-        return None
-    if options.run is not None:
-        return [one.name for one in queue.named(options.run)] if options.run else []
-    if options.retry is not None:
-        names = queue.retry(options.retry)
-    else:
-        added = queue.add(_wanted(options), options.targets, options.name)
-        for one, new in added:
-            print(f"added {one.name}: {as_text(one.about.settings)}" if new else f"known already: {told(one)}", flush=True)
-        names = [one.name for one, _ in added]
-    return None if options.queue or not names else names
-
-
 def main() -> int:
-    """Add, run, list or remove experiments; return the exit status, which is 1 if an experiment failed."""
+    """Run experiments; return the exit status, which is 1 if one failed."""
     parser = _parser()
     options = parser.parse_args()
-    adding = bool(options.set or options.grid)
-    others = options.run is not None or options.retry is not None or options.remove or options.list
-    if adding == bool(others):
-        parser.error("give either --set or --grid, or one of --run, --retry, --remove, --list")
     with one_line_errors():
-        settings = read_options(options)
         if options.jobs < 1:
             raise InputError(f"--jobs is {options.jobs}; it must be at least 1")
-        queue = ExperimentQueue(Path.cwd())
-        names = _names(options, queue)
-        if names is None:
-            return 0
+        common = dict(map(read_option, options.set))
+        grid = [{**one, **common} for one in (read_grid(options.grid) if options.grid else [{}])]
+        if not all(grid):
+            raise InputError("there is nothing to run; give --set or --grid")
+        if options.name and len(grid) > 1:
+            raise InputError(f"--name {options.name} names one experiment, not {len(grid)}; leave it out")
+        read_graph(Path.cwd(), options.targets)
+        text = config.DEFAULT.read_text(encoding="utf-8")
+        for one in grid:
+            check_settings(text, one)
+        named = {options.name or name_of(one): one for one in grid}
         try:
-            _run_all(queue, names, settings, options.jobs)
+            with prefect_server():
+                state = experiment(named, options.targets or None, options.jobs, return_state=True)
         except KeyboardInterrupt:
-            print("interrupted; python -m flows.experiment --run continues", file=sys.stderr)
+            print("interrupted; the same command does what is left", file=sys.stderr)
             return _INTERRUPTED
-        except RuntimeError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        failed = [one for one in queue.all() if one.state == "failed" and (not names or one.name in names)]
-    for one in failed:
-        print(f"error: {told(one)}", file=sys.stderr)
-    return 1 if failed else 0
+    if state.is_completed():
+        print(first_line(state))
+        return 0
+    print("\n".join(f"error: {line}" for line in (state.message or "failed").splitlines()), file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

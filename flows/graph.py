@@ -1,8 +1,10 @@
-"""Reads the stage graph from DVC. No stage of the project is named here."""
+"""Reads the stage graph from DVC, and what has changed since its stages ran. No stage of the project is named here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -23,10 +25,16 @@ class Stage:
     needs: tuple[str, ...]
     """Stages whose outputs this one reads."""
     outs: tuple[Path, ...]
-    deps: tuple[Path, ...] = ()
-    """Files and folders that it reads; settings are not among them."""
-    in_git: tuple[Path, ...] = ()
-    """Outputs that are left to git, `cache: false`."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The inputs of the graph that no stage makes: files, folders, code and parameters."""
+
+    outdated: tuple[str, ...]
+    """Stages that `dvc status` finds out of date; empty: nothing has changed since the stages ran."""
+    fingerprint: str
+    """A checksum over the names and DVC hashes of all sources."""
 
 
 def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
@@ -57,6 +65,32 @@ def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
     return [stage for stage in stages if stage.name in wanted]
 
 
+def read_sources(root: Path, stages: Sequence[str]) -> Sources:
+    """Compare the sources of stages, named as `dvc repro` takes them in `root`, with what these stages last ran on.
+
+    It hashes what it reads, apart from files that DVC has hashed before and that have their size and time unchanged.
+    """
+    from dvc.repo import Repo
+
+    with Repo(str(root), _wait_for_lock=True) as repo:
+        outdated = repo.status(targets=list(stages))
+        hashes = dict(sorted(_source_hashes(repo, set(stages))))
+    text = json.dumps(hashes, sort_keys=True, default=str)
+    return Sources(tuple(outdated), hashlib.sha256(text.encode()).hexdigest())
+
+
+def _source_hashes(repo: Repo, stages: set[str]) -> Iterator[tuple[str, object]]:
+    """Yield name and present hash, or values of parameters, of each dependency that is not an output of a stage."""
+    made = [Path(out.fs_path) for stage in repo.index.stages if stage.cmd is not None for out in stage.outs]
+    for stage in repo.index.stages:
+        for dependency in stage.deps if _address(repo, stage) in stages else ():
+            path = Path(dependency.fs_path)
+            if hasattr(dependency, "read_params"):
+                yield f"{dependency} of {stage.name}", dependency.read_params()
+            elif not any(path.is_relative_to(out) or out.is_relative_to(path) for out in made):
+                yield str(dependency), str(dependency.get_hash().value) if dependency.exists else None
+
+
 def _load(root: Path) -> list[Stage]:
     from dvc.exceptions import DvcException, NotDvcRepoError
     from dvc.repo import Repo
@@ -68,7 +102,12 @@ def _load(root: Path) -> list[Stage]:
             graph = repo.index.graph
             # DVC's edges point from a stage to the stages that it needs, which is the direction that the sorter expects.
             sorter = TopologicalSorter({node: list(graph.successors(node)) for node in graph})
-            return [_as_stage(repo, node, graph.successors(node)) for node in _by_generation(sorter) if _has_command(node)]
+            found = []
+            for node in _by_generation(sorter):
+                if node.cmd is not None:  # data that `dvc add` or `dvc import` tracks has no command
+                    needs = tuple(_address(repo, other) for other in graph.successors(node) if other.cmd is not None)
+                    found.append(Stage(_address(repo, node), needs, tuple(Path(out.fs_path) for out in node.outs)))
+            return found
     except NotDvcRepoError:
         raise InputError(f"{root} is not a DVC repository; go to the folder with dvc.yaml, or run dvc init") from None
     except DvcException as error:
@@ -84,23 +123,7 @@ def _by_generation(sorter: TopologicalSorter[DvcStage]) -> Iterator[DvcStage]:
         sorter.done(*generation)
 
 
-def _as_stage(repo: Repo, node: DvcStage, needs: Iterable[DvcStage]) -> Stage:
-    names = tuple(address(repo, other) for other in needs if _has_command(other))
-    return Stage(
-        address(repo, node),
-        names,
-        outs=tuple(Path(out.fs_path) for out in node.outs),
-        deps=tuple(Path(dep.fs_path) for dep in node.deps if dep.protocol == "local" and isinstance(dep.def_path, str)),
-        in_git=tuple(Path(out.fs_path) for out in node.outs if not out.use_cache),
-    )
-
-
-def _has_command(node: DvcStage) -> bool:
-    """Whether a node is a stage with a command, and not data that `dvc add` or `dvc import` tracks."""
-    return node.cmd is not None
-
-
-def address(repo: Repo, node: DvcStage) -> str:
+def _address(repo: Repo, node: DvcStage) -> str:
     """Return the name that `dvc repro` takes in the root; DVC's own `addressing` depends on the working directory."""
     file = Path(node.path).relative_to(repo.root_dir).as_posix()
     name = getattr(node, "name", None)

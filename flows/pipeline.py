@@ -9,30 +9,29 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from uuid import UUID
 
-from prefect import Flow, flow, get_run_logger, runtime, task
-from prefect.assets import add_asset_metadata
+from httpx import HTTPError
+from prefect import flow, get_run_logger, runtime, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State, TaskRun
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State, StateType, TaskRun
 from prefect.context import FlowRunContext
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.futures import PrefectFuture, wait
-from prefect.settings import get_current_settings
-from prefect.states import Cancelled, Completed, Failed
+from prefect.states import Cancelled, Completed, Crashed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
-from prefect.tasks import MaterializingTask, Task
+from prefect.tasks import Task
 
-from flows.artifacts import create_artifacts, stage_row
-from flows.assets import output_hashes, stage_assets
 from flows.graph import Stage, read_graph
-from flows.lockfile import AlreadyLockedError, lock_file
-from flows.server import is_up, prefect_server
-from flows.settings import PipelineSettings, add_options, read_options
-from flows.stage import StageError, StageResult, StageRunner
-from flows.stale_runs import is_cancelled, mark_crashed
+from flows.server import AlreadyLockedError, lock_file, prefect_server
+from flows.stage import PipelineSettings, StageError, StageResult, StageRunner, add_options, read_options
 from tasks.errors import one_line_errors
 from tasks.paths import CACHE
 
@@ -41,43 +40,32 @@ _POLL_SECONDS = 2.0
 _CANCELLED_POLL_SECONDS = 15.0
 _RETRY_DELAY_SECONDS = 5.0
 _INTERRUPTED = 130
+_VERDICT = "table.md"
+UNFINISHED = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 RUN_LOCK = CACHE / "flow-run"
 """The lock file of a repository: the flow run that works there owns it and writes its id into it."""
-
-
-def _is_retryable(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
-    return state.name in ("Failed", "TimedOut")
 
 
 class RunCancelledError(Exception):
     """The flow run was cancelled on the server."""
 
 
-@task(cache_policy=NO_CACHE, persist_result=False, retry_condition_fn=_is_retryable)
-def run_stage(name: str, runner: StageRunner, *, materializes: bool = False) -> State[StageResult]:
-    """Bring one stage up to date; the data of the returned state is a `StageResult`.
+def _is_retryable(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
+    return state.name in ("Failed", "TimedOut")
 
-    Args:
-        name: as `dvc repro` takes it.
-        runner: of the repository.
-        materializes: whether the outputs are assets of this task, which then receive their DVC hashes.
-    """
+
+@task(cache_policy=NO_CACHE, persist_result=False, retry_delay_seconds=_RETRY_DELAY_SECONDS, retry_condition_fn=_is_retryable)
+def run_stage(name: str, runner: StageRunner) -> State[StageResult]:
+    """Bring one stage up to date; the data of the returned state is a `StageResult`."""
     try:
         run = runner.run(name, get_run_logger().info)
     except StageError as error:
         return Failed(name=error.kind, message=str(error))
-    if run.state == "ran" and materializes:
-        for key, metadata in output_hashes(runner.root, name).items():
-            add_asset_metadata(key, metadata)
-    # Prefect takes the outputs of a task in the state Cached as not materialised anew.
     return Completed(name="Cached" if run.state == "cached" else "Completed", message=run.state, data=run)
 
 
 @flow(name="pipeline", persist_result=False)
-def pipeline(
-    targets: list[str] | None = None,
-    execution: PipelineSettings = _DEFAULTS,
-) -> State[None]:
+def pipeline(targets: list[str] | None = None, execution: PipelineSettings = _DEFAULTS) -> State[None]:
     """Bring the stages of the DVC repository in the working directory up to date.
 
     Args:
@@ -100,17 +88,19 @@ def in_workspace(work: Callable[[Path, str], State[None]]) -> State[None]:
             lock.write(run_id)
             return work(root, run_id)
     except AlreadyLockedError as error:
-        return Cancelled(message=f"flow run {error.note} is at work in this repository; wait for it to end")
+        return Cancelled(message=f"flow run {error} is at work in this repository; wait for it to end")
 
 
-def run_graph(
-    root: Path,
-    run_id: str,
-    targets: Sequence[str],
-    settings: PipelineSettings,
-    *,
-    environment: Mapping[str, str] | None = None,
-) -> State[None]:
+def mark_crashed(run_id: str) -> None:
+    """Mark a run whose process died; do nothing if the run has ended or the server does not know it."""
+    message = "The process of this run ended without reporting a state."
+    with get_client(sync_client=True) as client, contextlib.suppress(ObjectNotFound, ValueError):
+        run = client.read_flow_run(UUID(run_id))
+        if run.state is not None and run.state.type in UNFINISHED:
+            client.set_flow_run_state(run.id, Crashed(message=message), force=True)
+
+
+def run_graph(root: Path, run_id: str, targets: Sequence[str], settings: PipelineSettings) -> State[None]:
     """Bring stages up to date, as tasks of this flow run; the state says how many ran, or why they did not.
 
     Args:
@@ -118,21 +108,20 @@ def run_graph(
         run_id: of this flow run.
         targets: stages or groups of stages; empty: all.
         settings: how stages run.
-        environment: variables that stages see beside those of this process.
     """
     stages = read_graph(root, targets)
-    runner = StageRunner(root, timeout=60 * settings.timeout_minutes, flow_run=run_id, environment=environment)
+    runner = StageRunner(root, timeout=60 * settings.timeout_minutes, flow_run=run_id)
     try:
         states = _run_all(stages, settings, runner, run_id)
     except RunCancelledError:
         return Cancelled(message="cancelled; the next run continues with the remaining stages")
-    rows = [stage_row(stage.name, states[stage.name]) for stage in stages]
-    create_artifacts(stages, rows)
-    failures = [first_line(states[stage.name]) for stage in stages if states[stage.name].is_failed()]
+    results = {name: state.result() for name, state in states.items() if state.is_completed()}
+    _create_artifacts(stages, states, results)
+    failures = [first_line(state) for state in states.values() if state.is_failed()]
     if failures:
         return Failed(message="\n".join(failures))
-    ran = sum(row["state"] == "ran" for row in rows)
-    return Completed(message=f"{len(rows)} stages are up to date: {ran} ran, {len(rows) - ran} cached")
+    ran = sum(result.state == "ran" for result in results.values())
+    return Completed(message=f"{len(stages)} stages are up to date: {ran} ran, {len(stages) - ran} cached")
 
 
 def _run_all(
@@ -145,38 +134,24 @@ def _run_all(
     with threads as pool, contextlib.closing(runner):
         for stage in stages:
             needs = [futures[name] for name in stage.needs if name in futures]
-            parameters = {"name": stage.name, "runner": runner, "materializes": bool(stage.outs)}
-            futures[stage.name] = pool.submit(_stage_task(stage, settings, runner), parameters, wait_for=needs)
+            named = run_stage.with_options(name=stage.name, task_run_name=stage.name, retries=settings.retries)
+            futures[stage.name] = pool.submit(named, {"name": stage.name, "runner": runner}, wait_for=needs)
         _wait(list(futures.values()), runner, run_id)
     return {name: future.state for name, future in futures.items()}
 
 
-def _stage_task(stage: Stage, settings: PipelineSettings, runner: StageRunner) -> Task[..., State[StageResult]]:
-    return MaterializingTask(
-        fn=run_stage.fn,
-        assets=stage_assets(runner.root, stage),
-        materialized_by="dvc",
-        name=stage.name,
-        task_run_name=stage.name,
-        cache_policy=NO_CACHE,
-        persist_result=False,
-        retries=settings.retries,
-        retry_delay_seconds=_RETRY_DELAY_SECONDS,
-        retry_condition_fn=_is_retryable,
-    )
-
-
 def _wait(futures: list[PrefectFuture[State[StageResult]]], runner: StageRunner, run_id: str) -> None:
     """Wait for all futures; give up if the run is cancelled, or if it is served and the process that serves it is gone."""
-    parent, served, asked = os.getppid(), _is_served(), time.monotonic()
+    context = FlowRunContext.get()
+    run = None if context is None else context.flow_run
+    served = run is not None and run.deployment_id is not None  # `runtime.deployment` would ask the server
+    parent, asked = os.getppid(), time.monotonic()
     while wait(futures, timeout=_POLL_SECONDS).not_done:
         if served and os.getppid() != parent:
             runner.close()
-            if not is_up(str(get_current_settings().api.url)):
-                os._exit(1)  # no server is left to report to; the next serving process marks this run as crashed
-            raise RuntimeError("the process that serves this flow has ended")
+            os._exit(1)  # the next serving process marks this run as crashed
         if time.monotonic() > asked + _CANCELLED_POLL_SECONDS:
-            if is_cancelled(run_id):
+            if _is_cancelled(run_id):
                 runner.close()
                 raise RunCancelledError
             asked = time.monotonic()
@@ -184,11 +159,34 @@ def _wait(futures: list[PrefectFuture[State[StageResult]]], runner: StageRunner,
         future.wait()  # a future keeps its state and data only after this call
 
 
-def _is_served() -> bool:
-    """Whether a deployment started this flow run. `runtime.deployment` would ask the server, which may be down."""
-    context = FlowRunContext.get()
-    run = None if context is None else context.flow_run
-    return run is not None and run.deployment_id is not None
+def _is_cancelled(run_id: str) -> bool:
+    """Whether somebody has cancelled a run on the server; false if the server does not answer."""
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(UUID(run_id)).state
+    except (HTTPError, PrefectHTTPStatusError, ObjectNotFound, ValueError):
+        return False
+    return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
+
+
+def _create_artifacts(stages: Sequence[Stage], states: dict[str, State[StageResult]], results: dict[str, StageResult]) -> None:
+    """Show the table of stages on the run's page, and each `table.md` that a stage of this run has brought up to date."""
+    rows = []
+    for stage in stages:
+        result = results.get(stage.name)
+        state = result.state if result else "failed" if states[stage.name].is_failed() else "not run"
+        rows.append({"stage": stage.name, "state": state, "seconds": round(result.seconds, 1) if result else None})
+        for out in stage.outs if result else ():
+            if out.name == _VERDICT:
+                key = f"verdict-{artifact_key(stage.name.rpartition('@')[2])}"
+                text = out.read_text(encoding="utf-8")
+                create_markdown_artifact(text, key=key, description=f"The verdict of {stage.name}.")
+    create_table_artifact(rows, key="stages", description="The result of each stage in this flow run.")
+
+
+def artifact_key(name: str) -> str:
+    """Reduce a name to the lower-case letters, digits and dashes that Prefect allows in artifact keys."""
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def first_line(state: State) -> str:
@@ -196,28 +194,17 @@ def first_line(state: State) -> str:
     return (state.message or state.name or "failed").splitlines()[0]
 
 
-def run_once(
-    one: Flow[..., State[None]], description: str, add_own: Callable[[argparse.ArgumentParser], None] | None = None
-) -> int:
-    """Run a flow that takes the options of `flows.settings` once and return the exit status: 1 if it did not complete.
-
-    Args:
-        one: the flow.
-        description: of the command.
-        add_own: adds options that the flow alone has, under the names of its parameters.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m flows.{one.name}", description=description)
-    if add_own is not None:
-        add_own(parser)
-    own = vars(parser.parse_args([]))
+def main() -> int:
+    """Run the flow once and return the exit status, which is 1 if a stage failed."""
+    parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run DVC's stages as one flow run.")
     add_options(parser)
     options = parser.parse_args()
     with one_line_errors():
-        execution, further = read_options(options), {name: getattr(options, name) for name in own}
+        execution = read_options(options)
         read_graph(Path.cwd(), options.targets)  # report a wrong target before a server is started
         try:
             with prefect_server():
-                state = one(options.targets or None, execution=execution, **further, return_state=True)
+                state = pipeline(options.targets or None, execution, return_state=True)
         except KeyboardInterrupt:
             print("interrupted; the next run continues with the remaining stages", file=sys.stderr)
             return _INTERRUPTED
@@ -226,11 +213,6 @@ def run_once(
         return 0
     print(f"error: {first_line(state)}", file=sys.stderr)
     return 1
-
-
-def main() -> int:
-    """Run the flow once and return the exit status, which is 1 if a stage failed."""
-    return run_once(pipeline, "Run DVC's stages as one flow run.")
 
 
 if __name__ == "__main__":

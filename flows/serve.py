@@ -1,6 +1,6 @@
-"""Serves flows on their schedules, and experiments on demand, until it is stopped.
+"""Serves the flows that run by themselves, every night or when a source changes, until the process is stopped.
 
-`python -m flows.serve --cron "0 3 * * *" --watch-minutes 60 --experiments`
+`python -m flows.serve --cron "0 3 * * *" --watch-minutes 60`
 """
 
 from __future__ import annotations
@@ -8,35 +8,147 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any, cast
 
-from prefect import Flow, serve
+from prefect import Flow, flow, get_run_logger, serve, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterName,
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
+from prefect.states import Completed, Failed
 from pydantic import ValidationError
 
-from flows.automations import ensure_automations
-from flows.experiment import experiment
-from flows.graph import read_graph
-from flows.nightly import add_promotion, nightly
-from flows.pipeline import pipeline
+from flows.graph import read_graph, read_sources
+from flows.pipeline import UNFINISHED, first_line, in_workspace, mark_crashed, pipeline, run_graph
+from flows.promote import promote
 from flows.server import prefect_server
-from flows.settings import add_options, read_options
-from flows.stale_runs import mark_all_crashed
-from flows.watch import watch
+from flows.stage import PipelineSettings, add_options, read_options
+from tasks import config, supervisor
+from tasks.corpora.hub.lock import newer_commit, replace_commit
 from tasks.errors import InputError, one_line_errors
+from tasks.files import atomic_write
+from tasks.paths import CACHE
 
-ScheduledFlow = Flow[..., State[None]]
+_DEFAULTS = PipelineSettings()
 _DEFAULT_CRON = "0 3 * * *"
+_NOTE = CACHE / "watched.json"
+"""The fingerprint of the sources on which the last run of `watch` did not complete."""
 
 
-class Schedule(TypedDict, total=False):
-    """When runs start, as keyword arguments of `Flow.to_deployment`; one of the two, or none."""
+@flow(name="nightly", persist_result=False)
+def nightly(targets: list[str] | None = None, execution: PipelineSettings = _DEFAULTS, promotes: bool = True) -> State[None]:
+    """Bring the stages up to date, send the records that wait, and set the new pair of each task beside its champion.
 
-    cron: str
-    interval: datetime.timedelta
+    The state is that of the stages, or Failed if a comparison could not be made. A pair that is not promoted is no failure.
+
+    Args:
+        targets: stages or groups of stages, run with the stages that they need; None: all stages.
+        execution: how stages run.
+        promotes: offer the pair of each report among the stages to `promote`.
+    """
+
+    def work(root: Path, run_id: str) -> State[None]:
+        state = run_graph(root, run_id, targets or (), execution)
+        send_records(root, return_state=True)
+        return offer_pairs(root, targets or (), state) if promotes and state.is_completed() else state
+
+    return in_workspace(work)
+
+
+@task(name="send records", cache_policy=NO_CACHE, persist_result=False)
+def send_records(root: Path) -> State[None]:
+    """Send to MLflow the runs that earlier stages could not send; it fails if some still wait, which costs no result."""
+    done = supervisor.run([sys.executable, "-m", "tasks.tracking"], cwd=root)
+    line = (done.stdout.splitlines() or done.stderr.splitlines() or [f"exit status {done.returncode}"])[-1]
+    get_run_logger().info(line)
+    return Completed(message=line) if done.returncode == 0 else Failed(message=line)
+
+
+def offer_pairs(root: Path, targets: Sequence[str], state: State[None]) -> State[None]:
+    """Run `promote` for the task of each report among the stages; return the state of the stages with the decisions."""
+    prefix = "report@"
+    tasks = [stage.name.removeprefix(prefix) for stage in read_graph(root, targets) if stage.name.startswith(prefix)]
+    decisions = {task: promote(task, return_state=True) for task in tasks}
+    message = "; ".join([first_line(state), *(f"{task}: {first_line(one)}" for task, one in decisions.items())])
+    return Failed(message=message) if any(one.is_failed() for one in decisions.values()) else Completed(message=message)
+
+
+@flow(name="watch", persist_result=False)
+def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAULTS) -> State[None]:
+    """Bring the stages up to date if a source has changed; otherwise do nothing.
+
+    A source is what the graph reads and no stage makes: files, folders, code, parameters, and the commit of a data set on the
+    hub. A run that did not complete on these very sources is not repeated: it waits for a change, or for `pipeline`.
+
+    Args:
+        targets: stages or groups of stages, watched and run with the stages that they need; None: all stages.
+        execution: how stages run.
+    """
+
+    def look(root: Path, run_id: str) -> State[None]:
+        _follow_hub(root)
+        names = [stage.name for stage in read_graph(root, targets or ())]
+        sources, note = read_sources(root, names), root / _NOTE
+        if not sources.outdated:
+            return Completed(name="Unchanged", message=f"nothing changed: {len(names)} stages are up to date")
+        if note.exists() and json.loads(note.read_text(encoding="utf-8")) == sources.fingerprint:
+            return Completed(
+                name="Unchanged", message="nothing changed since a run failed; python -m flows.pipeline repeats it"
+            )
+        get_run_logger().info("out of date: %s", ", ".join(sources.outdated))
+        state = run_graph(root, run_id, targets or (), execution)
+        if not state.is_completed():
+            atomic_write(note, json.dumps(sources.fingerprint))
+        return state
+
+    return in_workspace(look)
+
+
+def _follow_hub(root: Path) -> None:
+    """Write newer commits of the hub's data sets of active tasks to the lock files, which are sources of the graph."""
+    log = get_run_logger()
+    if not (root / config.DEFAULT).is_file():
+        return
+    try:
+        params = config.load(root / config.DEFAULT)
+        for name, source in params.active.items():
+            corpus, lock = params.tasks[name].corpus, root / source
+            if corpus.source != "hub" or corpus.hub is None or lock.is_dir():
+                continue
+            commit = newer_commit(corpus.hub.data_set, lock)
+            if commit is not None:
+                replace_commit(corpus.hub.data_set, commit, lock)
+                log.info("%s: %s is now at commit %s", lock.name, corpus.hub.data_set.name, commit)
+    except InputError as error:
+        log.warning("the hub was not asked for newer data: %s", error)
+
+
+def _mark_all_crashed(flow_name: str, deployment: str) -> None:
+    """Mark all unfinished runs of a deployment as crashed: their process died, and they would hold its only slot."""
+    with get_client(sync_client=True) as client:
+        stale = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(UNFINISHED)))),
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[flow_name])),
+            deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[deployment])),
+        )
+    for run in stale:
+        mark_crashed(str(run.id))
+    if stale:
+        print(f"marked {len(stale)} unfinished runs of an earlier process as crashed", flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,43 +157,35 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cron", metavar="'M H D M W'", help="minute, hour, day, month and weekday of nightly, in UTC")
     parser.add_argument("--watch-minutes", type=float, metavar="N", help="minutes between two looks of watch at the sources")
     parser.add_argument("--interval-minutes", type=float, metavar="N", help="minutes between the starts of two pipelines")
-    experiments = "offer runs with other settings on the pages of the server, where a form has the settings"
-    parser.add_argument("--experiments", action="store_true", help=experiments)
     name = "name of the deployments; repositories that share a server need different names [scheduled]"
     parser.add_argument("--name", default="scheduled", help=name)
-    add_promotion(parser)
+    text = "nightly does not set new pairs beside the champions"
+    parser.add_argument("--no-promotion", dest="promotes", action="store_false", help=text)
     add_options(parser)
     return parser
 
 
-def _schedules(options: argparse.Namespace) -> list[tuple[ScheduledFlow, Schedule]]:
-    """Return the flows that the options schedule, each with its schedule.
+def _schedules(options: argparse.Namespace) -> list[tuple[Flow[..., State[None]], dict[str, Any]]]:
+    """Return the flows that the options schedule, each with its schedule as arguments of `Flow.to_deployment`.
 
     Raises:
         InputError: a schedule is not valid, or there is none; names the option.
     """
-    found: list[tuple[ScheduledFlow, Schedule]] = []
+    found: list[tuple[Flow[..., State[None]], dict[str, Any]]] = []
     if options.cron is not None:
         try:
             CronSchedule(cron=options.cron)
         except ValidationError:
-            raise InputError(
-                f"--cron {options.cron!r} is not a schedule; give five fields, such as {_DEFAULT_CRON!r}"
-            ) from None
+            raise InputError(f"--cron {options.cron!r} is not a schedule; give five fields, as {_DEFAULT_CRON!r}") from None
         found.append((nightly, {"cron": options.cron}))
     for one, name in ((watch, "watch_minutes"), (pipeline, "interval_minutes")):
         minutes = getattr(options, name)
-        if minutes is None:
-            continue
-        if not minutes > 0:
+        if minutes is not None and not minutes > 0:
             raise InputError(f"--{name.replace('_', '-')} is {minutes:g}; it must be more than 0")
-        found.append((one, {"interval": datetime.timedelta(minutes=minutes)}))
-    if options.experiments:
-        found.append((experiment, {}))
+        if minutes is not None:
+            found.append((one, {"interval": datetime.timedelta(minutes=minutes)}))
     if not found:
-        raise InputError(
-            f"no flow has a schedule; give --cron {_DEFAULT_CRON!r}, --watch-minutes, --interval-minutes or --experiments"
-        )
+        raise InputError(f"no flow has a schedule; give --cron {_DEFAULT_CRON!r}, --watch-minutes or --interval-minutes")
     return found
 
 
@@ -92,16 +196,12 @@ def main() -> None:
         parameters = {"targets": options.targets or None, "execution": dataclasses.asdict(read_options(options))}
         schedules = _schedules(options)
         read_graph(Path.cwd(), options.targets)
+        # A scheduled run that comes due beside another of the same deployment is cancelled.
+        limit = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
         with prefect_server(announce=True) as url:
-            ensure_automations()
             deployments = []
             for one, schedule in schedules:
-                stale = mark_all_crashed(one.name, options.name)
-                if stale:
-                    print(f"marked {stale} unfinished runs of an earlier process as crashed", flush=True)
-                # A scheduled run that comes due beside another is cancelled; experiments are all wanted and wait.
-                strategy = ConcurrencyLimitStrategy.ENQUEUE if one is experiment else ConcurrencyLimitStrategy.CANCEL_NEW
-                limit = ConcurrencyLimitConfig(limit=1, collision_strategy=strategy)
+                _mark_all_crashed(one.name, options.name)
                 own = {"promotes": options.promotes} if one is nightly else {}
                 found = one.to_deployment(options.name, parameters=parameters | own, concurrency_limit=limit, **schedule)
                 deployments.append(cast(RunnerDeployment, found))  # a coroutine only inside of one

@@ -1,9 +1,10 @@
-"""Runs single DVC stages by `dvc repro --single-item NAME`, with their output line by line and a time limit."""
+"""Runs single DVC stages by `dvc repro --single-item NAME`, with their output line by line, a time limit and retries."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import itertools
+import dataclasses
 import os
 import re
 import subprocess
@@ -11,12 +12,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks import supervisor
-from tasks.errors import STATUS_BAD_INPUT
+from tasks.errors import STATUS_BAD_INPUT, InputError
+from tasks.settings import setting, settings
 
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
 """Without waiting, a `dvc` that finds the repository locked after its command has run would discard the outputs."""
@@ -27,6 +29,35 @@ _DVC_ERROR = "ERROR: "
 _LOCKED = re.compile("Unable to acquire lock|is busy, it is being blocked")
 _LAST_LINES = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+
+
+@settings
+class PipelineSettings:
+    """How a flow run executes DVC's stages."""
+
+    workers: int = setting("Stages that run side by side.", default=3, unit="stages", ge=1, le=16)
+    retries: int = setting("Retries of a failed stage; a stage that rejects its input is not retried.", default=1, ge=0, le=10)
+    timeout_minutes: float = setting("Time limit for one attempt at a stage.", default=720.0, unit="minutes", gt=0.0)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--targets` and one option for each field of `PipelineSettings`."""
+    parser.add_argument("--targets", nargs="+", default=[], metavar="STAGE", help="stages to run, with those they need [all]")
+    for one in dataclasses.fields(PipelineSettings):
+        text = f"{one.metadata['description']} [{one.default}]"
+        parser.add_argument("--" + one.name.replace("_", "-"), type=type(one.default), default=one.default, help=text)
+
+
+def read_options(options: argparse.Namespace) -> PipelineSettings:
+    """Return the settings from parsed options.
+
+    Raises:
+        InputError: an option is out of bounds.
+    """
+    try:
+        return PipelineSettings(**{one.name: getattr(options, one.name) for one in dataclasses.fields(PipelineSettings)})
+    except ValueError as error:
+        raise InputError(f"invalid options: {error}") from None
 
 
 class StageError(Exception):
@@ -51,26 +82,17 @@ class StageResult:
 class StageRunner:
     """Runs stages of one repository in supervised processes; safe to use from many threads."""
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        timeout: float,
-        flow_run: str = "",
-        environment: Mapping[str, str] | None = None,
-        dvc: Sequence[str] = DVC,
-    ) -> None:
+    def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = DVC) -> None:
         """Store the options; `run` starts the processes.
 
         Args:
             root: the folder of the repository.
             timeout: time limit of `run` in seconds.
             flow_run: the id of the flow run that stages record.
-            environment: variables that stages see beside those of this process.
             dvc: the command before `repro`.
         """
         self.root, self._timeout, self._dvc = root, timeout, tuple(dvc)
-        self._environment = {**_environment(flow_run), **(environment or {})}
+        self._environment = environment(flow_run)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -85,13 +107,15 @@ class StageRunner:
             StageError: it failed, took too long, or the runner was closed.
         """
         start = time.monotonic()
-        for pause in _pauses():
+        pause = _FIRST_PAUSE
+        while True:
             output = self._try(name, log, start + self._timeout)
             wait_until = time.monotonic() + pause
             if not output.locked or self._closed.is_set() or wait_until > start + self._timeout:
                 break
             log(f"stage {name!r} waits: another dvc works on the same files; next attempt in {pause:g} s")
             self._closed.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
         seconds = time.monotonic() - start
         if output.status == 0:
             return StageResult(name, "ran" if output.ran else "cached", seconds)
@@ -186,12 +210,7 @@ class _Output:
         return any(line.startswith(_DVC_ERROR) and line.endswith(f"exited with {STATUS_BAD_INPUT}") for line in self.lines)
 
 
-def _pauses() -> Iterator[float]:
-    """Yield the seconds between attempts while another dvc holds the lock: 1, 2, 4, ..., 30, 30, ..."""
-    return (min(_FIRST_PAUSE * 2.0**number, _LONGEST_PAUSE) for number in itertools.count())
-
-
-def _environment(flow_run: str) -> dict[str, str]:
+def environment(flow_run: str = "") -> dict[str, str]:
     """Return this environment without the flow engine's own variables and with this interpreter's folder first on PATH."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])

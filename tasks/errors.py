@@ -18,6 +18,8 @@ from tasks.files import remove
 from tasks.supervisor import die_with_parent
 
 STATUS_BAD_INPUT = 2
+STATUS_NOT_PROMOTED = 3
+"""The exit status of a comparison after which the champion stays."""
 _STATUS_BROKEN_PIPE = 128 + signal.SIGPIPE
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left on device", "database or disk is full", "Disk quota exceeded")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tasks.tracking.outbox import DataSet
+    from tasks.tracking.recorder import DataSet
 
 _PACKAGES = ("torch", "transformers", "deepspeed", "mlflow")
 _LOCK = "dvc.lock"
@@ -102,7 +102,7 @@ def datasets(inputs: Sequence[Path | str], context: str = "", root: Path = Path(
         return []
     import yaml
 
-    from tasks.tracking.outbox import DataSet
+    from tasks.tracking.recorder import DataSet
 
     stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
     known = {out["path"]: out for stage in stages.values() for out in stage.get("outs", ()) if "md5" in out}

@@ -169,7 +169,6 @@ _PLANNING = (
     "temperatures",
     "batch_sizes",
     "batch_examples",
-    "child_runs",
 )
 """Settings that select points or come after them, and do not change how a point is measured; its row stays valid.
 

@@ -122,7 +122,7 @@ def sweep(
     measured_as = {"latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
     settings = {"points": len(grid), **measured_as, "drafter_seed": seed}
     # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
-    about = (paths, arm, loaded.described, settings, inputs, other, len(grid) <= task.sweep.child_runs)
+    about = (paths, arm, loaded.described, settings, inputs, other)
     with timing_lock(loaded.device), SweepRecord(*about) as record:
         acceptance, sizes = measure_pair(*(loaded, validation.sources, request, task, params.machine.dtype == "int8", grid))
         training = read_training_record(model)

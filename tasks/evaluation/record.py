@@ -1,4 +1,4 @@
-"""Runs in MLflow: one for each sweep, with a child run for each of its points, and one for each report.
+"""Runs in MLflow: one for each report, and one for each sweep with a child run for each timed point and a table of all points.
 
 Names are chosen so that a scatter of speed-up against quality, parallel coordinates over thresholds, and a table grouped by
 arm need no preparation. Predictions have names of their own: a point that was not timed has no `speedup`.
@@ -6,7 +6,6 @@ arm need no preparation. Predictions have names of their own: a point that was n
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +16,7 @@ from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.lineage import datasets, lineage
-from tasks.paths import ARMS, TaskPaths
+from tasks.paths import TaskPaths
 
 _TAGS = ("method", "lossless", "split", "how", "why", "error")
 _COSTS = ("encode_small_ms", "encode_large_ms", "small_step_ms", "cost_ratio")
@@ -34,9 +33,6 @@ _COLUMNS = (
 )
 """Numbers in the table of points."""
 _FIGURE = "Both arms in one figure: *Artifacts*, `report/pareto.png`; the numbers of its frontiers: `frontier.json`."
-"""For a page on which MLflow shows no charts."""
-_KEY = "run.json"
-"""Where a sweep writes the key of its run, so that the report can add files to it."""
 
 
 class SweepRecord:
@@ -49,7 +45,6 @@ class SweepRecord:
         settings: of the sweep, for the run's params.
         inputs: the files that the sweep reads, for lineage.
         seed: of the drafter's training, where it is not the first; its sweep is a run of its own.
-        every_point: whether every point becomes a child run; otherwise only those that were timed or failed.
     """
 
     def __init__(
@@ -60,9 +55,8 @@ class SweepRecord:
         settings: Mapping[str, object],
         inputs: Sequence[Path | str],
         seed: int | None = None,
-        every_point: bool = True,
     ) -> None:
-        self._every_point, self._table = every_point, dict[str, dict[str, object]]()
+        self._table = dict[str, dict[str, object]]()
         self._tags = {"kind": "sweep", "stage": "sweep", "arm": arm, "runtime": runtime, _COLOR_TAG: _COLORS[arm]}
         self._arm = arm
         self._pair = PairRecord()
@@ -74,9 +68,6 @@ class SweepRecord:
             flush_seconds=_FLUSH_SECONDS,
         )
         self._run.log_inputs(datasets(inputs, "sweep"))
-        key = paths.sweep(arm, seed) / _KEY
-        key.parent.mkdir(parents=True, exist_ok=True)
-        key.write_text(json.dumps({"run": self._run.key}) + "\n", encoding="utf-8")
 
     def pair(self, pair: PairRecord) -> None:
         """Records what is known of the two models by now on this run and on the points that follow."""
@@ -93,7 +84,7 @@ class SweepRecord:
         numbers = {**point_metrics(row), **acceptance_metrics(row, self._pair)} if isinstance(row, MeasuredRow) else {}
         described = {**tags, "settings": " ".join(shown), "timed": timed}
         self._table[name] = {"arm": self._arm, **described, **{metric: numbers.get(metric) for metric in _COLUMNS}}
-        if measured and not timed and not self._every_point:
+        if measured and not timed:
             return
         self._run.child(
             name,
@@ -134,7 +125,7 @@ def record_report(
     verdict: str = "",
     frontier: Mapping[str, Sequence[object]] | None = None,
 ) -> None:
-    """Records the report as a run with its numbers and files; the files are attached to the runs of the sweeps as well.
+    """Records the report as a run with its numbers and files.
 
     Args:
         paths: of the task, whose name is the experiment.
@@ -143,20 +134,19 @@ def record_report(
         files: the files that it wrote.
         inputs: the files that it reads, for lineage.
         pair: the recommended pair, which becomes a version of a registered model.
-        verdict: in Markdown, the description of the run and of the runs of the sweeps.
-        frontier: its columns, a table in the same runs.
+        verdict: in Markdown, the description of the run.
+        frontier: its columns, a table in the run.
     """
     tags = {"kind": "report", "stage": "report", "metric": metric, **lineage(inputs=inputs)}
     with tracking.Recorder(paths.task, "report", tags, {}, flush_seconds=_FLUSH_SECONDS) as report:
         report.log_metrics(metrics)
         report.log_inputs(datasets(inputs, "report"))
-        sweeps = _sweeps(paths)
         for file in files:
-            report.log_artifact(file, folder="report", also_in=sweeps)
+            report.log_artifact(file, folder="report")
         if verdict:
-            report.describe(f"{verdict}\n\n{_FIGURE}", sweeps)
+            report.describe(f"{verdict}\n\n{_FIGURE}")
         if frontier:
-            report.log_table("frontier", frontier, sweeps)
+            report.log_table("frontier", frontier)
         if pair is not None:
             report.log_model(pair)
 
@@ -189,9 +179,3 @@ def _rate(name: str, measured: AcceptanceRate | None) -> dict[str, float]:
         return {}
     low, high = measured.interval
     return {name: measured.rate, f"{name}_low": low, f"{name}_high": high}
-
-
-def _sweeps(paths: TaskPaths) -> list[str]:
-    """The keys of the main sweeps' runs, as far as they were recorded."""
-    files = [paths.sweep(arm) / _KEY for arm in ARMS]
-    return [json.loads(file.read_text(encoding="utf-8"))["run"] for file in files if file.is_file()]

@@ -136,13 +136,6 @@ class SweepSettings:
         unit="examples",
         ge=1,
     )
-    child_runs: int = setting(
-        "Largest grid of which every point becomes a run of its own in MLflow, which is slow with many; of a larger one only "
-        "those that are timed. The table of points in the sweep's run holds all.",
-        default=300,
-        unit="points",
-        ge=0,
-    )
     bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100)
     seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0)
 

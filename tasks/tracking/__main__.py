@@ -6,9 +6,8 @@ import argparse
 import contextlib
 
 from tasks.locks import host_lock
-from tasks.tracking.client import Unavailable, connect, tracking_uri
-from tasks.tracking.outbox import RUN_FILE, outbox_folder
-from tasks.tracking.upload import upload_all
+from tasks.tracking.recorder import outbox_folder, tracking_uri
+from tasks.tracking.upload import RUN_FILE, Unavailable, connect, upload_all
 
 
 def main() -> int:

@@ -1,44 +1,91 @@
-"""What a stage uses: a run that is written to the outbox as it goes on, and sent to MLflow when it ends."""
+"""What a stage uses: a run that is written to the outbox as it goes on, and sent to MLflow when it ends.
+
+The outbox has a folder for each run, `TIME-KEY`, which is removed once MLflow holds the run. Its `run.jsonl` grows with the
+run: each line is an object, of which lists are joined, maps merged and other values replaced by those of later lines. `files/`
+holds copies of artifacts and tables, `models/CHECKSUM` pairs to register; `lock` is locked by the process that writes the run,
+then by the one that sends it. The kernel releases the locks of a process that dies: a run that is neither locked nor ended was
+killed.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import hashlib
 import json
+import os
 import re
 import shutil
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from filelock import FileLock
 
+from tasks.console import log
 from tasks.files import folder_checksum, link_folder
-from tasks.tracking.client import connect, tracking_uri
-from tasks.tracking.outbox import (
-    RUN_FILE,
-    DataSet,
-    Metric,
-    RegisteredModel,
-    Run,
-    TrainedModel,
-    append,
-    now_ms,
-    outbox_folder,
-)
-from tasks.tracking.upload import Upload, upload_all
+from tasks.tracking import upload
 
 _LONGEST_TEXT = 6000
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 """Characters that MLflow does not allow in the names of metrics, params and tags."""
 Values = Mapping[str, object]
 Numbers = Mapping[str, float | None]
+
+
+@dataclass
+class RegisteredModel:
+    """A pair that MLflow shall register as a version of a model."""
+
+    name: str
+    """Of the registered model."""
+    path: str
+    """The pair's folder: in a run, its path under the run's folder."""
+    description: str
+    """What the version's page says, in Markdown."""
+    tags: dict[str, str]
+    metadata: dict[str, Any]
+    """Plain values that the file MLmodel carries."""
+    examples: list[str]
+    """Texts of the input example."""
+    content: str = ""
+    """Checksum of the pair's folder."""
+
+
+@dataclass
+class DataSet:
+    """A file or folder that a run reads."""
+
+    name: str
+    """Its path in the repository."""
+    digest: str
+    """DVC's hash of the output that is the path or contains it."""
+    output: str
+    """The path of that output."""
+    size: int | None = None
+    """Bytes of the output."""
+    files: int | None = None
+    """Files of the output; None where it is one file."""
+    context: str = ""
+    """What the run reads it for, in a word."""
+
+
+def tracking_uri(root: Path = Path()) -> str:
+    """Return `MLFLOW_TRACKING_URI`, or the SQLite database `mlflow.db` in `root`, the repository."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
+
+
+def outbox_folder(root: Path = Path()) -> Path:
+    """Return the folder that `DRAFTLINE_OUTBOX` names, or `.cache/mlflow-outbox` under `root`, the repository."""
+    return Path(os.environ.get("DRAFTLINE_OUTBOX") or root / ".cache" / "mlflow-outbox")
+
+
+def model_name(task: str) -> str:
+    """Return the name of a task's registered model."""
+    return f"draftline-{task}"
 
 
 class Recorder:
@@ -62,28 +109,33 @@ class Recorder:
         self.folder.mkdir(parents=True)
         self._lock = FileLock(self.folder / "lock", thread_local=False)
         self._lock.acquire()
-        append(self.folder, **vars(Run(self.key, name, _texts(tags), _texts(params), now_ms(), experiment=experiment)))
-        self._live, self._flush_seconds, self._pending = live, flush_seconds, list[Callable[[], object]]()
-        self._upload: Upload | None = None
+        about = {"key": self.key, "name": name, "experiment": experiment, "start": _now_ms()}
+        self._append(**about, tags=_texts(tags), params=_texts(params))
+        self._live, self._flush_seconds = live, flush_seconds
+        self._send_live: Callable[[list[upload.Metric]], object] | None = None
         self._opening = threading.Thread(target=self._open, daemon=True)
 
     def log_metrics(self, metrics: Numbers, step: int = 0) -> None:
         """Add a value to each named curve; None is left out, NaN is kept."""
         values = _metrics(metrics, step)
-        append(self.folder, metrics=values)
-        if self._upload is not None:
+        self._append(metrics=values)
+        if self._send_live is not None:
             with contextlib.suppress(Exception):  # the upload at the end sends what does not arrive
-                self._pending.append(self._upload.log_async(values))
+                self._send_live(values)
         elif self._live and self._opening.ident is None:
             # Not earlier: another thread's import would delay those of the stage.
             self._opening.start()
 
-    def log_artifact(self, path: Path, folder: str = "", also_in: Sequence[str] = ()) -> None:
-        """Keep a copy of a file or folder as artifact in `folder`, also of the earlier runs that have the keys `also_in`."""
-        copy = Path("files", uuid.uuid4().hex, path.name)
-        (self.folder / copy).parent.mkdir(parents=True)
-        (shutil.copytree if path.is_dir() else shutil.copy2)(path, self.folder / copy)
-        append(self.folder, artifacts=[(str(copy), folder, list(also_in))])
+    def log_artifact(self, path: Path, folder: str = "") -> None:
+        """Keep a copy of a file or folder as artifact in `folder`."""
+        (shutil.copytree if path.is_dir() else shutil.copy2)(path, copy := self._place(path.name))
+        self._append(artifacts=[(str(copy.relative_to(self.folder)), folder)])
+
+    def log_table(self, name: str, columns: Mapping[str, Sequence[object]]) -> None:
+        """Keep a table as `NAME.json`: values by column, equally many in each."""
+        copy = self._place(f"{name}.json")
+        copy.write_text(json.dumps(dict(columns), ensure_ascii=False), encoding="utf-8")
+        self._append(tables=[str(copy.relative_to(self.folder))])
 
     def log_model(self, model: RegisteredModel) -> None:
         """Keep a pair that is to be registered, its files as hard links where possible: a large model is not copied.
@@ -95,59 +147,29 @@ class Recorder:
         content = folder_checksum(folder)
         kept = Path("models", content)
         link_folder(folder, self.folder / kept, [*self.folder.parent.glob(f"*/{kept}")])
-        append(self.folder, models=[vars(dataclasses.replace(model, path=str(kept), content=content))])
+        self._append(models=[vars(replace(model, path=str(kept), content=content))])
 
     def log_inputs(self, inputs: Iterable[DataSet]) -> None:
         """Note what the run reads."""
-        append(self.folder, datasets=[vars(data) for data in inputs])
+        self._append(datasets=[vars(data) for data in inputs])
 
-    def log_table(self, name: str, columns: Mapping[str, Sequence[object]], also_in: Sequence[str] = ()) -> None:
-        """Keep a table as `NAME.json`, as `mlflow.log_table` writes it, also in the earlier runs `also_in`.
-
-        Args:
-            name: Of the file, without its ending. A table of the same name is replaced.
-            columns: Values by column, equally many in each.
-            also_in: Keys of earlier runs.
-        """
-        copy = Path("files", uuid.uuid4().hex, f"{name}.json")
-        (self.folder / copy).parent.mkdir(parents=True)
-        table = {"columns": list(columns), "data": [list(row) for row in zip(*columns.values(), strict=True)]}
-        (self.folder / copy).write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
-        append(self.folder, tables=[(str(copy), list(also_in))])
-
-    def describe(self, text: str, also_in: Sequence[str] = ()) -> None:
-        """Set the description of the run's page, in Markdown, also of the earlier runs `also_in`."""
-        append(self.folder, notes=[(text, list(also_in))])
-
-    def log_trained(self, name: str, card: Path, tags: Values, params: Values, metrics: Sequence[str]) -> None:
-        """Keep a model that the run trained as a logged model: its card, not its weights, which DVC holds.
-
-        Args:
-            name: Of the model.
-            card: The file with its card.
-            tags, params: Of the model; see `Recorder`.
-            metrics: Names of metrics of this run that are measurements of the model.
-        """
-        copy = Path("files", uuid.uuid4().hex)
-        (self.folder / copy).mkdir(parents=True)
-        shutil.copy2(card, self.folder / copy / card.name)
-        model = TrainedModel(name, str(copy), _texts(tags), _texts(params), list(metrics))
-        append(self.folder, trained=[vars(model)])
+    def describe(self, text: str) -> None:
+        """Set the description of the run's page, in Markdown."""
+        self._append(tags={"mlflow.note.content": text})
 
     def child(self, name: str, tags: Values, params: Values, metrics: Numbers, status: str = "FINISHED") -> None:
         """Record a whole run under this one, such as a point of a sweep. One of the same name replaces an earlier one."""
-        key, now = hashlib.sha256(f"{self.key} {name}".encode()).hexdigest()[:32], now_ms()
-        run = Run(key, name, _texts(tags), _texts(params), now, now, status, metrics=_metrics(metrics, 0))
-        append(self.folder, children=[vars(run)])
+        run = {"name": name, "tags": _texts(tags), "params": _texts(params), "metrics": _metrics(metrics, 0)}
+        self._append(children={name: {**run, "key": f"{self.key} {name}", "start": _now_ms(), "status": status}})
 
     def close(self, status: str = "FINISHED") -> None:
         """End the run and send what the outbox holds, for at most `flush_seconds`. A KILLED run is left to the next upload.
 
-        Never fails because of MLflow: what cannot be sent stays in the outbox, and one line on standard error says so.
+        Never fails because of MLflow: what cannot be sent stays in the outbox, and a warning says so.
         """
-        append(self.folder, status=status, end=now_ms())
+        self._append(status=status, end=_now_ms())
         seconds = 0.0 if status == "KILLED" else self._flush_seconds
-        waiting = [f"not sent within {seconds:.0f} s" for _ in self.folder.parent.glob(f"*/{RUN_FILE}")]
+        waiting = [f"not sent within {seconds:.0f} s" for _ in self.folder.parent.glob(f"*/{upload.RUN_FILE}")]
         sender = threading.Thread(target=self._send, args=(waiting, time.monotonic() + seconds), daemon=True)
         if seconds:
             sender.start()
@@ -156,7 +178,7 @@ class Recorder:
             self._lock.release()
         if waiting:
             where = f"`python -m tasks.tracking` sends what is in {self.folder.parent}"
-            print(f"warning: runs that wait for MLflow: {len(waiting)} ({waiting[0]}); {where}", file=sys.stderr)
+            log.warning("runs that wait for MLflow: %d (%s); %s", len(waiting), waiting[0], where)
 
     def __enter__(self) -> Self:
         return self
@@ -165,22 +187,32 @@ class Recorder:
         finished = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
         self.close("FINISHED" if finished else "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
 
+    def _append(self, **fields: object) -> None:
+        """Add a line to the run file. Numbers may be NaN or infinite, which Python's JSON writes and reads."""
+        with (self.folder / upload.RUN_FILE).open("ab", buffering=0) as file:
+            file.write(json.dumps(fields, ensure_ascii=False).encode("utf-8") + b"\n")
+
+    def _place(self, name: str) -> Path:
+        """Return a new path under the run's folder."""
+        folder = self.folder / "files" / uuid.uuid4().hex
+        folder.mkdir(parents=True)
+        return folder / name
+
     def _open(self) -> None:
         """Open the run in MLflow, for metrics to be sent while the stage works."""
         with contextlib.suppress(Exception):
-            upload = Upload(self.folder, tracking_uri(), connect(tracking_uri()))
-            upload.send_values(upload.run, upload.open())
-            self._upload = upload
+            self._send_live = upload.open_run(self.folder, tracking_uri())
 
     def _send(self, waiting: list[str], deadline: float) -> None:
-        """Send what the outbox holds, when nothing else is on its way; put into `waiting` why runs still wait."""
+        """Send what the outbox holds; put into `waiting` why runs still wait."""
         if self._opening.ident is not None:
             self._opening.join()
-        for wait in self._pending:
-            with contextlib.suppress(Exception):
-                wait()
         self._lock.release()  # only now: no other process may create the run while this one might
-        waiting[:] = upload_all(self.folder.parent, tracking_uri(), deadline)[1]
+        waiting[:] = upload.upload_all(self.folder.parent, tracking_uri(), deadline)[1]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _texts(values: Values) -> dict[str, str]:
@@ -188,7 +220,7 @@ def _texts(values: Values) -> dict[str, str]:
     return {_FORBIDDEN.sub("_", name): str(value)[:_LONGEST_TEXT] for name, value in values.items() if value is not None}
 
 
-def _metrics(values: Numbers, step: int) -> list[Metric]:
+def _metrics(values: Numbers, step: int) -> list[upload.Metric]:
     """Return values as metrics of this moment; None is left out."""
-    now = now_ms()
-    return [(_FORBIDDEN.sub("_", name), float(value), step, now) for name, value in values.items() if value is not None]
+    now = _now_ms()
+    return [(_FORBIDDEN.sub("_", name), float(value), now, step) for name, value in values.items() if value is not None]

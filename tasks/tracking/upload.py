@@ -1,36 +1,53 @@
-"""Sends runs from the outbox to MLflow; sending again what MLflow holds already changes nothing.
+"""Sends runs from the outbox through MLflow's client; sending again what MLflow holds already changes nothing.
 
-A pass over a run looks up what MLflow holds, by the keys that runs carry as a tag, and sends the rest. A run is ended last: an
-ended run is complete. Passes are repeated until one finds nothing missing. This completes what a killed upload began, and what
-a server did without answering in time; of two runs that it then holds with one key, one is deleted.
+Runs carry a key as a tag, by which a run that a killed or unanswered upload began is found and completed: MLflow keeps an equal
+metric, param, tag, file and data set once. A run is ended last: an ended run is complete, and its folder is removed.
+Mlflow is imported inside functions, since the import takes seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import math
+import os
+import re
 import shutil
-import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
-
-from tasks.tracking.bulk import insert_runs
-from tasks.tracking.client import Unavailable, connect, one_line, sqlite_file
-from tasks.tracking.contents import Contents
-from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, read
-from tasks.tracking.registration import register
-from tasks.tracking.views import experiment_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient, entities
 
+RUN_FILE = "run.jsonl"
 KEY_TAG, PARENT_TAG = "draftline.key", "mlflow.parentRunId"
+Metric = tuple[str, float, int, int]
+"""Name, value, time in milliseconds since the epoch, and step, as `mlflow.entities.Metric` takes them."""
 _ATTEMPTS, _PAUSE_SECONDS = 3, 1.0
+_BATCH = 100
+"""Params in a request at most, MLflow's limit; metrics could be a thousand."""
+_ENVIRONMENT = {
+    # MLflow's HTTP client would repeat any request that is not answered in time, even `create run`, and make a second run.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_UV_AUTO_DETECT": "false",
+}
+
+
+class Unavailable(Exception):
+    """Nothing can be sent to MLflow now."""
 
 
 class NotSentError(Exception):
@@ -50,175 +67,205 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
                 if time.monotonic() > deadline:
                     raise Unavailable("no time left for sending")
                 client = client or connect(uri)
-                Upload(folder, uri, client, deadline).complete()
+                _send(client, folder, uri, deadline)
                 shutil.rmtree(folder)
                 sent += 1
         except (Timeout, FileNotFoundError):  # another process writes, sends or has sent it
             continue
         except Unavailable as error:
             return sent, [*reasons, *[str(error)] * (len(folders) - index)]
-        except (NotSentError, ValueError, OSError) as error:
+        except (NotSentError, ValueError) as error:
             reasons.append(str(error))
             client = None  # MLflow may have gone: the next run connects again
     return sent, reasons
 
 
-class Upload:
-    """A run of the outbox, with its child runs, on its way to MLflow."""
+def read(folder: Path) -> dict[str, Any]:
+    """Read a run, whose metrics, children and other parts are under the names of the recorder's lines.
 
-    def __init__(self, folder: Path, uri: str, client: MlflowClient, deadline: float = math.inf) -> None:
-        self.run, self._folder, self._database = read(folder), folder, sqlite_file(uri)
-        self._client, self._deadline, self._experiment, self._sent = client, deadline, "", 0
+    Raises:
+        ValueError: A line cannot be read. A line without its newline does not count: its writer was killed.
+    """
+    file = folder / RUN_FILE
+    names = ("metrics", "artifacts", "tables", "datasets", "models")
+    run: dict[str, Any] = {"tags": {}, "params": {}, "children": {}, **{name: [] for name in names}}
+    try:
+        for line in file.read_bytes().split(b"\n")[:-1]:
+            for name, value in json.loads(line).items():
+                if isinstance(value, dict):
+                    run[name].update(value)
+                else:
+                    run[name] = run[name] + value if isinstance(value, list) else value
+        return {"status": "KILLED", "end": int(1000 * file.stat().st_mtime), **run, "name": run["name"], "key": run["key"]}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{file} cannot be read ({error}); repair it or remove its folder") from error
 
-    def complete(self) -> None:
-        """Send what is missing until MLflow holds the run exactly once; raise if several passes in a row get nothing done."""
-        attempts = _ATTEMPTS
-        while attempts:
-            before = self._sent
-            try:
-                if not self._send_missing():
-                    return
-                attempts -= 1
-            except Exception as error:  # whatever it is, the stage must not fail because of it
-                attempts = _ATTEMPTS if self._sent > before else attempts - 1
-                if not attempts or time.monotonic() > self._deadline:
-                    raise NotSentError(f"run {self.run.name!r}: {one_line(error)}") from error
-                time.sleep(_PAUSE_SECONDS)
-        raise NotSentError(f"run {self.run.name!r}: MLflow does not show what it was sent")
 
-    def open(self) -> entities.Run:
-        """Return the run in MLflow, which is created if missing."""
-        self._experiment = self._experiment_id(self.run.experiment)
-        stored = self._search(KEY_TAG, self.run.key).get(self.run.key) or self._create(self.run)
-        if stored.info.run_id != self.run.run_id:
-            self.run.run_id = stored.info.run_id
-            append(self._folder, run_id=self.run.run_id)
-        return stored
+def connect(uri: str) -> MlflowClient:
+    """Return the `MlflowClient` of a server or database, a missing one created; raise `Unavailable` if it does not open."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        import mlflow
 
-    def send_values(self, run: Run, stored: entities.Run) -> None:
-        """Send params, and the metrics that MLflow has no value of at their step."""
-        from mlflow.entities import Param
+        # MLflow sets its loggers' levels when it is imported, which may have happened long before.
+        logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        database = sqlite_file(uri)
+        if database is not None and not database.exists():
+            _create_database(database)
+        client = mlflow.MlflowClient(uri)
+        client.search_experiments(max_results=1)
+    except Exception as error:  # not installed, a broken package below it, a store of an unknown kind
+        raise Unavailable(one_line(error)) from error
+    return client
 
-        run_id = stored.info.run_id
-        known = {(name, value.step) for name in stored.data.metrics for value in self._client.get_metric_history(run_id, name)}
-        metrics = _entities([metric for metric in run.metrics if (metric[0], metric[2]) not in known])
-        params = [Param(name, value) for name, value in run.params.items()]
-        for start in range(0, max(len(metrics), len(params)), 100):  # a request holds at most 100 params
-            batch = slice(start, start + 100)
-            self._log(run, run_id, metrics[batch], params[batch])
 
-    def _log(self, run: Run, run_id: str, metrics: list[entities.Metric], params: list[entities.Param]) -> None:
-        """Send values; of a batch that MLflow refuses, send each alone and leave out those that it refuses then."""
-        values = [*metrics, *params]
+def sqlite_file(uri: str) -> Path | None:
+    """Return the file of an SQLite database; None for any other store."""
+    database = uri.removeprefix("sqlite:///").partition("?")[0]
+    return Path(database).resolve() if uri.startswith("sqlite:///") and database else None
+
+
+def one_line(error: Exception) -> str:
+    """Return the beginning of an error's message without the user and password of a URI."""
+    line = re.sub(r"//[^/@\s]+@", "//", " ".join(str(error).split()))
+    return line if len(line) <= 160 else line[:160] + "..."
+
+
+def open_run(folder: Path, uri: str) -> Callable[[list[Metric]], object]:
+    """Create the run that is being written, and return a function that sends its metrics asynchronously."""
+    client, run = connect(uri), read(folder)
+    run_id = _create(client, _experiment(client, run["experiment"], uri), run)
+    return lambda metrics: client.log_batch(run_id, _entities(metrics), synchronous=False)
+
+
+def _send(client: MlflowClient, folder: Path, uri: str, deadline: float) -> None:
+    """Send what MLflow does not hold of a run."""
+    run = read(folder)
+    for attempt in range(_ATTEMPTS):
         try:
-            self._client.log_batch(run_id, metrics, params)
-        except Exception as error:
-            if getattr(error, "error_code", "") != "INVALID_PARAMETER_VALUE":
-                raise
-            if len(values) == 1:
-                print(f"warning: MLflow refuses {values[0].key} of run {run.name!r}: {one_line(error)}", file=sys.stderr)
-            for value in values if len(values) > 1 else ():
-                self._log(run, run_id, [one for one in metrics if one is value], [one for one in params if one is value])
+            _send_parts(client, folder, run, uri, deadline)
+        except Exception as error:  # whatever it is, the stage must not fail because of it
+            if attempt == _ATTEMPTS - 1 or time.monotonic() + _PAUSE_SECONDS > deadline:
+                raise NotSentError(f"run {run['name']!r}: {one_line(error)}") from error
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
 
-    def log_async(self, metrics: list[Metric]) -> Callable[[], object]:
-        """Queue metrics for MLflow's asynchronous logging; return a function that waits until they are sent."""
-        wait: Callable[[], object] = self._client.log_batch(self.run.run_id, _entities(metrics), synchronous=False).wait
-        return wait
 
-    def _send_missing(self) -> bool:
-        """Send what MLflow does not hold; return whether anything was missing."""
-        stored = self.open()
-        if stored.info.lifecycle_stage == "deleted":  # by somebody who does not want to see it
-            return False
-        run_id = stored.info.run_id
-        children = self._search(PARENT_TAG, run_id) if self.run.children else {}
-        missing = [child for child in self.run.children if child.key not in children or _is_running(children[child.key])]
-        inserted = self._insert_children([child for child in missing if child.key not in children], run_id)
-        # A server answers four requests in the time of one; an SQLite file has one writer.
-        with ThreadPoolExecutor(1 if self._database else 4) as pool:
-            rest = [child for child in missing if child.key not in inserted]
-            list(pool.map(lambda child: self._send_child(child, children.get(child.key), run_id), rest))
-        if not _is_running(stored):
-            return bool(missing)
-        self.send_values(self.run, stored)
-        self._send_artifacts(run_id)
-        Contents(self._client, self._experiment, self.run, run_id, self._folder, self._find_earlier).send()
-        for model in self.run.models:
-            register(self._client, self._experiment, run_id, model, self._folder, self.run.start)
-        self._client.set_terminated(run_id, self.run.status, self.run.end)
-        return True
+def _send_parts(client: MlflowClient, folder: Path, run: dict[str, Any], uri: str, deadline: float) -> None:
+    from tasks.tracking.registry import register
 
-    def _insert_children(self, new: list[Run], parent: str) -> set[str]:
-        """Insert child runs at once where MLflow is a database on this machine; return the keys of those inserted."""
-        if self._database is None or time.monotonic() > self._deadline:
-            return set()
-        runs = [(child, child.tags | {KEY_TAG: child.key, PARENT_TAG: parent}) for child in new]
-        with contextlib.suppress(Exception):  # the slow way then tells whether anything is wrong
-            inserted = insert_runs(self._client, self._experiment, runs)
-            self._sent += len(inserted)
-            return inserted
-        return set()
+    experiment = _experiment(client, run["experiment"], uri)
+    stored = _find(client, experiment, KEY_TAG, run["key"]).get(run["key"])
+    if stored is not None and (stored.info.lifecycle_stage == "deleted" or _is_complete(stored)):
+        return
+    run_id = stored.info.run_id if stored is not None else _create(client, experiment, run)
+    _log_values(client, run_id, run)
+    for copy, into in run["artifacts"]:
+        path = folder / copy
+        if path.is_dir():
+            client.log_artifacts(run_id, str(path), str(Path(into, path.name)))
+        else:
+            client.log_artifact(run_id, str(path), into or None)
+    held = {file.path for file in client.list_artifacts(run_id)}
+    for table in (folder / copy for copy in run["tables"]):
+        if table.name not in held:  # `log_table` would append to it
+            client.log_table(run_id, json.loads(table.read_text(encoding="utf-8")), table.name)
+    if run["datasets"]:
+        client.log_inputs(run_id, [_dataset_input(data) for data in run["datasets"]])
+    _send_children(client, experiment, run, run_id, uri, deadline)
+    for model in run["models"]:
+        register(client, uri, run_id, model, folder, run["start"])
+    client.set_terminated(run_id, run["status"], run["end"])
 
-    def _send_child(self, child: Run, stored: entities.Run | None, parent: str) -> None:
-        if time.monotonic() > self._deadline:
-            raise NotSentError("no time left for sending")
-        stored = stored or self._create(child, **{PARENT_TAG: parent})
-        self.send_values(child, stored)
-        self._client.set_terminated(stored.info.run_id, child.status, child.end)
-        self._sent += 1
 
-    def _send_artifacts(self, run_id: str) -> None:
-        """Upload files, and folders under their names, to the run and to the earlier runs that keep them as well."""
-        for copy, folder, also_in in self.run.artifacts:
-            path = self._folder / copy
-            into = Path(folder, path.name if path.is_dir() else "").as_posix()
-            send = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
-            for receiver in [run_id, *filter(None, map(self._find_earlier, also_in))]:
-                send(receiver, str(path), None if into == "." else into)
+def _send_children(client: MlflowClient, experiment: str, run: dict[str, Any], run_id: str, uri: str, deadline: float) -> None:
+    known = _find(client, experiment, PARENT_TAG, run_id) if run["children"] else {}
 
-    def _find_earlier(self, key: str) -> str | None:
-        """Return the id of an earlier run; None where MLflow has none, such as one recorded on another machine."""
-        stored = self._search(KEY_TAG, key).get(key)
-        if stored is None and any(self._folder.parent.glob(f"*-{key}/{RUN_FILE}")):
-            raise NotSentError("an earlier run that keeps its files as well is not sent yet")
-        return None if stored is None or stored.info.lifecycle_stage == "deleted" else str(stored.info.run_id)
+    def send(child: dict[str, Any]) -> None:
+        stored = known.get(child["key"])
+        if stored is not None and _is_complete(stored):
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError("no time left for sending")
+        child_id = stored.info.run_id if stored is not None else _create(client, experiment, child, {PARENT_TAG: run_id})
+        _log_values(client, child_id, child)
+        client.set_terminated(child_id, child["status"], child["start"])
 
-    def _create(self, run: Run, **tags: str) -> entities.Run:
-        tags |= run.tags | {KEY_TAG: run.key}
-        return self._client.create_run(self._experiment, start_time=run.start, tags=tags, run_name=run.name)
+    # A server answers four requests in the time of one; an SQLite file has one writer.
+    with ThreadPoolExecutor(1 if sqlite_file(uri) else 4) as pool:
+        list(pool.map(send, run["children"].values()))
 
-    def _search(self, tag: str, value: str) -> dict[str, entities.Run]:
-        """Return our runs with a tag by their keys, deleted ones included; of active ones with the same key, keep only one."""
-        from mlflow.entities import ViewType
 
-        runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", ViewType.ALL, max_results=50_000)
-        kept: dict[str, entities.Run] = {}
-        for run in sorted((run for run in runs if KEY_TAG in run.data.tags), key=self._rank):
-            if kept.setdefault(run.data.tags[KEY_TAG], run) is not run and run.info.lifecycle_stage == "active":
-                self._client.delete_run(run.info.run_id)
-        return kept
+def _create(client: MlflowClient, experiment: str, run: dict[str, Any], tags: dict[str, str] | None = None) -> str:
+    tags = {**run["tags"], **(tags or {}), KEY_TAG: run["key"]}
+    return str(client.create_run(experiment, start_time=run["start"], tags=tags, run_name=run["name"]).info.run_id)
 
-    def _rank(self, stored: entities.Run) -> tuple[bool, bool, bool, str]:
-        """Sort first what to keep: the run that is known already, active runs before deleted ones, ended ones before others."""
-        info = stored.info
-        return info.run_id != self.run.run_id, info.lifecycle_stage == "deleted", _is_running(stored), info.run_id
 
-    def _experiment_id(self, name: str) -> str:
-        """Return the id of an experiment, which is created if missing."""
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
-            artifacts = (self._database.parent / "mlartifacts").as_uri() if self._database else None
-            return str(self._client.create_experiment(name, artifact_location=artifacts, tags=experiment_tags(now_ms())))
-        if found.lifecycle_stage == "deleted":
-            raise NotSentError(f"experiment {name!r} is deleted in MLflow; restore it there to let its runs in")
-        return str(found.experiment_id)
+def _log_values(client: MlflowClient, run_id: str, run: dict[str, Any]) -> None:
+    from mlflow.entities import Param, RunTag
+
+    metrics, params = _entities(run["metrics"]), [Param(*one) for one in run["params"].items()]
+    tags = [RunTag(*one) for one in run["tags"].items()]
+    for start in range(0, max(len(metrics), len(params), len(tags)), _BATCH):
+        batch = slice(start, start + _BATCH)
+        client.log_batch(run_id, metrics[batch], params[batch], tags[batch])
+
+
+def _find(client: MlflowClient, experiment: str, tag: str, value: str) -> dict[str, entities.Run]:
+    """Return our runs with a tag by their keys, deleted ones included; of two with one key, the later one is deleted."""
+    from mlflow.entities import ViewType
+
+    found: dict[str, entities.Run] = {}
+    runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", ViewType.ALL, max_results=50_000)
+    for run in sorted(runs, key=lambda run: (run.info.lifecycle_stage == "deleted", not _is_complete(run), run.info.run_id)):
+        key = run.data.tags.get(KEY_TAG)
+        if key is not None and found.setdefault(key, run) is not run and run.info.lifecycle_stage != "deleted":
+            client.delete_run(run.info.run_id)  # a server made it twice without answering in time
+    return found
+
+
+def _experiment(client: MlflowClient, name: str, uri: str) -> str:
+    """Return the id of an experiment, which is created if missing."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        database = sqlite_file(uri)
+        artifacts = (database.parent / "mlartifacts").as_uri() if database else None
+        return str(client.create_experiment(name, artifact_location=artifacts))
+    if found.lifecycle_stage == "deleted":
+        raise ValueError(f"experiment {name!r} is deleted in MLflow; restore it there to let its runs in")
+    return str(found.experiment_id)
+
+
+def _dataset_input(data: dict[str, Any]) -> object:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    profile = {name: data[name] for name in ("size", "files") if data[name] is not None}
+    source = json.dumps({"path": data["output"], "hash": data["digest"]})
+    described = Dataset(data["name"], data["digest"], "dvc", source, profile=json.dumps(profile))
+    return DatasetInput(described, [InputTag("mlflow.data.context", data["context"])] if data["context"] else [])
 
 
 def _entities(metrics: list[Metric]) -> list[entities.Metric]:
     from mlflow import entities
 
-    return [entities.Metric(name, value, time, step) for name, value, step, time in metrics]
+    return [entities.Metric(*metric) for metric in metrics]
 
 
-def _is_running(stored: entities.Run) -> bool:
-    return bool(stored.info.lifecycle_stage == "active" and stored.info.status == "RUNNING")
+def _is_complete(stored: entities.Run) -> bool:
+    return bool(stored.info.status != "RUNNING")
+
+
+def _create_database(database: Path) -> None:
+    """Link a finished copy to the name of a database: MLflow never opens one whose tables a killed process left unfinished."""
+    from mlflow import MlflowClient
+
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{database.name}.new-", dir=database.parent) as folder:
+        finished, copy = Path(folder, "finished.db"), Path(folder, "copy.db")
+        MlflowClient(f"sqlite:///{finished}").search_experiments(max_results=1)
+        shutil.copyfile(finished, copy)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.link(copy, database)

@@ -86,7 +86,7 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
         check = _check(opened)
         with writing_to_resume(f"the {job.name} model", partial_path(folder), opened.resume):
             _save(opened, outcome, check)
-        _record_model(opened, record, outcome, parameters)
+        record.log_artifact(job.folder / _CARD)
     remove(opened.resume)
     log.info("%s", _summary_line(job, parameters, outcome))
     if check is not None:
@@ -136,16 +136,6 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[tracking.Re
         for context, file in read.items():
             record.log_inputs(datasets([file], context))
         yield record
-
-
-def _record_model(opened: TrainingContext, record: tracking.Recorder, outcome: TrainingResult, parameters: int) -> None:
-    """Show the saved model with its card beside the run; its weights stay with DVC."""
-    job = opened.job
-    tags = {"folder": job.folder.as_posix(), "work": opened.resume.name, "parameters": parameters, "task": job.paths.task}
-    settings = {name: value for section in _card_settings(job).values() for name, value in section.items()}
-    measured = [f"kept_{name}" for name in outcome.measured]
-    name = job.name if job.seed is None else f"{job.name}-{job.seed}"  # MLflow allows no slash
-    record.log_trained(name, job.folder / _CARD, tags, settings, measured)
 
 
 def _final_metrics(outcome: TrainingResult) -> dict[str, float]:

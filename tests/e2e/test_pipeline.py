@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from dvc.repo import Repo
 
 from tasks.decoding.settings import METHOD_SETTINGS, ORACLES
 from tasks.evaluation.frontier import BASELINES
-from tasks.tracking import upload_all
+from tasks.tracking import tracking_uri, upload_all
 from tests.e2e.conftest import GRID, copy_of, read_params, run_in, write_params
-from tests.memory_mlflow import memory_mlflow
+from tests.local_mlflow import local_mlflow, runs_of
 
 Finished = tuple[Path, str]
 ARMS = [f"{stage} seed {seed}" for stage in ("control unaligned", "align aligned") for seed in (1, 2)]
@@ -130,13 +131,16 @@ def test_no_scratch_is_left(finished: Finished) -> None:
 
 
 def test_every_stage_that_trains_or_measures_leaves_a_complete_record(clone: Path, tmp_path: Path) -> None:
-    with memory_mlflow(tmp_path) as mlflow:
-        _, waiting = upload_all(clone / ".cache" / "mlflow-outbox", "sqlite:///unused.db")
+    shutil.copytree(clone / ".cache" / "mlflow-outbox", tmp_path / "outbox")  # other tests read the same pipeline
+    with local_mlflow(tmp_path) as mlflow:
+        _, waiting = upload_all(tmp_path / "outbox", tracking_uri())
+        found = runs_of(mlflow)
     assert waiting == []
-    runs = {run.info.run_name: run for run in mlflow.active() if not run.parent}
+    parents = {run.info.run_id: run.data.tags.get("mlflow.parentRunId") for run in found}
+    runs = {run.info.run_name: run for run in found if parents[run.info.run_id] is None}
     assert runs.keys() == {"finetune large", "finetune small", *ARMS, *SWEEPS, "report"}
-    assert {run.info.status for run in mlflow.active()} == {"FINISHED"}
-    assert {run.parent for run in mlflow.active() if run.parent} == {runs[name].info.run_id for name in SWEEPS}
+    assert {run.info.status for run in found} == {"FINISHED"}
+    assert set(parents.values()) - {None} == {runs[name].info.run_id for name in SWEEPS}
 
 
 def test_a_second_run_runs_nothing(clone: Path) -> None:
@@ -170,9 +174,9 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
 @pytest.mark.parametrize(
     ("module", "runs"),
     [
-        ("tasks/training/loop.py", {"finetune_large", "finetune_small", "control", "align"}),
-        ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned"}),
-        ("tasks/evaluation/report/table.py", {"report"}),
+        ("tasks/training/loop.py", {"finetune_large", "finetune_small", "calibrate", "control", "align"}),
+        ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned", "report"}),
+        ("tasks/evaluation/report/table.py", {"sweep_unaligned", "sweep_aligned", "report"}),
         ("tasks/lineage.py", set()),
     ],
 )

@@ -39,7 +39,7 @@ class OnPostgres(At):
 
     def recorded(self) -> list[tuple[str, str]]:
         """Name and status of each run that MLflow holds, sorted."""
-        from tasks.tracking.client import connect
+        from tasks.tracking.upload import connect
 
         client = connect(self.environment["MLFLOW_TRACKING_URI"])
         runs = client.search_runs([client.get_experiment_by_name("toy").experiment_id])

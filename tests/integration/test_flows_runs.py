@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.served import PATIENCE, STAGES, Served, ended, log, repository, serving, until
 
@@ -49,16 +48,6 @@ def test_a_scheduled_run_fires_and_runs_the_graph(served: Served) -> None:
     artifacts = {artifact["key"]: artifact["data"] for artifact in served.ask("/artifacts/filter", flow_runs=runs)}
     assert artifacts["verdict-report"] == "| a |\n"
     assert {(row["stage"], row["state"]) for row in json.loads(artifacts["stages"])} == {(name, "ran") for name in STAGES}
-    # Each output is an asset, with the hash that DVC recorded.
-    recorded = yaml.safe_load((served.folder / "dvc.lock").read_text())["stages"]
-    hashes = {(name, out["md5"]) for name, stage in recorded.items() for out in stage["outs"]}
-    filters = {
-        "event": {"name": ["prefect.asset.materialization.succeeded"]},
-        "related": {"id": [f"prefect.flow-run.{first['id']}"]},
-    }
-    made = until("the assets", lambda: len(found := served.ask("/events/filter", filter=filters)["events"]) == 4 and found)
-    assert {(event["payload"]["stage"], event["payload"]["md5"]) for event in made} == hashes
-    assert "dvc://repository/results/table.md" in {event["resource"]["prefect.resource.id"] for event in made}
 
 
 def test_a_failed_stage_is_named_and_the_rest_still_runs(served: Served, tmp_path: Path) -> None:
@@ -108,7 +97,7 @@ def test_a_killed_run_leaves_no_process_and_the_next_run_continues(served: Serve
 def test_runs_of_a_dead_serving_process_are_marked_as_crashed(served: Served) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    from flows.stale_runs import mark_all_crashed
+    from flows.serve import _mark_all_crashed
 
     served.pause()
     path = f"/deployments/{served.deployment()['id']}/create_flow_run"
@@ -117,8 +106,9 @@ def test_runs_of_a_dead_serving_process_are_marked_as_crashed(served: Served) ->
     served.ask(f"/flow_runs/{stale}/set_state", state={"type": "PENDING"})
     assert served.slots() == 1
     with temporary_settings({PREFECT_API_URL: served.url()}):
-        assert mark_all_crashed("another", "often") == 0
-        assert mark_all_crashed("pipeline", "often") == 1
+        _mark_all_crashed("another", "often")
+        assert served.run(stale)["state"]["type"] == "PENDING"
+        _mark_all_crashed("pipeline", "often")
     assert served.run(stale)["state"]["type"] == "CRASHED"
     assert served.run(waiting)["state"]["type"] == "SCHEDULED"
     assert served.slots() == 0

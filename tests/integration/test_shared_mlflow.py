@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tasks.tracking import Recorder, outbox_folder, upload_all
-from tasks.tracking.client import connect
-from tasks.tracking.upload import KEY_TAG, PARENT_TAG
+from tasks.tracking.upload import KEY_TAG, PARENT_TAG, connect
 from tests.served import PATIENCE, ROOT
 from tests.services import NO_POSTGRES, POSTGRES, S3_VARIABLES, Postgres, free_port, mlflow_server, postgres, s3_store
 

@@ -1,11 +1,12 @@
-"""MLflow's pages in a headless browser: the views open on both arms, and without them the logged figure still stands there.
+"""MLflow's pages in a headless browser: runs of both arms can be compared, and the report's run shows its figure and verdict.
 
-Slow, and only where a Chromium is installed: the views are kept in tags that MLflow does not document.
+Slow, and only where a Chromium is installed.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -22,7 +23,7 @@ import pytest
 
 from tasks import supervisor
 from tasks.tracking import Recorder, tracking_uri, upload_all
-from tasks.tracking.client import connect
+from tasks.tracking.upload import connect
 from tests.pages import CHROMIUM, shown
 
 pytestmark = [
@@ -41,33 +42,29 @@ class Pages:
     url: str
     client: Any
     experiment: str
-    sweep: str
-    """Id of a sweep's run."""
 
-    def runs(self, view: str = "") -> str:
-        """The experiment's page, opened on a view."""
-        shared = f"?viewStateShareKey={view}&compareRunsMode=CHART" if view else ""
-        return shown(f"{self.url}/#/experiments/{self.experiment}/runs{shared}")
+    def run(self, name: str) -> str:
+        """Id of the run with a name."""
+        (found,) = self.client.search_runs([self.experiment], f"tags.`mlflow.runName` = '{name}'")
+        return str(found.info.run_id)
 
 
 def record_both_arms(folder: Path) -> None:
     """A sweep of each arm with a few timed points, and the figure in both runs."""
     figure = folder / "pareto.svg"
     figure.write_text(FIGURE, encoding="utf-8")
-    keys = []
     for drafter, colour in (("unaligned", "#D55E00"), ("aligned", "#0072B2")):
         tags = {"drafter": drafter, "mlflow.runColor": colour}
         with Recorder("toy", f"sweep {drafter}", {**tags, "kind": "sweep"}, {"drafter": drafter}, flush_seconds=0) as sweep:
-            keys.append(sweep.key)
             for number in range(1, 4):
                 about = {**tags, "kind": "point", "timed": True, "split": "validation", "method": "bild"}
                 settings = {"drafter": drafter, "fallback_threshold": number / 4, "rollback_threshold": number}
                 numbers = {"speedup": 1 + number / 4, "quality": 60 - number}
                 sweep.child(f"bild {drafter} {number}", about, settings, numbers)
     with Recorder("toy", "report", {"kind": "report"}, {}, flush_seconds=0) as report:
-        report.log_artifact(figure, "report", keys)
-        report.describe("the **verdict**", keys)
-        report.log_table("frontier", {"speedup": [1.5], "quality": [58.0]}, keys)
+        report.log_artifact(figure, "report")
+        report.describe("the **verdict**")
+        report.log_table("frontier", {"speedup": [1.5], "quality": [58.0]})
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +77,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         assert upload_all(folder / "outbox", tracking_uri()) == (3, [])
         client = connect(tracking_uri())
         experiment = client.get_experiment_by_name("toy").experiment_id
-        sweep = client.search_runs([experiment], "tags.kind = 'sweep'")[0].info.run_id
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -92,7 +88,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
             options: supervisor.StartOptions = {"cwd": folder, "env": environment, "stdout": log, "stderr": log}
             with supervisor.running([*command, "--workers", "1"], **options) as server:
                 wait_until_up(url, server)
-                yield Pages(url, client, experiment, sweep)
+                yield Pages(url, client, experiment)
 
 
 def wait_until_up(url: str, server: subprocess.Popen[bytes]) -> None:
@@ -106,26 +102,20 @@ def wait_until_up(url: str, server: subprocess.Popen[bytes]) -> None:
     raise AssertionError("the server does not answer")
 
 
-def test_a_view_opens_on_the_timed_points_of_both_arms(pages: Pages) -> None:
-    page = pages.runs("points")
-    assert "tags.kind = 'point' and tags.timed = 'True'" in page
-    for drafter in ("aligned", "unaligned"):
-        assert f"bild {drafter} 3" in page
-    # A scatter of speed-up against quality with a mark for each point.
-    assert "scatterlayer" in page
-    assert "speedup" in page and "quality" in page
-    assert page.count('class="point') >= 6
+def test_points_of_both_arms_are_compared_side_by_side(pages: Pages) -> None:
+    runs = [pages.run(f"bild {drafter} 3") for drafter in ("aligned", "unaligned")]
+    chosen = urllib.parse.urlencode({"runs": json.dumps(runs), "experiments": json.dumps([pages.experiment])})
+    page = shown(f"{pages.url}/#/compare-runs?{chosen}")
+    for shown_there in ("bild aligned 3", "bild unaligned 3", "fallback_threshold", "speedup", "quality"):
+        assert shown_there in page
 
 
-def test_without_views_the_runs_and_the_figure_are_there(pages: Pages) -> None:
-    for tag in list(pages.client.get_experiment(pages.experiment).tags):
-        if tag.startswith("mlflow.sharedViewState."):
-            pages.client.delete_experiment_tag(pages.experiment, tag)
-    page = pages.runs()
+def test_the_runs_and_the_figure_are_there(pages: Pages) -> None:
+    page = shown(f"{pages.url}/#/experiments/{pages.experiment}/runs")
     assert "sweep aligned" in page and "sweep unaligned" in page
-    artifacts = shown(f"{pages.url}/#/experiments/{pages.experiment}/runs/{pages.sweep}/artifacts/report")
+    report = pages.run("report")
+    artifacts = shown(f"{pages.url}/#/experiments/{pages.experiment}/runs/{report}/artifacts/report")
     assert "pareto.svg" in artifacts and "frontier.json" in artifacts
-    picture = urllib.parse.urlencode({"path": "report/pareto.svg", "run_uuid": pages.sweep})
+    picture = urllib.parse.urlencode({"path": "report/pareto.svg", "run_uuid": report})
     assert httpx.get(f"{pages.url}/get-artifact?{picture}").text == FIGURE
-    overview = shown(f"{pages.url}/#/experiments/{pages.experiment}/runs/{pages.sweep}")
-    assert "verdict" in overview
+    assert "verdict" in shown(f"{pages.url}/#/experiments/{pages.experiment}/runs/{report}")

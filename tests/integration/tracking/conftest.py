@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tasks.tracking import tracking_uri
-from tasks.tracking.client import connect
+from tasks.tracking.upload import connect
 
 
 @pytest.fixture(scope="module")

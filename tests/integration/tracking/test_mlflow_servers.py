@@ -1,12 +1,16 @@
-"""Runs on MLflow's own server: in a thread that can lose an answer after the work, and in a process that is killed."""
+"""Runs on MLflow's own server, which loses answers, is killed or away, and the SQLite database that stages create."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +18,27 @@ from typing import Any
 import pytest
 
 from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
-from tasks.tracking.client import connect
-from tasks.tracking.upload import KEY_TAG
+from tasks.tracking.__main__ import main
+from tasks.tracking.upload import KEY_TAG, connect
 from tests.mlflow_server import PATIENCE, runs_of, server_process
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
+
+ROOT = Path(__file__).parents[3]
+STAGES_AT_ONCE = """
+import os, sys
+import mlflow.tracking
+from tasks.tracking import Recorder
+names = sys.argv[1:]
+children = []
+for name in names:
+    child = os.fork()
+    if not child:
+        Recorder("translation", name, {}, {}, flush_seconds=600).close()
+        os._exit(0)
+    children.append(child)
+sys.exit(sum(os.waitpid(child, 0)[1] for child in children))
+"""
 
 
 class Server:
@@ -125,7 +145,6 @@ def test_a_server_killed_during_a_stage_costs_no_record(
         run._opening.join()
         for step in range(1, 10):
             run.log_metrics({"loss": 1 / (step + 1)}, step)
-        run._pending[-1]()
         during.close()
         for step in range(10, 20):
             run.log_metrics({"loss": 1 / (step + 1)}, step)
@@ -143,3 +162,52 @@ def test_a_server_killed_during_a_stage_costs_no_record(
         assert sorted((value.step, value.value) for value in losses) == [(step, 1 / (step + 1)) for step in range(20)]
         assert [file.path for file in client.list_artifacts(found["train"].info.run_id)] == ["pareto.svg"]
     assert not list((tmp_path / "outbox").glob("*-*"))
+
+
+def test_concurrent_stages_create_one_database(tmp_path: Path) -> None:
+    names = ["one", "two"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DRAFTLINE_"))}
+    command = [sys.executable, "-c", STAGES_AT_ONCE, *names]
+    environment["PYTHONPATH"] = str(ROOT)
+    subprocess.run(command, cwd=tmp_path, env=environment, timeout=PATIENCE, check=True)
+    assert sorted(runs_of(connect(f"sqlite:///{tmp_path / 'mlflow.db'}"))) == names
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".cache", "mlflow.db"]
+
+
+def test_the_command_creates_the_database_and_sends_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path / "outbox"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}")
+    monkeypatch.setattr(sys, "argv", ["python -m tasks.tracking", "--create"])
+    Recorder("translation", "train", {}, {}, flush_seconds=0).close()
+    capfd.readouterr()
+    assert main() == 0
+    assert capfd.readouterr() == ("runs sent to MLflow: 1; still waiting: 0\n", "")
+    assert list(runs_of(connect(tracking_uri()))) == ["train"]
+
+
+def test_an_absent_server_is_noticed_fast_and_the_runs_are_sent_later(
+    mlflow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{closed.getsockname()[1]}")
+        start = time.monotonic()
+        Recorder("translation", "train", {}, {}, flush_seconds=PATIENCE).close()
+    assert time.monotonic() - start < PATIENCE / 4
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "wait for MLflow: 1" in warning and "secret" not in warning
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert upload_all(outbox_folder(), tracking_uri()) == (1, [])
+    assert list(runs_of(mlflow)) == ["train"]
+
+
+def test_a_store_that_mlflow_does_not_open_costs_one_warning(
+    mlflow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))
+    with Recorder("translation", "train", {}, {}, live=True, flush_seconds=PATIENCE) as run:
+        run.log_metrics({"loss": 1.0})
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "wait for MLflow: 1 (The filesystem tracking backend" in warning

@@ -1,10 +1,9 @@
-"""What a sweep and a report leave in MLflow, which a store in memory stands for."""
+"""What a sweep and a report leave in MLflow, on a database of the test."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,8 @@ from tasks.evaluation import record
 from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report, uploaded_hypotheses
 from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
-from tasks.tracking import RegisteredModel, outbox_folder, upload_all
-from tasks.tracking.contents import NOTE_TAG, TABLES_TAG
-from tasks.tracking.upload import KEY_TAG
-from tasks.tracking.views import view_tags
-from tests.memory_mlflow import MemoryMlflow, Stored, memory_mlflow
+from tasks.tracking import outbox_folder, tracking_uri, upload_all
+from tests.local_mlflow import FaultyClient, local_mlflow, runs_of, text_of
 from tests.unit.evaluation.conftest import measured_record, pair_record, records
 
 PAIR = {
@@ -80,39 +76,39 @@ FAILED = {name: ROW[name] for name in ("arm", "split", "method", "settings", "lo
 
 
 @pytest.fixture
-def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryMlflow]:
+def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyClient]:
     """A folder to work in, and a store that gets the runs when `runs` is asked."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(record, "_FLUSH_SECONDS", 0.0)
-    with memory_mlflow(tmp_path) as store:
+    with local_mlflow(tmp_path) as store:
         yield store
 
 
-def swept(rows: list[dict[str, Any]], drafter: str = "aligned", *, every_point: bool = True) -> None:
-    with SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, [], None, every_point) as sweep:
+def swept(rows: list[dict[str, Any]], drafter: str = "aligned") -> None:
+    with SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, []) as sweep:
         sweep.pair(pair_record(PAIR))
         for row in records(rows):
             sweep.point(row)
         sweep.keep([])
 
 
-def runs(mlflow: MemoryMlflow) -> dict[str, Stored]:
-    assert upload_all(outbox_folder(), "uri")[1] == []
-    return {run.info.run_name: run for run in mlflow.runs.values()}
+def runs(mlflow: FaultyClient) -> dict[str, Any]:
+    assert upload_all(outbox_folder(), tracking_uri())[1] == []
+    return {run.info.run_name: run for run in runs_of(mlflow)}
 
 
-def values(run: Stored) -> dict[str, float]:
-    assert len(run.history) == len(run.data.metrics)
+def values(run: Any) -> dict[str, float]:
     return dict(run.data.metrics)
 
 
 NAME = "bild aligned fallback_threshold=0.6 rollback_threshold=inf max_draft=10 validation"
 
 
-def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: MemoryMlflow) -> None:
+def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: FaultyClient) -> None:
     swept([TIMED])
-    point = runs(mlflow)[NAME]
-    assert mlflow.runs[point.parent].info.run_name == "sweep aligned"
+    found = runs(mlflow)
+    point = found[NAME]
+    assert point.data.tags["mlflow.parentRunId"] == found["sweep aligned"].info.run_id
     assert (
         point.data.tags.items()
         >= {
@@ -154,42 +150,17 @@ def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: MemoryMlfl
         "acceptance_rate_low": 0.78,
         "acceptance_rate_high": 0.82,
     }
-    found = values(point)
-    assert {name: found.get(name) for name in expected} == pytest.approx(expected)
+    known = values(point)
+    assert {name: known.get(name) for name in expected} == pytest.approx(expected)
 
 
-def test_the_saved_views_read_names_that_are_recorded(mlflow: MemoryMlflow) -> None:
-    swept([TIMED])
-    point = runs(mlflow)[NAME]
-    views = [json.loads(json.loads(tag)["state"]) for name, tag in view_tags(0).items() if not name.endswith(".training")]
-    for view in views:
-        assert set(re.findall(r"tags\.(\w+)", view["searchFilter"])) <= set(point.data.tags)
-        for kind, name in re.findall(r"(\w+)\.`(\w+)`", " ".join([*view["selectedColumns"], view["orderByKey"]])):
-            assert name in {"params": [*point.data.params], "metrics": [*values(point)], "tags": [*point.data.tags]}[kind]
-        for chart in view["compareRunCharts"]:
-            axes = [chart[axis]["key"] for axis in ("xaxis", "yaxis") if axis in chart]
-            assert {*axes, *chart.get("selectedMetrics", [])} <= set(values(point))
-            assert set(chart.get("selectedParams", [])) <= set(point.data.params)
-
-
-def test_a_point_that_was_not_timed_has_predictions_and_no_time(mlflow: MemoryMlflow) -> None:
-    swept([{**ROW, "why": None}])
-    point = runs(mlflow)[NAME]
-    found = values(point)
-    assert (found["bleu"], found["predicted_speedup"], found["predicted_latency_ms"]) == (40.0, 1.5, 21.0)
-    assert not [name for name in found if "latency" in name and not name.startswith("predicted_")]
-    assert "speedup" not in found
-    assert point.data.tags["timed"] == "False"
-    assert "why" not in point.data.tags
-
-
-def test_a_point_that_failed_is_a_failed_run_that_says_why(mlflow: MemoryMlflow) -> None:
+def test_a_point_that_failed_is_a_failed_run_that_says_why(mlflow: FaultyClient) -> None:
     swept([FAILED])
     point = runs(mlflow)[NAME]
     assert (point.info.status, values(point), point.data.tags["error"]) == ("FAILED", {}, "RuntimeError: memory")
 
 
-def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: MemoryMlflow) -> None:
+def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: FaultyClient) -> None:
     swept([TIMED])
     sweep = runs(mlflow)["sweep aligned"]
     assert sweep.info.status == "FINISHED"
@@ -231,13 +202,13 @@ def test_what_is_not_known_of_a_pair_is_left_out() -> None:
     assert acceptance_metrics(measured_record(ROW), PairRecord()) == {}
 
 
-def test_of_a_large_grid_only_timed_and_failed_points_are_runs_and_the_table_holds_all(mlflow: MemoryMlflow) -> None:
+def test_only_timed_and_failed_points_are_runs_and_the_table_holds_all(mlflow: FaultyClient) -> None:
     timed = {**TIMED, "settings": {"fallback_threshold": 0.7, "rollback_threshold": "inf", "max_draft": 10}}
-    swept([ROW, timed, FAILED | {"settings": {}}], every_point=False)
+    swept([ROW, timed, FAILED | {"settings": {}}])
     found = runs(mlflow)
     assert sorted(name.partition(" ")[0] for name in found) == ["bild", "bild", "sweep"]
     assert NAME not in found
-    table = json.loads(found["sweep aligned"].artifacts["points.json"])
+    table = json.loads(text_of(mlflow, "sweep aligned", "points.json"))
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     assert [(row["timed"], row["speedup"], row["predicted_speedup"]) for row in rows] == [
         (False, None, 1.5),
@@ -249,46 +220,15 @@ def test_of_a_large_grid_only_timed_and_failed_points_are_runs_and_the_table_hol
     assert rows[0]["settings"] == "fallback_threshold=0.6 rollback_threshold=inf max_draft=10"
 
 
-def test_the_verdict_and_the_frontier_stand_in_the_report_and_both_sweeps(mlflow: MemoryMlflow) -> None:
-    paths = TaskPaths("toy")
-    for drafter in ("unaligned", "aligned"):
-        swept([], drafter)
-    for speedup in (1.0, 2.0):  # the second report replaces what the first one said
-        record_report(paths, "bleu", {}, [], [], None, f"{speedup} times as fast", {"speedup": [speedup]})
-        found = runs(mlflow)
-    for name in ("report", "sweep unaligned", "sweep aligned"):
-        assert found[name].data.tags[NOTE_TAG].startswith("2.0 times as fast\n\nBoth arms in one figure: ")
-        assert json.loads(found[name].artifacts["frontier.json"]) == {"columns": ["speedup"], "data": [[2.0]]}
-        assert json.loads(found[name].data.tags[TABLES_TAG]) == [{"path": "frontier.json", "type": "table"}]
-
-
-def test_the_report_is_stored_with_its_own_run_and_both_sweeps(mlflow: MemoryMlflow) -> None:
-    paths = TaskPaths("toy")
-    for drafter in ("unaligned", "aligned"):
-        swept([], drafter)
+def test_the_report_has_its_numbers_files_verdict_and_frontier(mlflow: FaultyClient) -> None:
     page = Path("report.html")
     page.write_text("<h1>", encoding="utf-8")
-    record_report(paths, "bleu", {"frontier_gap": 1.3}, [page], [])
-    found = runs(mlflow)
-    assert values(found["report"]) == {"frontier_gap": 1.3}
-    assert found["report"].data.tags.items() >= {"kind": "report", "metric": "bleu"}.items()
-    for name in ("report", "sweep unaligned", "sweep aligned"):
-        assert found[name].artifacts == {"report/report.html": "<h1>"}
-
-
-def test_the_pair_of_a_report_is_registered_under_its_run(mlflow: MemoryMlflow, tmp_path: Path) -> None:
-    (tmp_path / "pair").mkdir()
-    (tmp_path / "pair/pair.json").write_text("{}", encoding="utf-8")
-    pair = RegisteredModel("draftline-toy", str(tmp_path / "pair"), "the verdict", {}, {}, [])
-    record_report(TaskPaths("toy"), "bleu", {}, [], [], pair)
+    record_report(TaskPaths("toy"), "bleu", {"frontier_gap": 1.3}, [page], [], None, "2.0 times as fast", {"speedup": [2.0]})
     report = runs(mlflow)["report"]
-    [version] = mlflow.versions
-    assert (version.name, version.description, version.run_id) == ("draftline-toy", "the verdict", report.info.run_id)
-
-
-def test_a_report_on_sweeps_that_recorded_no_run_has_its_own(mlflow: MemoryMlflow) -> None:
-    record_report(TaskPaths("toy"), "bleu", {}, [], [])
-    assert [run.data.tags["kind"] for run in runs(mlflow).values()] == ["report"]
+    assert (report.data.tags["kind"], report.data.tags["metric"], values(report)) == ("report", "bleu", {"frontier_gap": 1.3})
+    assert report.data.tags["mlflow.note.content"].startswith("2.0 times as fast\n\nBoth arms in one figure: ")
+    assert text_of(mlflow, "report", "report/report.html") == "<h1>"
+    assert json.loads(text_of(mlflow, "report", "frontier.json")) == {"columns": ["speedup"], "data": [[2.0]]}
 
 
 def test_large_files_of_outputs_are_not_uploaded(tmp_path: Path) -> None:
@@ -299,20 +239,12 @@ def test_large_files_of_outputs_are_not_uploaded(tmp_path: Path) -> None:
     assert [file.name for file in uploaded_hypotheses(tmp_path)] == ["hypotheses-test.parquet"]
 
 
-def test_a_sweep_that_dies_leaves_its_points_and_its_key(mlflow: MemoryMlflow) -> None:
+def test_a_sweep_sends_nothing_before_its_end_and_keeps_its_points_if_it_dies(
+    mlflow: FaultyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_FLUSH_SECONDS", 300.0)
     with pytest.raises(RuntimeError), SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
         sweep.point(*records([TIMED]))
+        assert mlflow.requests == []
         raise RuntimeError
-    key = json.loads(Path("results/toy/sweep/aligned/run.json").read_text(encoding="utf-8"))["run"]
-    found = runs(mlflow)
-    assert (found["sweep aligned"].info.status, found["sweep aligned"].data.tags[KEY_TAG]) == ("FAILED", key)
-    assert found[NAME].info.status == "FINISHED"
-
-
-def test_a_sweep_sends_nothing_before_its_end(mlflow: MemoryMlflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "_FLUSH_SECONDS", 30.0)
-    with SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
-        sweep.pair(pair_record(PAIR))
-        sweep.point(*records([TIMED]))
-        assert mlflow.connections == 0
-    assert {run.info.status for run in mlflow.runs.values()} == {"FINISHED"}
+    assert {run.info.run_name: run.info.status for run in runs_of(mlflow)} == {"sweep aligned": "FAILED", NAME: "FINISHED"}

@@ -1,104 +1,95 @@
-"""The command for experiments as far as it goes without running one: options, refusals, what it lists."""
+"""Settings of experiments: read from options and grid files, checked, named, and written as DVC takes them."""
 
 from __future__ import annotations
 
-import json
 import re
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from flows import experiment
-from flows.experiments.queue import ExperimentQueue
-from tests.toy_project import make_project
+from flows.experiment import check_settings, name_of, override, read_grid, read_option
+from tasks.errors import InputError
+from tests.toy_project import PARAMS
 
-RATE = "tasks.toy.align.learning_rate"
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_project(tmp_path_factory.mktemp("template") / "project")
-
-
-@pytest.fixture
-def project(template: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(template)
-    return template
-
-
-def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["experiment", *words])
-    return experiment.main()
-
-
-def test_experiments_are_added_listed_and_removed(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    grid = tmp_path / "grid.yaml"
-    grid.write_text(f"{RATE}: [0.5, 0.6]\n", encoding="utf-8")
-    assert command(monkeypatch, "--list") == 0
-    assert capsys.readouterr().out == "there are no experiments\n"
-    for seen in ("added seeds=7,learning_rate=0.5: ", "known already: seeds=7,learning_rate=0.5: waiting"):
-        assert command(monkeypatch, "--grid", str(grid), "--set", "tasks.toy.seeds=[7]", "--queue") == 0
-        assert capsys.readouterr().out.startswith(seen)
-    assert command(monkeypatch, "--list", "--json") == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [(one["name"], one["state"]) for one in listed] == [
-        ("seeds=7,learning_rate=0.5", "waiting"),
-        ("seeds=7,learning_rate=0.6", "waiting"),
-    ]
-    assert listed[0]["about"]["settings"] == {"tasks.toy.seeds": [7], RATE: 0.5}
-    assert command(monkeypatch, "--list") == 0
-    assert capsys.readouterr().out.splitlines()[0] == f"seeds=7,learning_rate=0.5  waiting  tasks.toy.seeds=[7] {RATE}=0.5"
-    assert command(monkeypatch, "--remove", *(one["name"] for one in listed)) == 0
-    assert ExperimentQueue(project).all() == []
+RATE, BETA = "tasks.toy.align.learning_rate", "tasks.toy.align.beta"
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("text", "value"),
+    [("a.b=0.3", 0.3), ("a.b=1e-3", 0.001), ("a.b=[1, 2e-1]", [1, 0.2]), ("a.b=yes it is", "yes it is"), ("a.b=c=d", "c=d")],
+)
+def test_an_option_is_a_name_and_a_value_of_yaml(text: str, value: object) -> None:
+    assert read_option(text) == ("a.b", value)
+
+
+@pytest.mark.parametrize("text", ["a.b", "=1", "a.b=[1"])
+def test_another_option_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=f"--set {re.escape(text)}"):
+        read_option(text)
+
+
+def test_a_grid_has_every_combination_or_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("a: [1, 2]\nb: x\nc: [[1e-1, 2]]\n", encoding="utf-8")
+    assert read_grid(file) == [{"a": 1, "b": "x", "c": [0.1, 2]}, {"a": 2, "b": "x", "c": [0.1, 2]}]
+    file.write_text("[{a: 1}, {b: 2}]", encoding="utf-8")
+    assert read_grid(file) == [{"a": 1}, {"b": 2}]
+    for wrong in ("a: []", "[]", "[1]", "text", "{"):
+        file.write_text(wrong, encoding="utf-8")
+        with pytest.raises(InputError, match=r"grid\.yaml"):
+            read_grid(file)
+    with pytest.raises(InputError, match="no grid file"):
+        read_grid(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
     [
-        (["--set", f"{RATE}=0.5", "--set", f"{RATE}=0.6"], "is given more than once"),
-        (["--set", f"{RATE}=fast"], "must be|valid number"),
-        (["--set", f"{RATE}=0.5", "--jobs", "0"], "--jobs is 0; it must be at least 1"),
-        (["--set", f"{RATE}=0.5", "--targets", "nothing"], "has no stage 'nothing'"),
-        (["--run", "nothing"], "no experiment 'nothing'"),
-        (["--retry", "nothing"], "no experiment 'nothing'"),
-        (["--grid", "missing.yaml"], r"no grid file missing\.yaml"),
+        ({"tasks.toy.align.bet": 0.5}, "bet"),
+        ({"tasks.toy.aligned.beta": 0.5}, "aligned"),
+        ({BETA: 7}, "beta is 7"),
+        ({RATE: "fast"}, "learning_rate"),
+        ({"tasks.toy.seeds.0": 3}, "set a whole list"),
     ],
 )
-def test_a_wrong_option_is_one_line_and_status_2(
-    words: list[str], message: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_that_the_file_refuses_are_named(settings: dict[str, Any], words: str) -> None:
+    check_settings(PARAMS, {RATE: 0.5, BETA: 0.5, "tasks.toy.seeds": [1]})
+    with pytest.raises(InputError, match=words):
+        check_settings(PARAMS, settings)
+
+
+def test_a_name_says_the_settings_in_any_order_and_is_allowed_by_git() -> None:
+    assert name_of({BETA: 0.3, RATE: 1}) == name_of({RATE: 1, BETA: 0.3}) == "toy.align.beta=0.3,toy.align.learning_rate=1"
+    names = [name_of({"a": value}) for value in ("x" * 90, "x" * 91, [1, 2], "a b", "a..b", "a~b", {"c": 1})]
+    assert len(set(names)) == len(names)
+    for name in names:
+        subprocess.run(["git", "check-ref-format", f"refs/exps/aa/bb/{name}"], check=True)
+        assert len(name) < 100
+
+
+def test_dvc_reads_what_is_written(tmp_path: Path) -> None:
+    from dvc.utils.hydra import apply_overrides
+
+    grid = [{"method": "bild", "values": {"fallback_threshold": [0.1, 0.2]}, "note": 'a "b", {c}: d=e'}]
+    settings = {RATE: 1e-05, BETA: None, "tasks.toy.sweep.grid": grid, "tasks.toy.metric": "rouge: L", "new.place": True}
+    file = tmp_path / "params.yaml"
+    file.write_text(PARAMS, encoding="utf-8")
+    apply_overrides(file, [override(*one) for one in settings.items()])
+    task = yaml.safe_load(file.read_text(encoding="utf-8"))["tasks"]["toy"]
+    assert (task["align"], task["metric"]) == ({"learning_rate": 1e-05, "beta": None}, "rouge: L")
+    assert task["sweep"]["grid"] == grid
+
+
+@pytest.mark.parametrize("words", [[], ["--jobs", "0"], ["--grid", "none.yaml"], ["--set", "a.b=1"]])
+def test_a_wrong_command_is_refused_before_a_server_starts(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    monkeypatch.setattr(sys, "argv", ["experiment", *words])
+    monkeypatch.setattr(experiment, "prefect_server", None)
     with pytest.raises(SystemExit) as ended:
-        command(monkeypatch, *words)
+        experiment.main()
     assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert re.search(message, line)
-    assert ExperimentQueue(project).all() == []
-
-
-@pytest.mark.parametrize("words", [[], ["--queue"], ["--set", f"{RATE}=0.5", "--list"]])
-def test_options_that_do_not_go_together_are_refused(
-    words: list[str], project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command(monkeypatch, *words)
-    assert ended.value.code == 2
-    assert "give either --set or --grid" in capsys.readouterr().err
-
-
-def test_the_runs_go_into_the_record_of_the_repository(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ((one, _),) = ExperimentQueue(project).add([{RATE: 0.9}])
-    for name in ("MLFLOW_TRACKING_URI", "DRAFTLINE_OUTBOX"):
-        monkeypatch.delenv(name, raising=False)
-    found = experiment._environment(project, one)
-    assert found["DRAFTLINE_OUTBOX"] == str(project / ".cache" / "mlflow-outbox")
-    assert found["MLFLOW_TRACKING_URI"] == f"sqlite:///{project / 'mlflow.db'}"
-    assert found["DVC_EXP_NAME"] == "learning_rate=0.9"
-    # What is relative to the working folder stays there: stages run elsewhere.
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mine.db")
-    assert experiment._environment(project, one)["MLFLOW_TRACKING_URI"] == f"sqlite:///{project / 'mine.db'}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    assert experiment._environment(project, one)["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:5000"
-    ExperimentQueue(project).remove([one.name])

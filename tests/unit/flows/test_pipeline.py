@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import dataclasses
 import datetime
-import io
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from prefect import Flow
 from prefect.client.schemas.objects import State
 from prefect.exceptions import ParameterTypeError
@@ -23,12 +18,10 @@ from prefect.logging import disable_run_logger
 from prefect.states import Completed, Failed, Pending
 from prefect.utilities.callables import parameter_schema
 
-from flows import artifacts, experiment, nightly, pipeline, serve, watch
-from flows.lockfile import lock_file
-from flows.server import _KeptProcess, prefect_server
-from flows.settings import PipelineSettings
-from flows.stage import StageError, StageResult, StageRunner
-from tasks import supervisor
+from flows import pipeline, serve
+from flows.graph import Stage
+from flows.server import lock_file
+from flows.stage import PipelineSettings, StageError, StageResult, StageRunner, add_options, read_options
 from tasks.errors import InputError
 from tests.unit.flows.conftest import Repository
 
@@ -71,37 +64,27 @@ def test_a_failure_that_a_retry_cannot_fix_is_not_retried(kind: str, retried: bo
     assert retried_by_prefect(task) is retried
 
 
-def test_the_table_shows_how_each_stage_ended() -> None:
-    rows = [
-        artifacts.stage_row("a", Completed(data=StageResult("a", "ran", 1.26))),
-        artifacts.stage_row("b", Failed(message="stage 'b' failed: why")),
-        artifacts.stage_row("c", Pending(name="NotReady")),
-    ]
-    assert rows == [
-        {"stage": "a", "state": "ran", "seconds": 1.3},
+def test_the_table_shows_how_each_stage_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, verdicts = list[Any](), list[Any]()
+    monkeypatch.setattr(pipeline, "create_table_artifact", lambda rows, **_: tables.extend(rows))
+    monkeypatch.setattr(pipeline, "create_markdown_artifact", lambda text, key, **_: verdicts.append((key, text)))
+    (tmp_path / "table.md").write_text("# Deploy it", encoding="utf-8")
+    stages = [Stage("report@a", (), (tmp_path / "table.md",)), Stage("b", (), ()), Stage("c", (), ())]
+    states: Any = {"report@a": Completed(), "b": Failed(message="why"), "c": Pending(name="NotReady")}
+    pipeline._create_artifacts(stages, states, {"report@a": StageResult("report@a", "ran", 1.26)})
+    assert tables == [
+        {"stage": "report@a", "state": "ran", "seconds": 1.3},
         {"stage": "b", "state": "failed", "seconds": None},
         {"stage": "c", "state": "not run", "seconds": None},
     ]
-
-
-def test_the_verdict_has_its_picture_below_the_first_paragraph(tmp_path: Path) -> None:
-    table, picture = tmp_path / "table.md", tmp_path / "pareto.png"
-    table.write_text("# Title\n\nDeploy it.\n\nWhy.\n\nMore.\n", encoding="utf-8")
-    assert artifacts._verdict(table, [table, picture]) == table.read_text(encoding="utf-8")
-    Image.new("RGB", (3000, 1500), "red").save(picture)
-    head, _, rest = artifacts._verdict(table, [table, picture]).partition("![Quality against latency]")
-    assert (head, rest != "") == ("# Title\n\nDeploy it.\n\n", True)
-    address, _, text = rest.partition(")")
-    assert text == "\n\nWhy.\n\nMore.\n"
-    data = base64.b64decode(address.removeprefix("(data:image/png;base64,"))
-    assert Image.open(io.BytesIO(data)).size == (1200, 600)
+    assert verdicts == [("verdict-a", "# Deploy it")]
 
 
 def test_an_artifact_key_has_only_allowed_characters() -> None:
-    assert artifacts.artifact_key("report@Multi30k_de") == "report-multi30k-de"
+    assert pipeline.artifact_key("report@Multi30k_de") == "report-multi30k-de"
 
 
-UNSCHEDULED: dict[str, Any] = {"cron": None, "watch_minutes": None, "interval_minutes": None, "experiments": False}
+UNSCHEDULED: dict[str, Any] = {"cron": None, "watch_minutes": None, "interval_minutes": None}
 
 
 @pytest.mark.parametrize(
@@ -120,16 +103,15 @@ def test_a_wrong_schedule_is_refused(options: dict[str, Any], named: str) -> Non
 
 
 def test_schedules_become_arguments_of_prefect() -> None:
-    options = UNSCHEDULED | {"cron": "0 3 * * *", "watch_minutes": 90.0, "interval_minutes": 0.5, "experiments": True}
+    options = UNSCHEDULED | {"cron": "0 3 * * *", "watch_minutes": 90.0, "interval_minutes": 0.5}
     assert serve._schedules(argparse.Namespace(**options)) == [
-        (nightly.nightly, {"cron": "0 3 * * *"}),
-        (watch.watch, {"interval": datetime.timedelta(minutes=90)}),
+        (serve.nightly, {"cron": "0 3 * * *"}),
+        (serve.watch, {"interval": datetime.timedelta(minutes=90)}),
         (pipeline.pipeline, {"interval": datetime.timedelta(seconds=30)}),
-        (experiment.experiment, {}),
     ]
 
 
-@pytest.mark.parametrize("main", [pipeline.main, watch.main, nightly.main, serve.main])
+@pytest.mark.parametrize("main", [pipeline.main, serve.main])
 def test_a_folder_without_dvc_is_refused_in_one_line(
     main: Callable[[], int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,9 +123,7 @@ def test_a_folder_without_dvc_is_refused_in_one_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "flow", [pipeline.pipeline, watch.watch, nightly.nightly, experiment.experiment], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("flow", [pipeline.pipeline, serve.watch, serve.nightly], ids=lambda one: one.name)
 def test_how_stages_run_is_a_form_with_descriptions_and_bounds(flow: Flow[..., Any]) -> None:
     form = parameter_schema(flow).definitions["PipelineSettings"]["properties"]
     described = {field.name: field.metadata["description"] for field in dataclasses.fields(PipelineSettings)}
@@ -172,7 +152,7 @@ def test_a_run_that_is_cancelled_on_the_server_closes_its_stages(monkeypatch: py
 
     monkeypatch.setattr(pipeline, "wait", lambda *_, **__: argparse.Namespace(not_done={"a stage"}))
     monkeypatch.setattr(pipeline, "_CANCELLED_POLL_SECONDS", 0.0)
-    monkeypatch.setattr(pipeline, "is_cancelled", is_cancelled)
+    monkeypatch.setattr(pipeline, "_is_cancelled", is_cancelled)
     runner = FakeRunner(StageResult("align", "ran", 1.0))
     with pytest.raises(pipeline.RunCancelledError):
         pipeline._wait([], runner, "run-1")
@@ -181,40 +161,20 @@ def test_a_run_that_is_cancelled_on_the_server_closes_its_stages(monkeypatch: py
         StageRunner.run(runner, "align", print)
 
 
-def test_a_server_that_is_killed_is_started_again_until_it_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start() -> subprocess.Popen[bytes]:
-        started.append(supervisor.start(["sleep", "300"]))
-        return started[-1]
-
-    server = _KeptProcess(start)
-    with server.kept():
-        started[0].kill()
-        deadline = time.monotonic() + 300
-        while len(started) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert server.process.poll() is None
-    assert all(process.poll() is not None for process in started)
-    assert len(started) == 2
-    assert capsys.readouterr().err == "the Prefect server ended with status -9; starting it again\n"
+def test_options_are_the_settings() -> None:
+    assert read_options(parsed()) == PipelineSettings()
+    options = parsed("--targets", "align", "report", "--workers", "2", "--retries", "0", "--timeout-minutes", "1.5")
+    assert options.targets == ["align", "report"]
+    assert read_options(options) == PipelineSettings(workers=2, retries=0, timeout_minutes=1.5)
 
 
-def test_a_second_serving_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    with lock_file(tmp_path / "served") as lock:
-        lock.write("http://127.0.0.1:1/api")
-        with (
-            pytest.raises(InputError, match=r"already served from .* at http://127\.0\.0\.1:1/api"),
-            prefect_server(announce=True),
-        ):
-            pass
+@pytest.mark.parametrize("words", [("--workers", "0"), ("--retries", "-1"), ("--timeout-minutes", "0")])
+def test_options_out_of_bounds_are_refused(words: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match=words[0].strip("-").replace("-", "_")):
+        read_options(parsed(*words))
 
 
-def test_a_configured_server_that_does_not_answer_is_named() -> None:
-    from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
-    silent = {PREFECT_API_URL: "http://127.0.0.1:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
-    with temporary_settings(silent), pytest.raises(InputError, match="no Prefect server answers at"), prefect_server():
-        pass
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return parser.parse_args(words)

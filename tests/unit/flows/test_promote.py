@@ -1,58 +1,41 @@
-"""The flow of a promotion without a server: its states, artifact and exit statuses; the comparison itself is replaced."""
+"""The flow of a promotion without a server: its states and exit statuses; the comparison itself is a script."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prefect.client.schemas.objects import State
+from prefect.logging import disable_run_logger
 from prefect.states import Completed, Failed
 
 from flows import promote
 
-FOUND = {"line": "promoted: faster", "markdown": "# toy"}
 
-
-class Command:
-    """Stands for `python -m tasks.promote`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, last: str = FOUND["line"]) -> None:
-        self.given: list[str] = []
-        self.artifacts: list[tuple[str, str]] = []
-        self._status, self._last = status, last
-        monkeypatch.setattr(promote, "_run", self.run)
-        monkeypatch.setattr(
-            promote, "create_markdown_artifact", lambda text, key, description: self.artifacts.append((key, text))
-        )
-
-    def run(self, command: list[str]) -> tuple[int, str]:
-        self.given = command[3:]
-        if self._status in (0, 3):
-            Path(command[command.index("--json") + 1]).write_text(json.dumps(FOUND), encoding="utf-8")
-        return self._status, self._last
-
-
-@pytest.mark.parametrize(("status", "name"), [(0, "Promoted"), (3, "NotPromoted")])
-def test_the_state_says_whether_it_was_promoted(monkeypatch: pytest.MonkeyPatch, status: int, name: str) -> None:
-    command = Command(monkeypatch, status)
-    state = promote.promote.fn("Toy_1", rounds=4, again=True)
-    assert (state.name, state.message, state.is_completed()) == (name, FOUND["line"], True)
-    assert command.artifacts == [("promotion-toy-1", "# toy")]
-    assert command.given[:4] == ["--task", "Toy_1", "--params", "params.yaml"]
-    assert command.given[6:] == ["--rounds", "4", "--again"]
-
-
-@pytest.mark.parametrize(("status", "name"), [(2, "Refused"), (1, "Failed"), (-9, "Failed")])
-def test_a_comparison_that_fails_leaves_no_artifact(monkeypatch: pytest.MonkeyPatch, status: int, name: str) -> None:
-    command = Command(monkeypatch, status, "error: no such thing")
-    state = promote.promote.fn("toy", roll_back=True)
-    assert (state.name, state.message, state.is_failed()) == (name, "no such thing", True)
-    assert command.given[-1] == "--roll-back"
-    assert command.artifacts == []
+@pytest.mark.parametrize(
+    ("status", "line", "name", "message"),
+    [
+        (0, "promoted: faster", "Promoted", "promoted: faster"),
+        (3, "not promoted: slower", "NotPromoted", "not promoted: slower"),
+        (2, "error: no such thing", "Refused", "no such thing"),
+        (1, "error: no such thing", "Failed", "no such thing"),
+    ],
+)
+def test_the_state_says_whether_it_was_promoted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, line: str, name: str, message: str
+) -> None:
+    script = tmp_path / "command"
+    given = tmp_path / "given"
+    script.write_text(f"#!/bin/sh\necho $* > {given}\necho working\necho {line}\nexit {status}\n", encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setattr(promote, "_COMMAND", (str(script),))
+    with disable_run_logger():
+        state = promote.promote.fn("toy", ["--rounds", "4"])
+    assert (state.name, state.message) == (name, message)
+    assert given.read_text().split() == ["--task", "toy", "--rounds", "4"]
 
 
 @pytest.mark.parametrize(

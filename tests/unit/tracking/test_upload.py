@@ -1,192 +1,251 @@
-"""Runs on their way to MLflow: nothing is lost or doubled, whichever request fails."""
+"""Runs on their way to MLflow: nothing is lost or doubled, whichever request fails; what cannot be sent is named and waits."""
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 
-from tasks.tracking import outbox_folder, upload_all
-from tasks.tracking.upload import PARENT_TAG
-from tests.memory_mlflow import Killed, MemoryMlflow, StoreError, memory_mlflow
-from tests.unit.tracking.conftest import DATABASE, SERVER, WHOLE, described, lose_answer, record, record_a_task
-
-
-def at(numbers: set[int], fault: Callable[[Callable[[], None]], None]) -> Callable[[int, Callable[[], None]], None]:
-    """Return a fault that hits the requests with these numbers."""
-    return lambda number, work: fault(work) if number in numbers else work()
+from tasks.tracking import DataSet, Recorder, tracking_uri, upload, upload_all
+from tasks.tracking.upload import KEY_TAG, PARENT_TAG, RUN_FILE, Unavailable, one_line
+from tests.local_mlflow import FaultyClient, Killed, local_mlflow, run_of, runs_of, text_of
+from tests.unit.tracking.conftest import record
 
 
-def test_everything_arrives_once_and_the_outbox_is_empty_after(outbox: Path, mlflow: MemoryMlflow, tmp_path: Path) -> None:
+def record_a_task(folder: Path) -> None:
+    """Two runs with values of every kind; `figure.svg` changes after it was recorded."""
+    figure = folder / "figure.svg"
+    with Recorder("translation", "train", {"kind": "training"}, {"rate": 0.1, "none": None}, flush_seconds=0) as run:
+        run.log_metrics({"loss": 1.0, "rate": None}, step=1)
+        run.log_metrics({"loss": 0.5}, step=2)
+        figure.write_text("as recorded", encoding="utf-8")
+        run.log_artifact(figure, "figures")
+        figure.write_text("later", encoding="utf-8")
+        run.log_inputs([DataSet("data/text/train.jsonl", "abc.dir", "data/text", 90, 2, "training")])
+        run.describe("the **verdict**")
+        run.log_table("frontier", {"speedup": [1.0, 2.0], "method": ["bild", "bild"]})
+    with record("sweep") as run:
+        for window in (1, 2):
+            run.child(f"window {window}", {"kind": "point"}, {"window": window}, {"bleu": 30 + window})
+
+
+def check_whole(mlflow: FaultyClient) -> None:
+    """Check that MLflow holds the task once."""
+    found = {run.info.run_name: run for run in runs_of(mlflow)}
+    assert len(found) == len(runs_of(mlflow)) == 4
+    assert {run.info.status for run in found.values()} == {"FINISHED"}
+    train = found["train"]
+    history = mlflow.client.get_metric_history(train.info.run_id, "loss")
+    assert sorted((one.step, one.value) for one in history) == [(1, 1.0), (2, 0.5)]
+    assert (train.data.params, train.data.tags["kind"]) == ({"rate": "0.1"}, "training")
+    assert train.data.tags["mlflow.note.content"] == "the **verdict**"
+    assert text_of(mlflow, "train", "figures/figure.svg") == "as recorded"
+    table = json.loads(text_of(mlflow, "train", "frontier.json"))
+    assert (table["columns"], table["data"]) == (["speedup", "method"], [[1.0, "bild"], [2.0, "bild"]])
+    (data,) = train.inputs.dataset_inputs
+    assert (data.dataset.name, data.dataset.digest, data.tags[0].value) == ("data/text/train.jsonl", "abc.dir", "training")
+    for window in (1, 2):
+        child = found[f"window {window}"]
+        assert child.data.tags[PARENT_TAG] == found["sweep"].info.run_id
+        assert (child.data.metrics, child.data.params) == ({"bleu": 30.0 + window}, {"window": str(window)})
+
+
+def lose_answer(request: Callable[[], Any]) -> None:
+    request()
+    raise ConnectionError("Read timed out. (read timeout=10)")
+
+
+def test_everything_arrives_once_and_the_outbox_is_empty_after(outbox: Path, mlflow: FaultyClient, tmp_path: Path) -> None:
     record_a_task(tmp_path)
-    assert upload_all(outbox, DATABASE) == (2, [])
-    assert described(mlflow) == WHOLE
+    assert upload_all(outbox, tracking_uri()) == (2, [])
+    check_whole(mlflow)
     assert not list(outbox.iterdir())
     requests = len(mlflow.requests)
-    assert upload_all(outbox, DATABASE) == (0, [])
+    assert upload_all(outbox, tracking_uri()) == (0, [])
     assert len(mlflow.requests) == requests
 
 
-@pytest.mark.parametrize("uri", [DATABASE, SERVER])
 @pytest.mark.parametrize("after", [False, True], ids=["before the work", "after the work"])
-def test_an_upload_killed_at_any_request_neither_loses_nor_doubles(tmp_path: Path, uri: str, after: bool) -> None:
-    def kill(number: int, work: Callable[[], None]) -> None:
+def test_an_upload_killed_at_any_request_neither_loses_nor_doubles(tmp_path: Path, after: bool) -> None:
+    def kill(number: int, work: Callable[[], Any]) -> Any:
         if number == request and after:
             work()
         if number >= request:
             raise Killed
-        work()
+        return work()
 
-    request = 0
-    killed = True
+    request, killed = 0, True
     while killed:
-        request += 1
+        request += 3  # every third one: each costs a second
         folder = tmp_path / str(request)
-        folder.mkdir()
-        with memory_mlflow(folder) as mlflow:
+        with local_mlflow(folder) as mlflow:
             record_a_task(folder)
             mlflow.fault = kill
             try:
-                upload_all(outbox_folder(), uri)
+                upload_all(folder / "outbox", tracking_uri())
                 killed = False
             except Killed:
                 mlflow.fault = lambda number, work: work()
-                assert upload_all(outbox_folder(), uri)[1] == []
-            assert described(mlflow) == WHOLE, f"killed at request {request}"
-            assert not list(outbox_folder().iterdir())
-    assert request > 25
+                assert upload_all(folder / "outbox", tracking_uri())[1] == []
+            check_whole(mlflow)
+    assert request > 15
 
 
-@pytest.mark.parametrize("uri", [DATABASE, SERVER])
-def test_an_answer_lost_after_the_work_neither_loses_nor_doubles(tmp_path: Path, uri: str) -> None:
+def test_an_answer_lost_after_the_work_neither_loses_nor_doubles(tmp_path: Path) -> None:
     """A read time-out: the server has created, logged or ended, and its client does not know."""
     request, hit = 0, True
     while hit:
-        request += 1
+        request += 3  # every third one: each costs a second
         folder = tmp_path / str(request)
-        folder.mkdir()
-        with memory_mlflow(folder) as mlflow:
+        with local_mlflow(folder) as mlflow:
             record_a_task(folder)
-            mlflow.fault = at({request}, lose_answer)
-            assert upload_all(outbox_folder(), uri) == (2, [])
-            assert described(mlflow) == WHOLE, f"lost the answer to request {request}"
-            assert len(mlflow.runs) == len(WHOLE)
+            mlflow.fault = lambda number, work, lost=request: lose_answer(work) if number == lost else work()  # type: ignore[misc]
+            assert upload_all(folder / "outbox", tracking_uri()) == (2, [])
+            check_whole(mlflow)
             hit = len(mlflow.requests) >= request
-    assert request > 25
+    assert request > 15
 
 
-def test_runs_created_after_a_search_found_none_are_kept_once(outbox: Path, mlflow: MemoryMlflow, tmp_path: Path) -> None:
-    """A server so slow that it creates each run twice: when the request is repeated, and when it gets to the first one."""
-    late: list[Callable[[], None]] = []
-
-    def postpone(number: int, work: Callable[[], None]) -> None:
-        create = mlflow.requests[number - 1] == "create run"
-        if create and not late:
-            late.append(work)
-            raise StoreError("Read timed out. (read timeout=10)")
-        work()
-        if create:
-            late.pop()()
-
-    record_a_task(tmp_path)
-    mlflow.fault = postpone
-    assert upload_all(outbox, DATABASE) == (2, [])
-    assert described(mlflow) == WHOLE
-    assert len(mlflow.runs) > len(WHOLE)
-    assert "RUNNING" not in {run.info.status for run in mlflow.active()}
+def test_of_runs_that_a_slow_server_made_twice_one_stays(outbox: Path, mlflow: FaultyClient) -> None:
+    run = record()
+    run.close()
+    experiment = mlflow.client.create_experiment("translation")
+    for _ in range(2):
+        mlflow.client.create_run(experiment, tags={KEY_TAG: run.key}, run_name="run")
+    assert upload_all(outbox, tracking_uri()) == (1, [])
+    assert run_of(mlflow, "run").info.status == "FINISHED"
 
 
-def test_a_server_that_is_sometimes_slow_receives_every_point(outbox: Path, mlflow: MemoryMlflow) -> None:
-    with record("sweep") as run:
-        for point in range(40):
-            run.child(f"point {point}", {}, {"window": point}, {"bleu": point})
-    mlflow.fault = lambda number, work: lose_answer(work) if number % 10 == 0 else work()
-    assert upload_all(outbox, SERVER) == (1, [])
-    assert {run.info.status for run in mlflow.active()} == {"FINISHED"}
-    assert len(mlflow.active()) == len(mlflow.runs) == 41
-    assert all(len(run.history) == 1 for run in mlflow.active() if run.parent)
-
-
-@pytest.mark.parametrize(("uri", "at_once"), [(DATABASE, 1), (SERVER, 4)])
+@pytest.mark.parametrize(("uri", "at_once"), [("sqlite:///mlflow.db", 1), ("http://127.0.0.1:5000", 4)])
 def test_a_server_receives_four_points_at_once_and_a_database_one(
-    outbox: Path, mlflow: MemoryMlflow, uri: str, at_once: int
+    outbox: Path, mlflow: FaultyClient, uri: str, at_once: int
 ) -> None:
-    with record("sweep", live=True) as run:
-        run.log_metrics({"points": 20.0})
-        run._opening.join()
-        for point in range(20):
+    with record("sweep") as run:
+        for point in range(8):
             run.child(f"point {point}", {}, {"window": point}, {f"m{i}": i for i in range(25)})
-    requests = len(mlflow.requests)
-    mlflow.together, mlflow.most_inside = threading.Barrier(at_once), 0
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def count(number: int, request: Callable[[], Any]) -> Any:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        time.sleep(0.05)
+        try:
+            with lock:
+                return request()
+        finally:
+            inside -= 1
+
+    mlflow.fault = count
     assert upload_all(outbox, uri) == (1, [])
-    assert mlflow.most_inside == at_once
-    # A point is three requests: create, log, end.
-    assert len(mlflow.requests) - requests == 3 * 20 + 8
+    assert most == at_once
+    assert len(runs_of(mlflow)) == 9
 
 
-def test_concurrent_uploads_send_each_run_once(outbox: Path, mlflow: MemoryMlflow, tmp_path: Path) -> None:
+def test_concurrent_uploads_send_each_run_once(outbox: Path, mlflow: FaultyClient, tmp_path: Path) -> None:
     record_a_task(tmp_path)
-    uploads = [threading.Thread(target=upload_all, args=(outbox, SERVER)) for _ in "abcd"]
+    uploads = [threading.Thread(target=upload_all, args=(outbox, tracking_uri())) for _ in "abc"]
     for thread in uploads:
         thread.start()
     for thread in uploads:
         thread.join()
-    upload_all(outbox, SERVER)
-    assert described(mlflow) == WHOLE
-    assert len(mlflow.runs) == len(WHOLE)
+    upload_all(outbox, tracking_uri())
+    check_whole(mlflow)
 
 
-def test_a_replaced_database_receives_the_whole_run_again(outbox: Path, mlflow: MemoryMlflow) -> None:
+def test_a_deleted_run_is_not_restored_and_child_runs_of_users_are_kept(outbox: Path, mlflow: FaultyClient) -> None:
     with record(live=True) as run:
         run.log_metrics({"loss": 1.0}, 1)
         run._opening.join()
-        assert len(mlflow.by_name("run").history) == 1
-        mlflow.runs.clear()
-        run.log_metrics({"loss": 0.5}, 2)
-    assert upload_all(outbox, SERVER) == (1, [])
-    assert len(mlflow.by_name("run").history) == 2
-
-
-def test_a_deleted_run_is_not_restored_and_child_runs_of_users_are_kept(outbox: Path, mlflow: MemoryMlflow) -> None:
-    with record(live=True) as run:
-        run.log_metrics({"loss": 1.0}, 1)
-        run._opening.join()
-        mlflow.delete_run(mlflow.by_name("run").info.run_id)
+        mlflow.client.delete_run(run_of(mlflow, "run").info.run_id)
     with record("sweep", live=True) as run:
         run.log_metrics({"points": 1.0})
         run._opening.join()
-        for name in ("a note", "another"):
-            mlflow.create_run("translation", 0, {PARENT_TAG: mlflow.by_name("sweep").info.run_id}, name)
+        sweep = run_of(mlflow, "sweep").info
+        mlflow.client.create_run(sweep.experiment_id, tags={PARENT_TAG: sweep.run_id}, run_name="a note")
         run.child("point", {}, {}, {})
-    assert upload_all(outbox, SERVER) == (2, [])
-    assert sorted(run.info.run_name for run in mlflow.active()) == ["a note", "another", "point", "sweep"]
+    assert upload_all(outbox, tracking_uri()) == (2, [])
+    assert sorted(run.info.run_name for run in runs_of(mlflow)) == ["a note", "point", "sweep"]
 
 
-def test_an_artifact_is_also_kept_with_runs_that_have_ended(outbox: Path, mlflow: MemoryMlflow, tmp_path: Path) -> None:
-    sweep = record("sweep")
-    sweep.close("FAILED")
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "figure.svg").write_text("a frontier", encoding="utf-8")
-    for name in ("while it waits", "once it is sent"):
-        with record(name) as report:
-            report.log_artifact(tmp_path / "figures", name, also_in=[sweep.key, "recorded elsewhere"])
-        assert upload_all(outbox, SERVER)[1] == []
-    kept = {f"{name}/figures/figure.svg": "a frontier" for name in ("while it waits", "once it is sent")}
-    assert mlflow.by_name("sweep").artifacts == kept
-    assert mlflow.by_name("sweep").info.status == "FAILED"
-    assert list(mlflow.by_name("once it is sent").artifacts) == ["once it is sent/figures/figure.svg"]
+def test_a_run_without_an_answer_waits_and_others_are_sent(outbox: Path, mlflow: FaultyClient) -> None:
+    for name in ("one", "two"):
+        record(name).close()
+
+    def refuse(number: int, request: Callable[[], Any]) -> Any:
+        if mlflow.requests.count("create_run") <= 3 and mlflow.requests[number - 1] == "create_run":
+            raise ConnectionError("no route to http://user:secret@server/api")
+        return request()
+
+    mlflow.fault = refuse
+    sent, (reason,) = upload_all(outbox, tracking_uri())
+    assert (sent, reason) == (1, "run 'one': no route to http://server/api")
+    assert [run.info.run_name for run in runs_of(mlflow)] == ["two"]
 
 
-def test_an_artifact_for_a_run_that_waits_waits_too(outbox: Path, mlflow: MemoryMlflow, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text("<h1>", encoding="utf-8")
-    sweep = record("sweep")
-    with record("report") as report:
-        report.log_artifact(tmp_path / "page.html", also_in=[sweep.key])
-    sent, (reason,) = upload_all(outbox, SERVER)
-    assert sent == 0
-    assert "'report'" in reason
-    sweep.close()
-    assert upload_all(outbox, SERVER) == (2, [])
-    assert mlflow.by_name("sweep").artifacts == {"page.html": "<h1>"}
+def test_an_unavailable_server_is_contacted_once_and_the_runs_wait(
+    outbox: Path, mlflow: FaultyClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_a_task(tmp_path)
+    contacts = list[str]()
+
+    def away(uri: str) -> FaultyClient:
+        contacts.append(uri)
+        raise Unavailable("it does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upload, "connect", away)
+        assert upload_all(outbox, tracking_uri()) == (0, ["it does not answer"] * 2)
+    assert len(contacts) == 1
+    assert upload_all(outbox, tracking_uri()) == (2, [])
+    check_whole(mlflow)
+
+
+def test_a_run_that_is_still_written_or_sent_elsewhere_is_skipped(outbox: Path, mlflow: FaultyClient) -> None:
+    run = record()
+    assert upload_all(outbox, tracking_uri()) == (0, [])
+    run.close()
+    with FileLock(run.folder / "lock"):
+        assert upload_all(outbox, tracking_uri()) == (0, [])
+    assert mlflow.requests == []
+    assert upload_all(outbox, tracking_uri()) == (1, [])
+
+
+def test_runs_of_a_deleted_experiment_wait_and_others_are_sent(outbox: Path, mlflow: FaultyClient) -> None:
+    record("one", "deleted").close()
+    record("two").close()
+    mlflow.client.delete_experiment(mlflow.client.create_experiment("deleted"))
+    sent, (reason,) = upload_all(outbox, tracking_uri())
+    assert sent == 1
+    assert "'one'" in reason and "restore it" in reason
+    assert [run.info.run_name for run in runs_of(mlflow)] == ["two"]
+
+
+@pytest.mark.parametrize("line", [b"not json", b"[]", b'{"unknown": {"a": 1}}'])
+def test_a_file_that_cannot_be_read_is_named_and_others_are_sent(outbox: Path, mlflow: FaultyClient, line: bytes) -> None:
+    run = record("one")
+    with (run.folder / RUN_FILE).open("ab") as file:
+        file.write(line + b"\n")
+    run.close()
+    record("two").close()
+    sent, (reason,) = upload_all(outbox, tracking_uri())
+    assert sent == 1
+    assert str(run.folder) in reason and "repair it or remove its folder" in reason
+
+
+def test_sending_stops_at_its_deadline(outbox: Path, mlflow: FaultyClient) -> None:
+    record().close()
+    assert upload_all(outbox, tracking_uri(), time.monotonic() - 1) == (0, ["no time left for sending"])
+    assert not mlflow.requests
+
+
+def test_messages_contain_no_password() -> None:
+    error = ConnectionError("no route to http://user:secret@server/api  \n after 1 try")
+    assert one_line(error) == "no route to http://server/api after 1 try"

@@ -1,4 +1,9 @@
-"""Measures two pairs on the same examples: quality on all of them, latency in rounds in which both decode the timed ones."""
+"""The comparison of a candidate pair with a champion: what both give on the same examples, and the rule that decides.
+
+There are two ways to be promoted, and each has half of the 5 % of false promotions: the end of a 95 % interval, beyond which
+lie 2.5 %. A candidate may be *faster* and keep the quality within a margin, or *better* and keep the speed within a share.
+The second condition of a way costs no level, because both have to hold (Berger, 1982: intersection-union tests).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tasks.corpora.example import Example
 from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import Generation
@@ -17,12 +25,21 @@ from tasks.decoding.method import DecodingMethod, Request
 from tasks.decoding.settings.configured import ConfiguredMethod
 from tasks.evaluation.mismatches import count_mismatches
 from tasks.evaluation.quality import Quality, score
+from tasks.evaluation.report.formatting import metric_name, number_text, points_text
 from tasks.evaluation.results.rows import TimedRound
+from tasks.evaluation.rounds import combined, speedup_interval
+from tasks.evaluation.selection import normal_bounds, paired_differences, upper_bounds
 from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.statistics import Interval
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Split, collect_outputs
 from tasks.evaluation.timing import measure, on_threads, synchronised_clock
 from tasks.machine import MachineSettings
+
+SLOWER = 0.05
+"""The share of its speed that a better candidate may lose."""
+_TAIL = 0.025
+"""What lies beyond either end of an interval."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +66,23 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class MeasuredSides:
-    """What was measured of two sides, in their order."""
+class Gain:
+    """What a candidate gives beside a reference on the same examples."""
 
-    qualities: tuple[Quality, Quality]
-    rounds: list[TimedRound]
-    """Milliseconds of the first side, and of the second in the place of vanilla."""
-    vocabularies_differ: bool
-    runtimes: tuple[str, str]
+    quality_difference: float
+    """Quality minus the reference's, in points of the metric."""
+    quality_interval: Interval
+    """95 %, over examples."""
+    speed_ratio: float
+    """Σ time of the reference / Σ time of the candidate."""
+    speed_interval: Interval
+    """95 %, over examples and rounds."""
 
 
-def measure_sides(sides: tuple[Side, Side], setting: Setting, rounds: int, say: Callable[[str], object]) -> MeasuredSides:
-    """Decode the examples with both sides, then time both.
+def measure_sides(
+    sides: tuple[Side, Side], setting: Setting, rounds: int, say: Callable[[str], object]
+) -> tuple[tuple[Quality, Quality], list[TimedRound]]:
+    """Decode the examples with both sides, then time both: their qualities, and milliseconds, the second as vanilla.
 
     Both pairs are opened anew for each round, in alternating order. An advantage that lasts as long as a pair is open, such as
     where its weights happen to lie in memory, then counts as scatter of the rounds; within one opening it would be a bias.
@@ -86,9 +108,59 @@ def measure_sides(sides: tuple[Side, Side], setting: Setting, rounds: int, say: 
         found.append(_time_round(runners, [opened[side.folder] for side in sides], setting, number))
         del opened
         gc.collect()
-    first, second = runners
-    differ = first.vocabulary != second.vocabulary
-    return MeasuredSides((first.quality, second.quality), found, differ, (first.runtime, second.runtime))
+    return (runners[0].quality, runners[1].quality), found
+
+
+def gain(
+    candidate: NDArray[np.generic], reference: NDArray[np.generic], rounds: Sequence[TimedRound], samples: int, seed: int
+) -> Gain:
+    """Return what a candidate gives beside a reference.
+
+    The interval of quality is that by which a sweep chooses (`selection.bounds`), here of a single difference: where losses are
+    rare and large it is wider than a bootstrap's. The interval of speed is that of a sweep's speed-ups (`rounds`).
+
+    Args:
+        candidate: `[examples, values]`, its `quality.example_statistics`.
+        reference: The same of the reference, on the same examples.
+        rounds: Milliseconds of both, the reference in the place of vanilla.
+        samples: Bootstrap resamples.
+        seed: Of the resamples.
+    """
+    found = paired_differences(candidate[None], reference)
+    ours, theirs = combined(rounds)
+    return Gain(
+        float(found.values[0]),
+        (float(normal_bounds(found, _TAIL)[0]), float(upper_bounds(found, _TAIL)[0])),
+        sum(theirs) / sum(ours),
+        speedup_interval(rounds, samples, seed),
+    )
+
+
+def decide(found: Gain, metric: str, margin: float, reference: str) -> tuple[bool, str]:
+    """Apply the rule: whether the candidate is promoted, and why in a line.
+
+    Args:
+        found: What the candidate gives.
+        metric: Of the quality, for the line.
+        margin: Points that a faster candidate may lose.
+        reference: What the candidate is compared with, for the line: `the champion`.
+    """
+    faster, kept = found.speed_interval[0] > 1, found.quality_interval[0] > -margin
+    better, not_slower = found.quality_interval[0] > 0, found.speed_interval[0] > 1 - SLOWER
+    speed = f"{number_text(found.speed_ratio, found.speed_interval, unit='×')} as fast as {reference}"
+    quality = f"{metric_name(metric)} {number_text(found.quality_difference, found.quality_interval, sign='+')}"
+    if faster and kept:
+        gained = " and better" if better else f", and loses less than {points_text(margin)}"
+        return True, f"faster{gained}: {speed}, {quality}"
+    if better and not_slower:
+        return True, f"better, and loses less than {SLOWER:.0%} of the speed: {speed}, {quality}"
+    if faster:
+        reason = f"faster, but it may lose {points_text(margin)} or more"
+    elif better:
+        reason = f"better, but it may lose {SLOWER:.0%} of the speed or more"
+    else:
+        reason = "neither faster nor better beyond noise"
+    return False, f"{reason}: {speed}, {quality}"
 
 
 def _open(folders: Sequence[Path], machine: MachineSettings) -> dict[Path, DecodingPair]:
@@ -122,13 +194,9 @@ class _Runner:
         sweep, chosen = setting.sweep, side.point or pair.manifest.point
         self.point = SweepPoint(chosen.method, chosen.settings)
         self.split = Split(setting.split, setting.examples, pair.tokenizer, pair.manifest.text, sweep)
-        self.vocabulary = pair.tokenizer.get_vocab()
-        self.runtime = pair.opened.described
         self._request = Request(pair.manifest.text.max_target_tokens, sweep.sampling, sweep.seed)
-        generations = decode_all(
-            *(self.point.method, self.point.settings, pair.opened.pair, self.split.sources),
-            *(self._request, sweep.quality_batch),
-        )
+        method, sources = (self.point.method, self.point.settings), self.split.sources
+        generations = decode_all(*method, pair.opened.pair, sources, self._request, sweep.quality_batch)
         self.outputs = collect_outputs("decoded", generations, self.split)
         texts = [pair.decode(tokens) for tokens in self.outputs.tokens]
         references = [example.references for example in setting.examples]

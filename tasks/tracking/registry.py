@@ -1,0 +1,228 @@
+"""Pairs as versions of a registered model of MLflow, and the champion among them.
+
+A version is identified by a tag with the checksum of the pair's folder: the same pair gets one version, however often it is
+reported. The alias `candidate` names the version of the newest report, the alias `champion` the one that `tasks.promote` chose.
+Only `tasks.promote`, which is no stage, reads from MLflow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from filelock import FileLock
+
+from tasks.errors import InputError
+from tasks.files import folder_checksum
+from tasks.fingerprint import code_of
+from tasks.tracking.recorder import model_name, tracking_uri
+from tasks.tracking.upload import Unavailable, connect, one_line
+
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
+
+CANDIDATE, CHAMPION = "candidate", "champion"
+"""The aliases."""
+CONTENT_TAG, REPORTED_TAG = "draftline.content", "draftline.reported"
+"""Of a version: checksum of the pair, and start of the report's run in milliseconds since the epoch."""
+REFUSED_TAG, WHY_TAG = "draftline.refused", "draftline.why"
+"""Of a version: what it was refused against, and why it was promoted or refused."""
+_PACKAGES = ("jinja2", "numpy", "safetensors", "sentencepiece", "torch", "tqdm", "transformers")
+"""What `tasks.decoding` imports; MLflow adds itself."""
+_MACHINE = {"device": "auto", "dtype": "float32", "runtime": "auto", "threads": 0}
+"""Arguments of `load_pair` that `mlflow.pyfunc.load_model(…, model_config=…)` may replace."""
+_TASKS = Path(__file__).parents[1]
+_WHOLE = ("decoding", "models")
+"""Packages that a registered model carries whole, with the sources of the kernel."""
+
+
+def register(client: Any, uri: str, run_id: str, model: dict[str, Any], folder: Path, reported: int) -> None:
+    """Let MLflow hold a version of the model with this content, and the alias `candidate` name it.
+
+    Args:
+        client: The `MlflowClient` to register in.
+        uri: Of that MLflow.
+        run_id: The id of the run that reports the pair.
+        model: The fields of a `RegisteredModel`, with its path under `folder`.
+        folder: The run's folder in the outbox.
+        reported: When the run began, in milliseconds since the epoch; the alias does not go back to an older report.
+    """
+    name = model["name"]
+    with FileLock(folder.parent / f".{name}.lock"):  # a run of the same pair may be sent by another process
+        versions = {one.tags.get(CONTENT_TAG): one for one in client.search_model_versions(f"name = '{name}'")}
+        number = versions[model["content"]].version if model["content"] in versions else None
+        if number is None:
+            if not client.search_registered_models(f"name = '{name}'"):
+                client.create_registered_model(name)
+            model_id = _log_model(uri, run_id, model, folder)
+            client.update_run(run_id, "RUNNING")  # `start_run` has ended it, and an ended run is complete
+            source = client.get_logged_model(model_id).artifact_location
+            tags = {**model["tags"], CONTENT_TAG: model["content"]}
+            about = {"run_id": run_id, "tags": tags, "description": model["description"], "model_id": model_id}
+            number = client.create_model_version(name, source, **about).version
+        current = client.get_registered_model(name).aliases.get(CANDIDATE)
+        last = 0 if current is None else int(client.get_model_version(name, current).tags.get(REPORTED_TAG, 0))
+        if last <= reported:
+            client.set_model_version_tag(name, number, REPORTED_TAG, str(reported))
+            client.set_registered_model_alias(name, CANDIDATE, number)
+
+
+def _log_model(uri: str, run_id: str, model: dict[str, Any], folder: Path) -> str:
+    """Log the pair with the code that opens it as a model of the run, and return the model's id; no pair is opened."""
+    import mlflow
+    import pandas as pd
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+
+    from tasks.tracking.served_pair import COUNTS
+
+    made = [ColSpec("string", "text"), ColSpec("string", "method"), *(ColSpec("long", name) for name in COUNTS)]
+    params = ParamSchema([ParamSpec("max_new_tokens", "long", None), ParamSpec("method", "string", None)])
+    mlflow.set_tracking_uri(uri)
+    with tempfile.TemporaryDirectory() as code, mlflow.start_run(run_id=run_id):
+        logged = mlflow.pyfunc.log_model(
+            name=model["name"],
+            python_model=str(Path(__file__).with_name("served_pair.py")),
+            artifacts={"pair": str((folder / model["path"]).resolve())},
+            code_paths=[str(copy_code(Path(code, "tasks")))],
+            signature=ModelSignature(Schema([ColSpec("string", "text")]), Schema(made), params),
+            input_example=pd.DataFrame({"text": model["examples"]}) if model["examples"] else None,
+            pip_requirements=[_requirement(package) for package in _PACKAGES],
+            metadata=model["metadata"],
+            model_config=_MACHINE,
+        )
+    return str(logged.model_id)
+
+
+def copy_code(folder: Path) -> Path:
+    """Copy the part of the package `tasks` that decodes, and return the copy: a pair is served where `tasks` is missing."""
+    for name in _WHOLE:
+        shutil.copytree(_TASKS / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in code_of("tasks.decoding.inference", frozenset()):
+        place = folder / file.relative_to(_TASKS)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, place)
+    for package in [folder, *folder.rglob("*/")]:
+        source = _TASKS / package.relative_to(folder) / "__init__.py"
+        if source.is_file():
+            shutil.copy2(source, package)
+    return folder
+
+
+def _requirement(package: str) -> str:
+    """Return a package in the version of this machine, without the name of a build such as `+cpu`."""
+    try:
+        return f"{package}=={version(package).partition('+')[0]}"
+    except PackageNotFoundError:
+        return package
+
+
+class Champions:
+    """The registered model of a task in MLflow.
+
+    Args:
+        task: Its name.
+
+    Raises:
+        InputError: MLflow does not open, or holds no pair of the task.
+    """
+
+    def __init__(self, task: str) -> None:
+        self.name, self._uri = model_name(task), tracking_uri()
+        try:
+            self._client = connect(self._uri)
+        except Unavailable as error:
+            raise InputError(f"MLflow does not open: {error}; start it, or set MLFLOW_TRACKING_URI") from None
+        with self._asking():
+            if not self._client.search_registered_models(f"name = '{self.name}'"):
+                raise InputError(
+                    f"MLflow holds no model {self.name}; make one by python -m tasks.report --task {task}, "
+                    "and send it by python -m tasks.tracking"
+                )
+
+    def candidate(self, number: str | None = None) -> ModelVersion:
+        """Return a version by its number, or that of the newest report.
+
+        Raises:
+            InputError: there is none.
+        """
+        if number is None:
+            found = self._of_alias(CANDIDATE)
+            if found is None:
+                raise InputError(f"{self.name} has no version with the alias {CANDIDATE}; report the pair again")
+            return found
+        with self._asking():
+            versions = {str(one.version): one for one in self._client.search_model_versions(f"name = '{self.name}'")}
+        if number not in versions:
+            raise InputError(f"{self.name} has no version {number}; it has {', '.join(sorted(versions, key=int))}")
+        return versions[number]
+
+    def champion(self) -> ModelVersion | None:
+        """Return the champion; None where there is none yet."""
+        return self._of_alias(CHAMPION)
+
+    def refused(self, candidate: ModelVersion, against: str) -> str:
+        """Why a candidate was refused against the same; empty if it was not."""
+        return str(candidate.tags.get(WHY_TAG, "")) if candidate.tags.get(REFUSED_TAG) == against else ""
+
+    def fetch(self, found: ModelVersion, scratch: Path) -> Path:
+        """Return the folder of a version's pair: MLflow's own where it lies on this machine, else a copy in `scratch`.
+
+        Raises:
+            InputError: it cannot be read, or is not what was registered.
+        """
+        from mlflow.artifacts import download_artifacts
+
+        local = urlsplit(found.source).scheme in ("", "file")
+        scratch.mkdir(parents=True, exist_ok=True)
+        with self._asking():
+            place = {} if local else {"dst_path": str(scratch)}
+            model = Path(download_artifacts(artifact_uri=found.source, tracking_uri=self._uri, **place))
+        folder = next((file.parent for file in model.glob("artifacts/*/pair.json")), model)
+        if folder_checksum(folder) != found.tags.get(CONTENT_TAG):
+            raise InputError(
+                f"version {found.version} of {self.name}: its files in MLflow's store are not those that were registered; "
+                "restore the store, or delete the version and report its pair again"
+            )
+        return folder
+
+    def promote(self, candidate: ModelVersion, champion: ModelVersion | None, why: str) -> None:
+        """Give a version the alias `champion`, if that still names the one that it was compared with.
+
+        Raises:
+            InputError: the alias was moved meanwhile.
+        """
+        current = self._of_alias(CHAMPION)
+        with self._asking():
+            if (current and current.version) != (champion and champion.version):
+                now = f"is version {current.version} now" if current else "is gone"
+                raise InputError(f"the champion of {self.name} {now}: it changed during the comparison; run it again")
+            self._client.set_model_version_tag(self.name, candidate.version, WHY_TAG, why)
+            self._client.set_registered_model_alias(self.name, CHAMPION, candidate.version)
+
+    def refuse(self, candidate: ModelVersion, against: str, why: str) -> None:
+        """Note on a version why it was not promoted; `against` says what it was compared with, and on which examples."""
+        with self._asking():
+            self._client.set_model_version_tag(self.name, candidate.version, WHY_TAG, why)
+            self._client.set_model_version_tag(self.name, candidate.version, REFUSED_TAG, against)
+
+    def _of_alias(self, alias: str) -> ModelVersion | None:
+        with self._asking():
+            number = self._client.get_registered_model(self.name).aliases.get(alias)
+            return None if number is None else self._client.get_model_version(self.name, number)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Turn whatever goes wrong between here and MLflow into one line."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"MLflow: {one_line(error)}; look at its server, then run the command again") from error

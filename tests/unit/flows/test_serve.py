@@ -1,0 +1,134 @@
+"""What runs by itself: `nightly` after the stages, and when `watch` starts them; the stages themselves are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.schemas.objects import State
+from prefect.logging import disable_run_logger
+from prefect.states import Cancelled, Completed, Failed
+
+from flows import serve
+from flows.graph import Sources
+from flows.pipeline import RUN_LOCK
+from flows.server import lock_file
+from tasks.errors import InputError
+from tests.unit.flows.conftest import Repository
+
+STAGES = ("prepare@a", "report@a", "prepare@b", "report@b", "report")
+UP_TO_DATE: State[None] = Completed(message="5 stages are up to date: 5 ran, 0 cached")
+PROMOTED: State[Any] = Completed(name="Promoted", message="promoted: faster")
+REFUSED: State[Any] = Completed(name="NotPromoted", message="not promoted: slower")
+CHANGED = Sources(("only",), "1")
+
+Nightly = Callable[..., tuple[State[None], list[str]]]
+Looked = Callable[[Sources, State[None]], str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Nightly:
+    """Return a function that runs `nightly` and returns its state and what it did after the stages, in order."""
+
+    def run(stages: State[None], *decisions: State[Any], targets: Sequence[str] = (), promotes: bool = True) -> Any:
+        done, waiting = list[str](), list(decisions)
+
+        def promote(task: str, *, return_state: bool) -> State[Any]:
+            assert return_state
+            done.append(task)
+            return waiting.pop(0)
+
+        def read_graph(root: Path, chosen: Sequence[str]) -> list[SimpleNamespace]:
+            return [SimpleNamespace(name=name) for name in STAGES if not chosen or name in chosen]
+
+        monkeypatch.setattr(serve, "in_workspace", lambda work: work(Path(), "run"))
+        monkeypatch.setattr(serve, "run_graph", lambda *_: stages)
+        monkeypatch.setattr(serve, "send_records", lambda *_, **__: done.append("records"))
+        monkeypatch.setattr(serve, "promote", promote)
+        monkeypatch.setattr(serve, "read_graph", read_graph)
+        return serve.nightly.fn(list(targets) or None, promotes=promotes), done
+
+    return run
+
+
+def test_each_report_offers_its_pair_after_the_records_are_sent(run: Nightly) -> None:
+    state, done = run(UP_TO_DATE, PROMOTED, REFUSED)
+    assert done == ["records", "a", "b"]
+    assert state.is_completed()
+    assert state.message == f"{UP_TO_DATE.message}; a: promoted: faster; b: not promoted: slower"
+    assert run(UP_TO_DATE, PROMOTED, targets=["report@b"])[1] == ["records", "b"]
+    assert run(UP_TO_DATE, targets=["prepare@a", "report"])[1] == ["records"]
+    assert run(UP_TO_DATE, promotes=False) == (UP_TO_DATE, ["records"])
+
+
+def test_a_comparison_that_fails_fails_the_run_and_spares_the_other_tasks(run: Nightly) -> None:
+    state, done = run(UP_TO_DATE, Failed(name="Refused", message="MLflow does not open\nmore"), PROMOTED)
+    assert (state.is_failed(), done) == (True, ["records", "a", "b"])
+    assert state.message == f"{UP_TO_DATE.message}; a: MLflow does not open; b: promoted: faster"
+
+
+@pytest.mark.parametrize("stages", [Failed(message="stage 'report@a' failed"), Cancelled(message="cancelled")])
+def test_nothing_is_offered_unless_all_stages_are_up_to_date(run: Nightly, stages: State[None]) -> None:
+    assert run(stages) == (stages, ["records"])
+
+
+@pytest.fixture
+def look(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looked]:
+    """Return a function that looks once at the given sources; runs end in the given state."""
+    monkeypatch.chdir(repository({"only": {"cmd": "touch out", "deps": ["raw"], "outs": ["out"]}}))
+
+    def once(sources: Sources, ended: State[None]) -> str:
+        monkeypatch.setattr(serve, "run_graph", lambda *_: ended)
+        monkeypatch.setattr(serve, "read_sources", lambda *_: sources)
+        return str(serve.watch.fn().message)
+
+    with disable_run_logger():
+        yield once
+
+
+RAN: State[None] = Completed(message="ran")
+
+
+def test_what_failed_waits_for_a_change_and_what_was_killed_goes_on(look: Looked) -> None:
+    assert look(Sources((), "1"), RAN) == "nothing changed: 1 stages are up to date"
+    assert look(CHANGED, RAN) == "ran"
+    assert look(CHANGED, Failed(message="why")) == "why", "a run that was killed has left no note"
+    assert look(CHANGED, RAN) == "nothing changed since a run failed; python -m flows.pipeline repeats it"
+    assert look(Sources(("only",), "2"), Cancelled(message="cancelled")) == "cancelled"
+    assert look(Sources(("only",), "2"), RAN).startswith("nothing changed since")
+
+
+def test_a_look_while_a_run_is_at_work_starts_nothing(look: Looked) -> None:
+    with lock_file(RUN_LOCK) as lock:
+        lock.write("run-1")
+        assert look(CHANGED, RAN) == "flow run run-1 is at work in this repository; wait for it to end"
+
+
+def test_a_newer_commit_of_the_hub_is_written_to_the_lock_file(
+    look: Looked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = "a" * 40, "b" * 40
+    root = Path(__file__).parents[3]
+    params = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    task = params["tasks"]["translation"] | {"corpus": {"source": "hub", "hub": {"preset": "multi30k-en-de"}}}
+    params |= {"tasks": {"a": task, "b": task}, "active": {"a": "hub.lock.yaml", "b": "hub.lock.yaml"}, "inactive": {}}
+    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    lock = Path("hub.lock.yaml")
+    lock.write_text(f'# kept\n"bentrevett/multi30k@main": "{old}"\n"another/set@main": "{old}"\n', encoding="utf-8")
+
+    def away(data_set: object) -> str:
+        raise InputError("no answer")
+
+    monkeypatch.setattr("tasks.corpora.hub.lock.newest_commit", away)
+    assert look(CHANGED, RAN) == "ran", "a hub that does not answer stops nothing"
+    monkeypatch.setattr("tasks.corpora.hub.lock.newest_commit", lambda data_set: new)
+    assert look(CHANGED, RAN) == "ran"
+    assert lock.read_text(encoding="utf-8").splitlines() == [
+        "# kept",
+        f'"another/set@main": "{old}"',
+        f'"bentrevett/multi30k@main": "{new}"',
+    ]
