@@ -97,9 +97,9 @@ def check_settings(text: str, settings: Settings) -> None:
         *sections, last = name.split(".")
         place = content
         for section in sections:
-            if not isinstance(place, dict):
-                raise InputError(f"{name}: set a whole list or map, not a part of it")
-            place = place.setdefault(section, {})
+            place = place.setdefault(section, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise InputError(f"{name}: set the whole value, not a part of it")
         place[last] = value
     config.check(yaml.safe_dump(content), f"{config.DEFAULT} with {as_text(settings)}", lines=False)
 

@@ -20,17 +20,13 @@ from tasks.files import remove
 _TASKS = Path(__file__).parent
 WITHOUT_EFFECT = frozenset(
     {
-        *(
-            "tasks.config",
-            "tasks.schema",
-            "tasks.setting_errors",
-            "tasks.settings",
-        ),  # their values are parameters
+        # Their values are parameters.
+        *("tasks.config", "tasks.schema", "tasks.setting_errors", "tasks.settings"),
         *("tasks.errors", "tasks.console"),  # messages
         *("tasks.paths", "tasks.files", "tasks.fingerprint", "tasks.starts"),  # where and how files are written
         *("tasks.cgroups", "tasks.hub", "tasks.locks", "tasks.supervisor"),  # whether and when a stage can run
         *("tasks.lineage", "tasks.tracking"),  # the record
-        "tasks.evaluation.results.output_check",  # a warning about a model's outputs
+        "tasks.evaluation.results",  # how results are written and read
     }
 )
 """Modules and packages that cannot change a result."""

@@ -8,7 +8,6 @@ import json
 import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from tasks.files import atomic_folder
 from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.layers import model_from_layers
 from tasks.models.pruned_head import load_draft_tokens, save_draft_tokens
-from tasks.models.settings import ModelSettings
+from tasks.models.settings import ModelSettings, TrainingRecord
 from tasks.models.tokenizers import load_from
 
 if TYPE_CHECKING:
@@ -28,20 +27,6 @@ if TYPE_CHECKING:
 LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
 _RECORD = "training.json"
-
-
-@dataclass(frozen=True)
-class TrainingRecord:
-    """The training of one model. Equal runs give equal records."""
-
-    work: str
-    """Fingerprint of settings, data and code."""
-    steps: int
-    """Optimiser steps that were taken."""
-    examples: int
-    """Examples that they were drawn from."""
-    target_tokens: int
-    """Target tokens that the loss was computed on, over all steps."""
 
 
 def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, large: Path | None = None) -> PreTrainedModel:

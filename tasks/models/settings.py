@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tasks.settings import setting, settings
 
 
@@ -140,3 +142,17 @@ class TextSettings:
         if not self.chat_template and (self.instruction != SOURCE or self.system is not None):
             name = "system" if self.instruction == SOURCE else "instruction"
             raise ValueError(f"{name} is set, but chat_template is false; set it to true, or remove {name}")
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """The training of one model. Equal runs give equal records."""
+
+    work: str
+    """Fingerprint of settings, data and code."""
+    steps: int
+    """Optimiser steps that were taken."""
+    examples: int
+    """Examples that they were drawn from."""
+    target_tokens: int
+    """Target tokens that the loss was computed on, over all steps."""

@@ -17,7 +17,8 @@ from tasks.fingerprint import discard_others
 from tasks.lineage import datasets, lineage
 from tasks.locks import folder_lock, share_lock, working_lock
 from tasks.models.card import Card, TextFile, non_default, render_card
-from tasks.models.checkpoints import TrainingRecord, read_training_record, save_model
+from tasks.models.checkpoints import read_training_record, save_model
+from tasks.models.settings import TrainingRecord
 from tasks.training import distributed
 from tasks.training.checkpoints import writing_to_resume
 from tasks.training.context import TrainingContext, TrainingJob, open_context, reference_file

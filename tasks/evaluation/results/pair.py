@@ -15,7 +15,7 @@ from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, en
 from tasks.evaluation.settings import MarginSettings, RiskSettings
 from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
-from tasks.models.checkpoints import TrainingRecord
+from tasks.models.settings import TrainingRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from tasks.evaluation.results.rows import (
 from tasks.evaluation.results.tables import TableRow
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
-from tasks.models.checkpoints import TrainingRecord
+from tasks.models.settings import TrainingRecord
 
 Finding = Literal["helps", "hurts", "open"]
 

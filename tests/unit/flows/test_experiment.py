@@ -54,7 +54,7 @@ def test_a_grid_has_every_combination_or_a_list(tmp_path: Path) -> None:
         ({"tasks.toy.aligned.beta": 0.5}, "aligned"),
         ({BETA: 7}, "beta is 7"),
         ({RATE: "fast"}, "learning_rate"),
-        ({"tasks.toy.seeds.0": 3}, "set a whole list"),
+        ({"tasks.toy.seeds.0": 3}, "set the whole value"),
     ],
 )
 def test_settings_that_the_file_refuses_are_named(settings: dict[str, Any], words: str) -> None:
@@ -81,7 +81,7 @@ def test_dvc_reads_what_is_written(tmp_path: Path) -> None:
     file.write_text(PARAMS, encoding="utf-8")
     apply_overrides(file, [override(*one) for one in settings.items()])
     task = yaml.safe_load(file.read_text(encoding="utf-8"))["tasks"]["toy"]
-    assert (task["align"], task["metric"]) == ({"learning_rate": 1e-05, "beta": None}, "rouge: L")
+    assert (float(task["align"]["learning_rate"]), task["align"]["beta"], task["metric"]) == (1e-05, None, "rouge: L")
     assert task["sweep"]["grid"] == grid
 
 

@@ -8,7 +8,7 @@ from tasks.evaluation.report.arms import NO_LOSS, SPECULATIVE
 from tasks.evaluation.report.arms_text import arms_table, effect_sentences
 from tasks.evaluation.results.rows import TestStatus as Says
 from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
-from tasks.models.checkpoints import TrainingRecord
+from tasks.models.settings import TrainingRecord
 
 POINT = ArmPoint(
     purpose=NO_LOSS,
