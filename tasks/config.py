@@ -22,7 +22,7 @@ from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.settings import AlignSettings
 from tasks.consistency import check_task
 from tasks.corpora.settings import CorpusSettings
-from tasks.decoding.settings import METHOD_SETTINGS
+from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
 from tasks.evaluation.metrics import MetricSettings
 from tasks.evaluation.settings import GridSettings, SweepSettings
@@ -118,7 +118,7 @@ def table() -> str:
         "tasks.*.calibrate": CalibrateSettings,
         "tasks.*.sweep": SweepSettings,
         "tasks.*.sweep.grid.*": GridSettings,
-        **{f"grid values of {name}": kind for name, kind in METHOD_SETTINGS.items() if dataclasses.fields(kind)},
+        **{f"grid values of {name}": spec.settings for name, spec in METHODS.items() if dataclasses.fields(spec.settings)},
     }
     for section, kind in sections.items():
         lines.append(f"| **{section}** | | | |")

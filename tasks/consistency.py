@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tasks.alignment.settings import OF_TEXT
-from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
+from tasks.decoding.registry import GREEDY_ONLY, METHODS, T5_ONLY
 from tasks.errors import InputError
 from tasks.evaluation.metrics import PROGRAMS
 from tasks.evaluation.sweep.grid import expand_entry, perplexity_problems
@@ -175,8 +175,8 @@ def _training(model: ModelSettings, training: TrainingSettings, machine: Machine
 
 def _seed_methods(task: Task) -> Iterator[str]:
     swept, asked = {entry.method for entry in task.sweep.grid}, task.sweep.seed_methods
-    if unknown := [method for method in asked if method not in METHOD_SETTINGS]:
-        yield f"sweep: seed_methods names {unknown[0]}, which is no method; it must be some of {', '.join(METHOD_SETTINGS)}"
+    if unknown := [method for method in asked if method not in METHODS]:
+        yield f"sweep: seed_methods names {unknown[0]}, which is no method; it must be some of {', '.join(METHODS)}"
     elif len(task.seeds) > 1 and swept and swept.isdisjoint(asked):
         yield "sweep: seed_methods has no method of the grid, so that further seeds would measure nothing; add one"
 

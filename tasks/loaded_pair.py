@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
-from tasks.decoding.method import Pair
-from tasks.decoding.opening import OpenedModels, open_models
-from tasks.decoding.registry import Request, build_method
-from tasks.decoding.settings import CALIBRATED, OF_SMALL, SamplingSettings
-from tasks.decoding.translation import TranslatedDecoder
+from tasks.decoding.drafters.retokenized import TranslatedDecoder
+from tasks.decoding.inference import OpenedModels, open_models
+from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingSettings
+from tasks.decoding.registry import build_method
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, measure_acceptance_of
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON

@@ -23,16 +23,16 @@ import torch
 
 from tasks.console import progress
 from tasks.corpora.example import stream_jsonl
-from tasks.decoding.acceptance_rules import accept_all
 from tasks.decoding.decoder import Rows, Runtime
-from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.drafters import make_drafter
+from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.generation import Counts, total
 from tasks.decoding.given_text import UNTRUNCATED, GivenText, without_end_tokens
+from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import DecodingMethod, Pair
-from tasks.decoding.methods.vanilla import single_model_method
+from tasks.decoding.methods.baselines import single_model_method
+from tasks.decoding.rules import accept_all
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError, stage
 from tasks.evaluation.report.figures.figure import save
 from tasks.evaluation.report.figures.perplexity import fallback_curve

@@ -9,8 +9,8 @@ import argparse
 import dataclasses
 import json
 
-from tasks.decoding.registry import METHODS, MethodSpec
-from tasks.decoding.settings import DRAFTERS, METHOD_SETTINGS
+from tasks.decoding.method import DRAFTERS, MethodSpec
+from tasks.decoding.registry import METHODS
 from tasks.errors import stage
 from tasks.settings import bounds_text
 
@@ -29,7 +29,7 @@ def as_json(method: MethodSpec) -> dict[str, object]:
                 "choices": list(field.metadata["choices"]),
                 "description": field.metadata["description"],
             }
-            for field in dataclasses.fields(METHOD_SETTINGS[method.name])
+            for field in dataclasses.fields(METHODS[method.name].settings)
         },
     }
 
@@ -37,7 +37,7 @@ def as_json(method: MethodSpec) -> dict[str, object]:
 def _settings_cell(method: MethodSpec) -> str:
     """Return the settings with their bounds; the choices are too long for a cell and are in the table of settings."""
     cells = []
-    for field in dataclasses.fields(METHOD_SETTINGS[method.name]):
+    for field in dataclasses.fields(METHODS[method.name].settings):
         bounds = bounds_text(field.metadata["bounds"])
         cells.append(f"`{field.name}` ({bounds})" if bounds else f"`{field.name}`")
     return ", ".join(cells)

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.registry import Request
+from tasks.decoding.method import Request
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.metrics import PERPLEXITY, metric_of

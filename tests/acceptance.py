@@ -7,16 +7,16 @@ import random
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import GreedyAcceptance, Pardon
+from tasks.decoding.decoder import DeferredWindow, GreedyAcceptance
 
 MORE_BOUNDS = [
     GreedyAcceptance(-1.0, keep_agreed=True, max_gap=0.02),
     GreedyAcceptance(-1.0, keep_agreed=False, max_gap=0.3),
-    GreedyAcceptance(-1.0, keep_agreed=True, pardon=Pardon(min_entropy=0.0, window=1)),
-    GreedyAcceptance(2.5, keep_agreed=True, pardon=Pardon(min_entropy=2.8, window=1)),
-    GreedyAcceptance(2.8, keep_agreed=False, pardon=Pardon(min_entropy=1.0, window=2)),
+    GreedyAcceptance(-1.0, keep_agreed=True, deferred=DeferredWindow(min_entropy=0.0, window=1)),
+    GreedyAcceptance(2.5, keep_agreed=True, deferred=DeferredWindow(min_entropy=2.8, window=1)),
+    GreedyAcceptance(2.8, keep_agreed=False, deferred=DeferredWindow(min_entropy=1.0, window=2)),
 ]
-"""Rules on the scores themselves and on the entropy, and rules that pardon."""
+"""Rules on the scores themselves and on the entropy, and rules with a deferred window."""
 
 
 def often_likeliest(logits: Tensor, other: int, share: float, rng: random.Random) -> int:
@@ -36,15 +36,15 @@ def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
         for row, token, agreed in zip(scores, drafted, agrees, strict=False)
     ]
     for position, keep in enumerate(kept):
-        if not keep and not _pardoned(scores[position], kept[position + 1 :], rule.pardon):
+        if not keep and not _deferred(scores[position], kept[position + 1 :], rule.deferred):
             return len(drafted) if rule.first_only and agrees[position] else position
     return len(drafted)
 
 
-def _pardoned(scores: Tensor, behind: list[bool], pardon: Pardon | None) -> bool:
-    if pardon is None or len(behind) < pardon.window:
+def _deferred(scores: Tensor, behind: list[bool], window: DeferredWindow | None) -> bool:
+    if window is None or len(behind) < window.window:
         return False
-    return _entropy(scores) >= pardon.min_entropy and all(behind[: pardon.window])
+    return _entropy(scores) >= window.min_entropy and all(behind[: window.window])
 
 
 def _entropy(scores: Tensor) -> float:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import AUTO, REFERENCE, Runtime
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.choose import open_pair
 from tests.toys import END, START, VOCABULARY, Predict, toy_t5
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from tasks.decoding.distributions import TokenSource
 from tasks.decoding.method import DecodingMethod
-from tasks.decoding.randomness import TokenSource
 from tests.toys import Prefix
 
 _ROWS = 4096

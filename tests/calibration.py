@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.corpora.example import Example
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer

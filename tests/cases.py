@@ -8,25 +8,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.decoding.settings import (
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
+from tasks.decoding.methods.cascades import (
+    DiffOracleSettings,
+    SequenceCascadeSettings,
+    SpeculativeCascadeSettings,
+    TokenCascadeSettings,
+)
+from tasks.decoding.methods.speculative import (
     AdaptiveSettings,
-    BildAuthorsSettings,
-    BildOracleSettings,
-    BildSettings,
     BlockSettings,
     ConfidentSettings,
-    DiffOracleSettings,
     EntropySettings,
     ForgivingSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
-    SamplingSettings,
-    SequenceCascadeSettings,
-    SpeculativeCascadeSettings,
     SpeculativeSettings,
-    TokenCascadeSettings,
-    VanillaSettings,
 )
 from tests import laws
 from tests.distributions import SequenceDistribution, model_distribution
@@ -35,6 +35,7 @@ from tests.laws import Models
 INFINITY = float("inf")
 SAMPLINGS = {
     "plain": SamplingSettings(temperature=1.0),
+    "top-k": SamplingSettings(temperature=0.8, top_k=2),
     "top-p": SamplingSettings(temperature=1.3, top_p=0.8),
     "all three": SamplingSettings(temperature=1.2, top_k=3, top_p=0.85),
 }

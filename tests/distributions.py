@@ -12,8 +12,8 @@ from scipy import stats
 from torch import Tensor
 
 from tasks.decoding.generation import Generation
-from tasks.decoding.registry import Request, decode
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.registry import decode
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table
 
 SOURCE = (5, END)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tasks.decoding.acceptance_rules import AcceptanceRule
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.rules import AcceptanceRule
 
 GREEDY = SamplingSettings()
 DRAWN = (

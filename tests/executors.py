@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tasks.decoding import loop, native_loop
 from tasks.decoding.decoder import Rows
-from tasks.decoding.execution import SpeculativeLoop, executor_for
 from tasks.decoding.generation import Generation
+from tasks.decoding.loop import SpeculativeLoop, executor_for
 
 
 def same_in_the_kernel(method: SpeculativeLoop, sources: Rows, limit: int) -> list[Generation]:

@@ -14,14 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tasks.decoding.settings import (
-    BildAuthorsSettings,
-    BildSettings,
-    DiffOracleSettings,
-    SamplingSettings,
-    SequenceCascadeSettings,
-    TokenCascadeSettings,
-)
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.bild import BildAuthorsSettings, BildSettings
+from tasks.decoding.methods.cascades import DiffOracleSettings, SequenceCascadeSettings, TokenCascadeSettings
 from tests.distributions import SequenceDistribution, dist, model_distribution, scores, sequence_distribution
 from tests.toys import END, START, Predict, Prefix
 
@@ -53,20 +48,21 @@ Emit = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarr
 
 def leniently(lenience: float) -> Emit:
     """Lenience l (SD, A.5)."""
-    return lambda q, p, *_: _replaced(np.minimum(q, p / lenience), np.maximum(0, p - lenience * q))
+    return lambda q, p, *_: replaced(np.minimum(q, p / lenience), np.maximum(0, p - lenience * q))
 
 
 def lossily(alpha: float, beta: Callable[[np.ndarray, np.ndarray], float]) -> Emit:
     """Lossy acceptance (SpecCascade, section 2)."""
-    return lambda q, p, *_: _replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
+    return lambda q, p, *_: replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
 
 
 def by_margin(margin: float) -> Emit:
     """Tokens that lose at most a margin of probability."""
-    return lambda q, p, _, scores: _replaced(q * (scores >= scores.max() - margin), p)
+    return lambda q, p, _, scores: replaced(q * (scores >= scores.max() - margin), p)
 
 
-def _replaced(kept: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def replaced(kept: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is kept of a drafted position, and the residual with the probability that is left."""
     return kept, (1 - kept.sum()) * residual / residual.sum() if kept.sum() < 1 - 1e-12 else 0 * residual
 
 

@@ -6,31 +6,31 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from tasks.decoding.settings import (
-    AdaptiveSettings,
-    BeamSettings,
-    BildAuthorsSettings,
-    BildOracleSettings,
-    BildSettings,
-    BlockSettings,
-    CalmSettings,
-    ConfidentSettings,
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
+from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
+from tasks.decoding.methods.cascades import (
     DiffOracleSettings,
+    SequenceCascadeSettings,
+    SpeculativeCascadeSettings,
+    TokenCascadeSettings,
+)
+from tasks.decoding.methods.early_exit import CalmSettings
+from tasks.decoding.methods.speculative import (
+    AdaptiveSettings,
+    BlockSettings,
+    ConfidentSettings,
     EntropySettings,
     ForgivingSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
-    SamplingSettings,
-    SequenceCascadeSettings,
-    SpeculativeBeamSettings,
-    SpeculativeCascadeSettings,
     SpeculativeSettings,
-    TokenCascadeSettings,
-    VanillaSettings,
 )
+from tasks.decoding.registry import METHODS
 
-SETTINGS: dict[str, list[Any]] = {
+_SETTINGS: dict[str, list[Any]] = {
     "vanilla_large": [VanillaSettings()],
     "vanilla_small": [VanillaSettings()],
     "bild": [
@@ -69,6 +69,8 @@ SETTINGS: dict[str, list[Any]] = {
     "speculative_beam": [SpeculativeBeamSettings(beams=2, draft_beams=4, draft_length=2)],
     "calm": [CalmSettings(confidence="softmax", threshold=0.4), CalmSettings(confidence="saturation", threshold=0.9)],
 }
+SETTINGS = {name: _SETTINGS.get(name, [method.settings()]) for name, method in METHODS.items()}
+"""Every method at settings that its models notice; a method that is not named above has its defaults."""
 GREEDY_ONLY = frozenset({"beam_large", "speculative_beam"})
 LAYERED = frozenset({"calm"})
 """Methods that read the layers of a model, not only its predictions."""

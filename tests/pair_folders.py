@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
-from tasks.decoding.settings.configured import configure_method
+from tasks.decoding.registry import configure_method
 from tasks.models.checkpoints import save_model
 from tasks.models.settings import TextSettings
 from tests.architectures import FAMILIES, realistic

@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.decoding.registry import Request
-from tasks.decoding.settings import (
-    BeamSettings,
-    BildOracleSettings,
-    BildSettings,
-    SequenceCascadeSettings,
-    SpeculativeSettings,
-    TokenCascadeSettings,
-)
+from tasks.decoding.method import Request
+from tasks.decoding.methods.beam import BeamSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
+from tasks.decoding.methods.cascades import SequenceCascadeSettings, TokenCascadeSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import SweepRow, read_rows

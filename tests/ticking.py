@@ -9,8 +9,9 @@ from typing import Any
 
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import VanillaSettings
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.registry import decode
 from tasks.evaluation.settings import MarginSettings, SweepSettings
 from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Split

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, Self
 
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import SweepRow

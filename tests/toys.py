@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step, require_finite
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
 
 START, END = 0, 1
 VOCABULARY = 24

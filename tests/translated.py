@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
+from tasks.decoding.drafters.retokenized import TranslatedDecoder, Translation
 from tasks.decoding.method import Pair
-from tasks.decoding.translation import TranslatedDecoder, Translation
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder
 
 COMMON = {END: END, 2: 3, 4: 4}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule, BonusToken
-from tasks.decoding.distributions import PredictionBlock, probability
-from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.distributions import PredictionBlock, TokenSource, probability
+from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import Pair, Request
-from tasks.decoding.methods.speculative import fixed_window
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SpeculativeSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
+from tasks.decoding.rules import AcceptanceResult, AcceptanceRule, BonusToken
 
 
 def top_k_rule(top_k: int) -> AcceptanceRule:
@@ -31,4 +29,4 @@ def top_k_rule(top_k: int) -> AcceptanceRule:
 def interleaved(pair: Pair, request: Request, top_k: int) -> SpeculativeLoop:
     """Interleaved sampling as a `SpeculativeLoop`; the draft length affects speed, not the distribution."""
     source = TokenSource(request.seed)
-    return fixed_window(pair, SpeculativeSettings(), request.sampling, source, top_k_rule(top_k))
+    return fixed_window(pair, SpeculativeSettings(), top_k_rule(top_k), request.sampling, source)

@@ -17,10 +17,11 @@ from tasks.alignment.interleaving import interleaved
 from tasks.alignment.settings import AlignSettings
 from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, Rows
 from tasks.decoding.generation import CORRECTED, Generation
-from tasks.decoding.method import DecodingMethod, Pair, Request
+from tasks.decoding.method import DecodingMethod, Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import build_method
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

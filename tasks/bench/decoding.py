@@ -59,12 +59,14 @@ from tasks.bench.harness import (
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding import load_pair
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime
 from tasks.decoding.generation import Generation, total
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_margin

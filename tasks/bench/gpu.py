@@ -37,11 +37,14 @@ from tasks.bench.harness import (
 )
 from tasks.decoding.decoder import REFERENCE, Rows, Runtime, StopRule
 from tasks.decoding.generation import total
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, FusedDecoder, SyncPolicy
-from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, first_mismatch, top_two_margin
 from tasks.evaluation.timing import synchronised_clock

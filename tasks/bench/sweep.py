@@ -23,7 +23,7 @@ from pathlib import Path
 from tasks.bench.harness import alone, finish, hardware, parse, parser_of
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.registry import Request
+from tasks.decoding.method import Request
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, VANILLA, frontier, resolution, tradeoff_of
 from tasks.evaluation.metrics import forget

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tasks.decoding.generation import Counts
-    from tasks.decoding.inference import DecodingPair, GeneratedText, load_pair
+    from tasks.decoding.inference import DecodingPair, GeneratedText, Streamer, load_pair
     from tasks.decoding.pair_folder import PairManifest
-    from tasks.decoding.streaming import Streamer
     from tasks.models.settings import TextSettings
 
 __all__ = ["Counts", "DecodingPair", "GeneratedText", "PairManifest", "Streamer", "TextSettings", "load_pair"]
@@ -23,7 +22,7 @@ _MODULES = {
     "DecodingPair": "tasks.decoding.inference",
     "GeneratedText": "tasks.decoding.inference",
     "PairManifest": "tasks.decoding.pair_folder",
-    "Streamer": "tasks.decoding.streaming",
+    "Streamer": "tasks.decoding.inference",
     "TextSettings": "tasks.models.settings",
     "load_pair": "tasks.decoding.inference",
 }

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from tasks.decoding.replay.statistics_reader import ReplaySource
-from tasks.decoding.runtimes.layout import NativeLoopModel
-
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from tasks.decoding.predictions import CachedModel
+    from tasks.decoding.runtimes.layout import NativeLoopModel
 
 Rows = list[list[int]]
 """Token ids, one list a row; the rows may differ in length."""
@@ -66,8 +66,8 @@ class Step:
     """(rows, most new tokens, width): the decoder's last hidden state at each position, where the runtime gives it."""
     layers: list[int] | None = None
     """Decoder layers run for each row, where a runtime leaves some out."""
-    best: Rows | None = None
-    """The likeliest token at each real position of each row, where the runtime finds it."""
+    argmax: Rows | None = None
+    """The argmax at each real position of each row, where the runtime finds it."""
 
     def last(self, positions: Sequence[int]) -> Tensor:
         """Return the last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), right-padded."""
@@ -78,16 +78,16 @@ class Step:
         columns = (starts[:, None] + torch.arange(most)).clamp_(0, values.shape[1] - 1).to(values.device)
         return values.gather(1, columns[..., None].expand(-1, -1, values.shape[-1]))
 
-    def last_best(self, positions: Sequence[int]) -> Rows | None:
-        """Return the likeliest tokens at those positions, where they are known."""
-        if self.best is None:
+    def last_argmax(self, positions: Sequence[int]) -> Rows | None:
+        """Return the argmax tokens at those positions, where they are known."""
+        if self.argmax is None:
             return None
-        return [row[len(row) - count :] for row, count in zip(self.best, positions, strict=True)]
+        return [row[len(row) - count :] for row, count in zip(self.argmax, positions, strict=True)]
 
 
 @dataclass(frozen=True)
 class StopRule:
-    """When a greedy continuation may stop, besides at an end token and at its budget: see `turn.DraftRule`."""
+    """When a greedy continuation may stop, besides at an end token and at its budget: see `drafters.base.DraftRule`."""
 
     confidence: float = 0.0
     """Stop at a token whose softmax is at or under this; 0 never stops."""
@@ -99,10 +99,10 @@ class StopRule:
 
 @dataclass(slots=True)
 class Continuation:
-    """A model's predictions along its own likeliest tokens."""
+    """A model's predictions along its own argmax tokens."""
 
     tokens: list[int]
-    """The likeliest token at each position; the last one is not fed."""
+    """The argmax at each position; the last one is not fed."""
     confidence: list[float]
     """The softmax of each; 1 where the stop rule does not need it."""
     logits: Tensor
@@ -124,16 +124,16 @@ class GreedyContinuation(Protocol):
 
 
 @dataclass(frozen=True)
-class Pardon:
-    """When a drafted token that a rule rejects is accepted all the same (Li et al., 2025: FLy).
+class DeferredWindow:
+    """Which mismatches of a draft are accepted (Li et al., 2025: FLy): entropy gate and deferred window.
 
-    The target must be unsure at its position, and accept the tokens behind it: then it has found its way back.
+    The target is unsure at the mismatch, and accepts the tokens behind it: it goes on as if it were its own wording.
     """
 
     min_entropy: float = math.inf
-    """Entropy of the target's softmax at the position, at least, in nats; infinity pardons nothing."""
+    """h of the gate: entropy of the target's softmax at the mismatch, at least, in nats."""
     window: int = 1
-    """Drafted tokens behind it that must be accepted by themselves; a shorter rest of the draft pardons nothing."""
+    """w: drafted tokens behind it that must be accepted by themselves; a mismatch with fewer behind it is rejected."""
 
     def count(self, drafted: int, accepts: Callable[[int], bool], entropy: Callable[[int], float]) -> int:
         """Return how many tokens of a draft are accepted.
@@ -162,21 +162,21 @@ class GreedyAcceptance:
     max_surprisal: float
     """Accept a token while its -log softmax is at most this; a negative number never does."""
     keep_agreed: bool
-    """Accept a token where it is the target's likeliest."""
+    """Accept a token where it is the target's argmax."""
     min_share: float = math.inf
-    """Accept a token whose softmax is at least this share of the likeliest token's; infinity never does."""
+    """Accept a token whose softmax is at least this share of the highest; infinity never does."""
     max_gap: float = -1.0
-    """Accept a token whose softmax is at most this under the likeliest token's; a negative number never does."""
+    """Accept a token whose softmax is at most this under the highest; a negative number never does."""
     first_only: bool = False
-    """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
-    pardon: Pardon | None = None
-    """Which of the tokens that are not accepted so are accepted all the same."""
+    """Examine only the first token that is not accepted: where it is the argmax, it and all behind it are accepted."""
+    deferred: DeferredWindow | None = None
+    """Mask of rejected tokens that FLy's window accepts."""
 
     @property
     def reads_scores(self) -> bool:
-        """Whether the likeliest tokens are not enough to tell what it accepts."""
+        """Whether it reads more of the target than its argmax."""
         bounds = max(self.max_surprisal, self.max_gap) >= 0, self.min_share < math.inf
-        return any(bounds) or self.pardon is not None
+        return any(bounds) or self.deferred is not None
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class CheckedDraft:
     accepted: int
     """Drafted tokens before the first one rejected."""
     next_token: int
-    """The likeliest token after those."""
+    """The argmax after those."""
 
 
 class DraftCheck(Protocol):
@@ -211,14 +211,14 @@ class TokenGuarantee(Enum):
 class Capabilities:
     """What a runtime declares that it can do beyond the calls of `Decoder`; nothing else says so.
 
-    `execution` and the general loop read these to pick the fastest way through a method.
+    `loop` reads these to pick the fastest way through a method.
     """
 
     continue_greedily: GreedyContinuation | None = None
     check_draft: DraftCheck | None = None
     native_loop: NativeLoopModel | None = None
     """The model as the compiled kernel runs it without Python."""
-    replay: ReplaySource | None = None
+    replay: CachedModel | None = None
     """Cached predictions that stand in for the model: it is never run by the calls of `Decoder`."""
     transformers_model: PreTrainedModel = None
     """The `transformers` model, whose layers and trained heads may be read; none where there is no such model."""

@@ -1,41 +1,89 @@
-"""Two views of a position: a model's own softmax (*scores*) and the distribution that tokens are sampled from (*dist*)."""
+"""Two views of a position, and draws from them: a model's own softmax (*scores*), and what tokens are sampled from (*dist*).
+
+Thresholds, maxima, entropies and -log p read scores; drawing, acceptance, residuals and Σ min(p, q) read dist. A rule reads
+them as `TokenStatistics`: of a block of positions as tensors (`PredictionBlock`), or of one cached position
+(`CachedStatistics`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
+
+Values = Tensor | float
+"""One number for each position: a tensor (rows, positions), or a float for one cached position."""
+TokenIds = Tensor | int
+Mask = Tensor | bool
+
+
+class TokenStatistics(Protocol):
+    """One model's prediction, as a rule reads it.
+
+    A `PredictionBlock` gives tensors (rows, positions), `CachedStatistics` plain numbers of one position. A rule that is
+    written in terms of these, with comparisons, `+ - *`, `|` and `^ True`, runs on either.
+    """
+
+    @property
+    def argmax(self) -> TokenIds:
+        """The token of the highest score, the first one of a tie."""
+        ...
+
+    @property
+    def top(self) -> Values:
+        """The score of the argmax: max p."""
+        ...
+
+    @property
+    def entropy(self) -> Values:
+        """Entropy of the scores, in nats."""
+        ...
+
+    def of(self, tokens: Any) -> Values:
+        """Return the scores of these tokens."""
+        ...
+
+    def surprisal(self, tokens: Any) -> Values:
+        """Return -log of the scores of these tokens, in nats."""
+        ...
+
+    def total_variation(self, other: Any) -> Values:
+        """Return D_TV of the two dists; of one-hot ones, 0 where both have one argmax, else 1."""
+        ...
+
+
+TokenScore = tuple[float, float]
+"""The score of a token, and its surprisal in nats."""
 
 
 class PredictionBlock:
-    """One model's predictions at consecutive positions of every row.
+    """One model's predictions at consecutive positions of every row."""
 
-    Thresholds, maxima, entropies and -log p read `scores`; drawing, acceptance, residuals and Σ min(p, q) read `dist`.
-    """
-
-    def __init__(self, logits: Tensor, sampling: SamplingSettings, likeliest: Rows | None = None) -> None:
-        """Take logits of shape (rows, positions, vocabulary), and the likeliest tokens if they are known already."""
+    def __init__(self, logits: Tensor, sampling: SamplingSettings, argmax: Rows | None = None) -> None:
+        """Take logits of shape (rows, positions, vocabulary), and the argmax tokens if they are known already."""
         self.logits = logits
         self.sampling = sampling
-        self._likeliest = likeliest
+        self._argmax = argmax
 
     @property
-    def likeliest(self) -> Rows:
-        """The likeliest token at each position of each row, the first one of a tie; undefined or missing at padding."""
-        if self._likeliest is None:
-            self._likeliest = self.logits.argmax(-1).tolist()
-        return self._likeliest
+    def argmax_rows(self) -> Rows:
+        """The argmax at each position of each row, the first token of a tie; undefined or missing at padding."""
+        if self._argmax is None:
+            self._argmax = self.logits.argmax(-1).tolist()
+        return self._argmax
 
     @cached_property
-    def best(self) -> Tensor:
-        """The likeliest tokens as a tensor: int64 (rows, positions), 0 where none is known."""
+    def argmax(self) -> Tensor:
+        """The same as a tensor: int64 (rows, positions), 0 where none is known."""
         most = self.logits.shape[1]
-        rows = [row + [0] * (most - len(row)) for row in self.likeliest]
+        rows = [row + [0] * (most - len(row)) for row in self.argmax_rows]
         return torch.tensor(rows, dtype=torch.long, device=self.logits.device)
 
     @cached_property
@@ -55,7 +103,7 @@ class PredictionBlock:
 
     @cached_property
     def top(self) -> Tensor:
-        """The score of the likeliest token: (rows, positions)."""
+        """The score of the argmax, max p: (rows, positions)."""
         return self.scores.amax(-1)
 
     @cached_property
@@ -79,14 +127,61 @@ class PredictionBlock:
         """Return the first `positions` positions."""
         if positions == self.logits.shape[1]:
             return self
-        known = None if self._likeliest is None else [row[:positions] for row in self._likeliest]
+        known = None if self._argmax is None else [row[:positions] for row in self._argmax]
         return PredictionBlock(self.logits[:, :positions], self.sampling, known)
 
     def at(self, rows: Sequence[int], positions: Sequence[int]) -> PredictionBlock:
         """Return one position of each of `rows`: (rows, 1, vocabulary)."""
         cells = list(zip(rows, positions, strict=True))
-        known = None if self._likeliest is None else [[self._likeliest[row][column]] for row, column in cells]
+        known = None if self._argmax is None else [[self._argmax[row][column]] for row, column in cells]
         return PredictionBlock(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
+
+
+class CachedStatistics:
+    """The statistics of one position as numbers; what else a rule asks for is looked up or computed then, and kept."""
+
+    __slots__ = ("argmax", "entropy", "look_up", "token_scores", "top")
+
+    def __init__(
+        self,
+        argmax: int,
+        top: float,
+        entropy: float,
+        token_scores: dict[int, TokenScore],
+        look_up: Callable[[int], TokenScore],
+    ) -> None:
+        """Take what `TokenStatistics` gives, and how to find what is not known.
+
+        Args:
+            argmax: The token of the highest score.
+            top: Its score.
+            entropy: Of the position, in nats.
+            token_scores: The scores that are known, by token.
+            look_up: Finds the score of another token.
+        """
+        self.argmax = argmax
+        self.top = top
+        self.entropy = entropy
+        self.token_scores = token_scores
+        self.look_up = look_up
+
+    def of(self, tokens: int) -> float:
+        return (self.token_scores.get(tokens) or self._find(tokens))[0]
+
+    def surprisal(self, tokens: int) -> float:
+        return (self.token_scores.get(tokens) or self._find(tokens))[1]
+
+    def total_variation(self, other: CachedStatistics) -> float:
+        return float(self.argmax != other.argmax)
+
+    def _find(self, token: int) -> TokenScore:
+        score = self.token_scores[token] = self.look_up(token)
+        return score
+
+
+def empty_predictions(rows: int) -> PredictionBlock:
+    """Return predictions at no position."""
+    return PredictionBlock(torch.empty(rows, 0, 0), SamplingSettings())
 
 
 def full_precision(logits: Tensor) -> Tensor:
@@ -137,7 +232,47 @@ def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
 
 
 def _outside_nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """Return True for tokens that are not needed to reach probability `top_p`; the likeliest token is always needed."""
+    """Return True for tokens that are not needed to reach probability `top_p`; the argmax is always needed."""
     ordered, order = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True)
     unneeded = ordered.cumsum(-1) - ordered >= top_p
     return torch.zeros_like(unneeded).scatter_(-1, order, unneeded)
+
+
+class TokenSource:
+    """Keyed uniform numbers, and tokens sampled with them by inverting the cumulative distribution.
+
+    A number depends on (seed, example, position, purpose) alone, so that a batched, resumed or reordered run draws the same
+    tokens as a run of one example at a time. Repeated draws at one position, such as a new draft after a rollback, each have
+    their own purpose.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def uniform(self, example: int, position: int, purpose: str) -> float:
+        """Return a number in the open interval (0, 1) that depends only on the key."""
+        key = f"{self.seed} {example} {position} {purpose}".encode()
+        bits = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 11
+        return (bits + 0.5) * 2.0**-53
+
+    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
+        """Sample one token for each row of `dist` (rows, vocabulary), not necessarily normalised, with one key for each row."""
+        cumulative = dist.double().cumsum(-1)
+        uniforms = torch.tensor([self.uniform(*key) for key in keys], dtype=torch.float64, device=dist.device)
+        targets = uniforms[:, None] * cumulative[:, -1:]
+        tokens: list[int] = torch.searchsorted(cumulative, targets).squeeze(-1).clamp_(max=dist.shape[-1] - 1).tolist()
+        return tokens
+
+
+class DeferredSource(TokenSource):
+    """Independent draws: a deferred answer must not be sampled with the numbers whose result caused the deferral."""
+
+    def __init__(self, source: TokenSource) -> None:
+        super().__init__(source.seed)
+        self._source = source
+
+    def uniform(self, example: int, position: int, purpose: str) -> float:
+        return self._source.uniform(example, position, f"deferred {purpose}")
+
+    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
+        return self._source.draw(dist, [(example, position, f"deferred {purpose}") for example, position, purpose in keys])

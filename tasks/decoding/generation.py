@@ -1,11 +1,12 @@
-"""The result of decoding: tokens, who proposed each, and raw integer counts."""
+"""The result of decoding: tokens, who proposed each, raw integer counts, and a text cut where its proposer changes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 
 SMALL, LARGE, CORRECTED = "s", "l", "c"
 
@@ -68,3 +69,31 @@ def total(generations: Iterable[Generation]) -> Counts:
     for generation in generations:
         counts.add(generation.counts)
     return counts
+
+
+Detokenise = Callable[[tuple[int, ...]], str]
+"""Makes a text of tokens."""
+
+
+def pieces_by_proposer(tokens: Sequence[int], proposers: str, text: Detokenise) -> list[tuple[str, str]]:
+    """Return a text as (piece, proposer) to show what the small model wrote (BiLD, Figure 9); joined, they are the text.
+
+    Args:
+        tokens: Generated ids.
+        proposers: One letter a token, as in `Generation.proposers`.
+        text: Makes a text of tokens.
+    """
+    whole = text(tuple(tokens))
+    pieces, begin, end = [], 0, 0
+    for proposer, run in groupby(proposers):
+        end += len(list(run))
+        # A later token may complete a character, so a piece ends where the prefix stops matching the whole text.
+        stop = max(begin, _common_prefix_length(text(tuple(tokens[:end])), whole))
+        pieces.append((whole[begin:stop], proposer))
+        begin = stop
+    return pieces
+
+
+def _common_prefix_length(one: str, other: str) -> int:
+    shorter = min(len(one), len(other))
+    return next((position for position in range(shorter) if one[position] != other[position]), shorter)

@@ -1,7 +1,8 @@
-"""Decode a given text: every token is the text's own, and the models only say how likely it was (BiLD-v1, section 4.2).
+"""Predictions along texts: of a given text, and of the text that a model writes itself.
 
-The large model and the small one each read a text in one run (`predict_along`). Which of them a method takes at each position
-then follows from these predictions by the same draft rule and turns as in `loop.generate` (`score`), without running a model
+In a given text every token is the text's own, and the models only say how likely it was (BiLD-v1, section 4.2). The large
+model and the small one each read a text in one run (`predict_along`). Which of them a method takes at each position then
+follows from these predictions by the same draft rule and turns as in `loop.generate` (`score`), without running a model
 again. `GivenText` makes the loop itself decode the text, token by token, which is what is timed.
 """
 
@@ -16,15 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
-from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafting import DraftBuilder
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
+from tasks.decoding.distributions import PredictionBlock, TokenSource
+from tasks.decoding.drafters.base import DraftBuilder, DraftRule, NoDrafter
 from tasks.decoding.generation import SMALL, Generation
-from tasks.decoding.loop import LoopParts
-from tasks.decoding.method import Pair
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.turn import RowState
+from tasks.decoding.loop import generate
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.rules import accept_all
+from tasks.decoding.turn import LoopParts, RowState
 
 UNTRUNCATED = SamplingSettings(temperature=1.0)
 """How tokens of a given text are drawn: from the models' own softmax, which perplexity is about."""
@@ -148,3 +148,44 @@ def score(parts: LoopParts, known: TextPredictions, example: int) -> Generation:
         known.log_q[index] if proposer == SMALL else known.log_p[index] for index, proposer in enumerate(row.proposers)
     ]
     return row.generation()
+
+
+# The text that a model writes itself, with its top predictions along it: they need no second run.
+
+TopPredictions = tuple[Tensor, Tensor]
+"""Token ids, int64, and log-probabilities, float32 in nats, of one text on the CPU: (positions, k) both."""
+
+
+class TopLogitsRecorder(NoDrafter):
+    """Proposes nothing, and keeps the target's k most likely tokens at each position that it predicts."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._texts: list[list[TopPredictions]] = []
+        self._rows: list[int] = []
+
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
+        self._texts, self._rows = [[] for _ in sources], list(range(len(sources)))
+
+    def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
+        """Keep the predictions of the last token of each row."""
+        predicting = step.logits[torch.arange(len(positions)), torch.tensor(positions)]
+        logs, ids = predicting.float().log_softmax(-1).topk(self._kept)
+        for row, *top in zip(self._rows, ids.cpu(), logs.cpu(), strict=True):
+            self._texts[row].append((top[0], top[1]))
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        self._rows = [self._rows[row] for row in rows]
+
+    def predictions(self) -> list[TopPredictions]:
+        """Return the predictions along each text, in the order of the sources."""
+        return [(torch.stack([ids for ids, _ in text]), torch.stack([logs for _, logs in text])) for text in self._texts]
+
+
+def generate_recorded(
+    decoder: Decoder, sources: Rows, request: Request, examples: Sequence[int], kept: int
+) -> tuple[list[Generation], list[TopPredictions]]:
+    """Return a model's own text for each source, as `vanilla_large` decodes it, and its k most likely tokens along each."""
+    recorder = TopLogitsRecorder(kept)
+    parts = LoopParts(decoder, accept_all, request.sampling, TokenSource(request.seed), recorder, DraftRule(window=0))
+    return generate(parts, sources, examples, request.max_new_tokens), recorder.predictions()

@@ -16,35 +16,44 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tasks.decoding.decoder import Rows
+import torch
+
+from tasks.decoding.decoder import Rows, Runtime
+from tasks.decoding.drafters.retokenized import TranslatedDecoder, translation_between
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.method import DecodingMethod, Request
-from tasks.decoding.opening import OpenedModels, open_models
-from tasks.decoding.pair_folder import (
-    CALIBRATION,
-    DRAFTER,
-    LARGE,
-    PairManifest,
-    read_manifest,
-)
-from tasks.decoding.registry import build_method
-from tasks.decoding.settings import CALIBRATED, SamplingSettings, VanillaSettings
-from tasks.decoding.settings.configured import ConfiguredMethod, configure_method
-from tasks.decoding.streaming import StreamedTurns, Streamer, watched
+from tasks.decoding.loop import watched
+from tasks.decoding.method import CALIBRATED, DecodingMethod, Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.pair_folder import CALIBRATION, DRAFTER, LARGE, PairManifest, read_manifest
+from tasks.decoding.registry import ConfiguredMethod, build_method, configure_method
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.turn import RowState
 from tasks.errors import InputError
-from tasks.machine import MachineSettings
+from tasks.machine import MachineSettings, set_up
+from tasks.models.checkpoints import load_model
+from tasks.models.pair import (
+    check_architectures,
+    check_lengths,
+    check_pair,
+    max_positions,
+    same_tokens,
+    vocabulary_size,
+)
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
+from tasks.models.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 VANILLA = ConfiguredMethod("vanilla_large", VanillaSettings())
 """The large model alone."""
 DEFAULT = configure_method("speculative", {})
 """Of a pair without a sweep: its output is the large model's own."""
+OWN_TEXT = TextSettings(max_source_tokens=512, max_target_tokens=128)
+"""Lengths of a pair of the user's own."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,48 @@ class GeneratedText:
     """One letter a token: s (small), l (large), c (large, in place of a small one)."""
     counts: Counts
     """Model runs, drafted and accepted tokens, fallbacks and rollbacks."""
+
+
+class Streamer(Protocol):
+    """What receives tokens as they become final; the streamers of transformers fit."""
+
+    def put(self, value: torch.Tensor) -> None:
+        """Take token ids, shape (tokens,), int64: the prompt's in the first call, then those of each turn."""
+
+    def end(self) -> None:
+        """Learn that the text is whole."""
+
+
+class StreamedTurns:
+    """Gives a streamer the tokens of each turn."""
+
+    def __init__(self, streamer: Streamer) -> None:
+        self._streamer = streamer
+        self._given: int | None = None
+        """Generated tokens that the streamer has; None before the prompt."""
+
+    def put(self, row: RowState) -> None:
+        """Take a row after one of its turns."""
+        if self._given is None:
+            self._give(row.tokens[: row.prompt])
+            self._given = 0
+        self._new(row.tokens[row.prompt :])
+
+    def finish(self, generation: Generation) -> None:
+        """Give what is left: all of it where the method has no turns to watch."""
+        if self._given is None:
+            self._give([])
+        self._new(generation.tokens)
+        self._streamer.end()
+
+    def _new(self, tokens: list[int]) -> None:
+        begin = self._given or 0
+        if len(tokens) > begin:
+            self._give(tokens[begin:])
+        self._given = len(tokens)
+
+    def _give(self, tokens: list[int]) -> None:
+        self._streamer.put(torch.tensor(tokens, dtype=torch.int64))
 
 
 @dataclass(frozen=True)
@@ -219,13 +270,68 @@ def load_pair(
     return DecodingPair(_with_tables(opened, path / CALIBRATION), manifest)
 
 
-OWN_TEXT = TextSettings(max_source_tokens=512, max_target_tokens=128)
-"""Lengths of a pair of the user's own."""
-
-
 def _with_tables(opened: OpenedModels, path: Path) -> OpenedModels:
     """Add the calibration set, which some drafters read, where the folder has one."""
     if not path.is_file():
         return opened
     rows = json.loads(path.read_text(encoding="utf-8"))
     return dataclasses.replace(opened, pair=dataclasses.replace(opened.pair, calibration=rows))
+
+
+@dataclass(frozen=True)
+class OpenedModels:
+    """A small model and a large one in a runtime, and their tokenizer."""
+
+    pair: Pair
+    models: dict[str, PreTrainedModel]
+    """`small` and `large`."""
+    tokenizer: PreTrainedTokenizerBase
+    device: str
+
+    @property
+    def described(self) -> str:
+        """Runtime and number format of the large model."""
+        return str(getattr(self.pair.large, "described", type(self.pair.large).__name__))
+
+
+def open_models(small: str | Path, large: str | Path, machine: MachineSettings, text: TextSettings) -> OpenedModels:
+    """Load two models, and the tokenizer of the large one. A small model with another tokenizer is translated.
+
+    Args:
+        small: A folder, a GGUF file or a name on the hub.
+        large: The same for the large model.
+        machine: Device, runtime and number format.
+        text: Its lengths must fit both.
+
+    Raises:
+        InputError: a model is missing, or the models do not fit each other or the lengths.
+    """
+    device, dtype = set_up(machine)
+    tokenizer, own = load_tokenizer(large), load_tokenizer(small)
+    same = same_tokens(own, tokenizer)
+    if same:
+        check_pair(own, tokenizer, str(small), str(large))
+    models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
+    check_architectures(models["small"], models["large"])
+    for name, model in models.items():
+        check_lengths(model, name, text)
+    runtime = Runtime.of(machine.runtime, machine.dtype)
+    if same:
+        pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), runtime=runtime)
+    else:
+        pair = _translated(models, {"small": own, "large": tokenizer}, text, runtime)
+    return OpenedModels(pair, models, tokenizer, device.type)
+
+
+def _translated(
+    models: dict[str, PreTrainedModel], tokenizers: dict[str, PreTrainedTokenizerBase], text: TextSettings, runtime: Runtime
+) -> Pair:
+    """Open two models of different tokenizers: the small one predicts the tokens that both have."""
+    positions = max_positions(models["small"])
+    opened = {
+        name: open_decoder(model, name, vocabulary_size(tokenizers[name], model), runtime) for name, model in models.items()
+    }
+    small, large = opened["small"], opened["large"]
+    translation = translation_between(tokenizers["small"], tokenizers["large"], (small.end_token, large.end_token), text)
+    begin = large.start(large.encode([[large.end_token]]))[0] if models["large"].config.is_encoder_decoder else []
+    return Pair(TranslatedDecoder(small, large, translation, begin, positions), large)

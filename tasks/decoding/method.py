@@ -1,19 +1,68 @@
-"""The types of the method registry: the pair of models, the request, a runnable method and its specification."""
+"""What a decoding method is made of: its settings, the pair and the request that it runs on, and the decorator that registers
+it.
+
+A method is one function in a module of `tasks/decoding/methods/`, under `@method`; `registry` finds it there. This module and
+those load no torch, so that `params.yaml` is checked in a moment: what a builder needs of the loop it imports when it is
+called.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.drafters.suffixes import SuffixNode, outputs_tree
-from tasks.decoding.drafters.tables import NgramTables, count_ngrams
-from tasks.decoding.generation import Generation
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings
+from tasks.settings import setting, settings
+
+if TYPE_CHECKING:
+    from tasks.decoding.decoder import Decoder, Rows
+    from tasks.decoding.distributions import TokenSource
+    from tasks.decoding.generation import Generation
+
+DRAFTERS = {
+    "small": "the small model's own next tokens (Leviathan et al., 2023; Kim et al., 2023)",
+    "retokenized": "the text of a small model with another tokenizer, in the large one's tokens (Timor et al., 2025: SLEM)",
+    "unigram": "tokens by their frequency in the calibration set (Leviathan et al., 2023, section 3.6)",
+    "bigram": "tokens by their frequency after the last one in the calibration set (Leviathan et al., 2023, section 3.6)",
+    "copy": "what followed the last tokens earlier in source or text (Leviathan et al., 2023, section 3.6: prompt look-up)",
+    "suffix": "what most often followed the last tokens, in calibration set or text (Oliaro et al., 2024: SuffixDecoding)",
+    "random": "ordinary tokens, each as likely as another (Leviathan et al., 2023, section 3.6)",
+    "early_layer": "the large model's own first layers (Kim et al., 2023, sections 4.4 and 7.2.1)",
+    "heads": "heads trained on the large model's last state (Stern et al., 2018: blockwise parallel decoding)",
+}
+"""What each drafter proposes, and the paper; `drafters.make_drafter` builds them."""
+OF_SMALL = ("small", "retokenized")
+"""The drafters that run the small model."""
+LOOK_UPS = ("unigram", "bigram", "copy", "suffix", "random")
+"""The drafters that run no model, whose cost ratio c is taken as 0 (SD, section 3.6)."""
+CALIBRATED = ("unigram", "bigram", "suffix")
+"""The drafters that read the calibration set."""
+
+
+@settings
+class SamplingSettings:
+    """How tokens are chosen from a model's softmax: the transform from *scores* to *dist*."""
+
+    temperature: float = setting("Softmax temperature; 0 is greedy.", default=0.0, ge=0)
+    top_k: int = setting("Keep the k most probable tokens; 0 keeps all.", default=0, ge=0)
+    top_p: float = setting("Keep the smallest set of tokens with at least this probability.", default=1.0, gt=0, le=1)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+@settings
+class DraftingSettings:
+    """The settings of every method that drafts."""
+
+    drafter: str = setting(
+        "What proposes tokens: the small model or its text, n-gram tables of the calibration set, copies from the context, "
+        "suffix trees of both, random tokens, the large model's own first layers, or heads trained on it.",
+        default="small",
+        choices=tuple(DRAFTERS),
+    )
 
 
 @dataclass(frozen=True)
@@ -22,22 +71,14 @@ class Pair:
 
     small: Decoder
     large: Decoder
-    calibration: Rows = dataclasses.field(default_factory=list)
+    calibration: Rows = field(default_factory=list)
     """Target tokens of the calibration set, the end token last in each, which drafters without a model read."""
     shares_encoder: bool = False
     """Whether both models have the same encoder, which then runs once."""
-    cost_ratios: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
+    cost_ratios: dict[str, float] = field(default_factory=dict, compare=False)
     """Time of one run of a drafter, by name, over one of the large model, where that was measured (SD, Definition 3.7)."""
-
-    @functools.cached_property
-    def tables(self) -> NgramTables:
-        """The tables, counted on first use; raises `InputError` where there is no calibration set."""
-        return count_ngrams(self.calibration, self.large.vocabulary, self.large.specials)
-
-    @functools.cached_property
-    def outputs_tree(self) -> SuffixNode:
-        """The suffix tree over the calibration set's texts; raises `InputError` as `tables` does."""
-        return outputs_tree(self.calibration, self.large.vocabulary, self.large.specials, self.large.end_tokens)
+    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What drafters made of the calibration set, by name, so that it is made once."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +86,11 @@ class Request:
     """The parameters of a decoding run that are not settings of the method."""
 
     max_new_tokens: int
-    sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
     seed: int = 0
 
     def at(self, temperature: float) -> Request:
-        """The same request at another temperature."""
+        """Return the same request at another temperature."""
         return dataclasses.replace(self, sampling=dataclasses.replace(self.sampling, temperature=temperature))
 
 
@@ -61,7 +102,27 @@ class DecodingMethod(Protocol):
         ...
 
 
-MethodBuilder = Callable[[Pair, Any, SamplingSettings, TokenSource], DecodingMethod]
+Builder = Callable[[Pair, Any, SamplingSettings, "TokenSource"], DecodingMethod]
+"""(pair, the method's settings, sampling, random numbers) to the method; raises `InputError` where these do not fit it."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A range of one method's settings; a paper often gives the ends alone, and `source` then says whose the steps are."""
+
+    values: Mapping[str, Sequence[Any]]
+    """Setting name to its values; a preset stands for every combination of them."""
+    source: str
+
+
+# Written out rather than computed, since 3 * 0.1 is not 0.3 and a point is identified by its settings.
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+NATS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+"""Denser near 0, where the surprisals and entropies of most tokens lie."""
+LONGEST = (10,)
+"""At most 10 consecutive small tokens (BiLD, 7.1.2; SpecCascade, E.1)."""
+BLOCK = (5,)
+"""γ of all comparisons in SpecCascade's tables and main figures (E.1)."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +130,48 @@ class MethodSpec:
     """One method of the registry."""
 
     name: str
+    settings: type
     paper: str
     """The paper, and the algorithm, section or equation in it."""
     lossless: bool
     """Whether its output is the large model's own: token for token when greedy, in distribution when sampling."""
-    build: MethodBuilder
-    """Raises `InputError` where the pair or the way of sampling does not fit the method."""
-    architectures: tuple[str, ...] = ("encoder-decoder", "decoder-only")
-    """The kinds of models that it takes."""
+    build: Builder
+    presets: Mapping[str, Preset]
+    """Ranges by name; none where the papers give none."""
+    oracle: bool
+    """Whether it runs both models at every step: it shows what a rule could do, and is never worth deploying."""
+    greedy_only: bool
+    """Whether it draws no tokens, and takes temperature 0 alone."""
+    t5_only: bool
+    """Whether it needs the layers of a T5 or mT5."""
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """The kinds of models that it takes."""
+        return ("encoder-decoder",) if self.t5_only else ("encoder-decoder", "decoder-only")
+
+
+REGISTERED: dict[str, MethodSpec] = {}
+"""The methods whose modules were imported; `registry.METHODS` has all."""
+
+
+def method(
+    name: str,
+    *,
+    settings: type,
+    paper: str,
+    lossless: bool = False,
+    presets: Mapping[str, Preset] | None = None,
+    oracle: bool = False,
+    greedy_only: bool = False,
+    t5_only: bool = False,
+) -> Callable[[Builder], Builder]:
+    """Register the function below as the builder of the method `name`; the arguments are the fields of `MethodSpec`."""
+
+    def register(build: Builder) -> Builder:
+        if name in REGISTERED:
+            raise ValueError(f"there are two methods called {name}")
+        REGISTERED[name] = MethodSpec(name, settings, paper, lossless, build, presets or {}, oracle, greedy_only, t5_only)
+        return build
+
+    return register

@@ -2,7 +2,7 @@
 models or tables.
 
 Python between two model runs takes longer than a small model's own run, so the kernel goes through all turns by itself. It
-reports each turn as a few integers, from which `turn` makes tokens, proposers and counts.
+reports each turn as a few integers, from which `turn.account` makes tokens, proposers and counts.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.decoding.abandonment import AbandonedError
 from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.generation import Generation
-from tasks.decoding.loop import LoopParts
-from tasks.decoding.native_rules import NativeRules, account
 from tasks.decoding.runtimes.layout import LoopModel, LoopRow, NativeLoopModel, NativeTurn, Text, empty_floats
-from tasks.decoding.turn import RowState
+from tasks.decoding.turn import AbandonedError, LoopParts, NativeRules, RowState, account
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
 def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
     """Decode all sources side by side, in one call or, where texts are watched, in one call a turn.
 
-    `execution.SpeculativeLoop.run` describes the arguments.
+    `loop.SpeculativeLoop.run` describes the arguments.
 
     Raises:
         BrokenLogitsError: a model gave NaN, +infinity or no finite logit.
@@ -140,4 +137,4 @@ class _Batch:
         native, known = self._rows[index], self._known[index]
         self._known[index] = native.turn_count
         turns, runs_model = self._turns[index][known : native.turn_count], self._parts.drafter.runs_model
-        account(self._rules, row, self._tokens[index], turns, ended=bool(native.ended), runs_model=runs_model)
+        account(self._rules, row, self._tokens[index], turns, runs_model=runs_model)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.decoding.settings.configured import ConfiguredMethod, configure_method
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError
 from tasks.files import atomic_folder
 from tasks.models.settings import TextSettings
@@ -135,3 +136,36 @@ def read_examples(folder: Path) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise InputError(f"{path} holds no list of texts; write one, or remove the file")
     return found
+
+
+# What the large model accepts: the folder's certificate, and the draft length at which another engine should draft. Other
+# engines draft a fixed number of tokens and verify them losslessly, so only the records of `speculative` with the small model
+# count. The report stage writes them; see `measured.accepted` in docs/operations.md.
+
+_CERTIFIED, _DRAFTED_BY = "speculative", "small"
+
+
+def engine_draft_length(manifest: PairManifest) -> int:
+    """Return how many tokens an engine should draft at a time.
+
+    That is the operating point's number where the small model drafts a fixed number. Otherwise it is the certified number
+    next to the default, or the default where nothing is certified.
+    """
+    settings = manifest.point.settings
+    own = getattr(settings, "draft_length", None)
+    if own is not None and getattr(settings, "drafter", _DRAFTED_BY) == _DRAFTED_BY:
+        return int(own)
+    default = SpeculativeSettings().draft_length
+    certified = [int(record["settings"]["draft_length"]) for record in _speculative(manifest)]
+    return min(certified, key=lambda length: (abs(length - default), length), default=default)
+
+
+def certified(manifest: PairManifest, draft_length: int) -> dict[str, Any] | None:
+    """Return the record of greedy speculative decoding at a draft length; None where the folder has none."""
+    return next((record for record in _speculative(manifest) if record["settings"]["draft_length"] == draft_length), None)
+
+
+def _speculative(manifest: PairManifest) -> Iterator[dict[str, Any]]:
+    for record in manifest.measured.get("accepted", ()):
+        if record["method"] == _CERTIFIED and record["settings"].get("drafter", _DRAFTED_BY) == _DRAFTED_BY:
+            yield record

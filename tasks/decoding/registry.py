@@ -1,24 +1,78 @@
-"""The registry of decoding methods, and the functions that build and run one of them."""
+"""The registry of decoding methods: all that `tasks/decoding/methods/` defines, and the functions that build and run one.
+
+Importing it loads no torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import functools
+import importlib
+import math
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from tasks.decoding.decoder import Rows
-from tasks.decoding.generation import Generation
-from tasks.decoding.method import DecodingMethod, MethodSpec, Pair, Request
-from tasks.decoding.methods import beam, bild, cascades, early_exit, sequential, speculative, vanilla
-from tasks.decoding.randomness import TokenSource
+from tasks.console import progress
+from tasks.decoding import methods
+from tasks.decoding.method import REGISTERED, DecodingMethod, MethodSpec, Pair, Request
+from tasks.errors import InputError
+from tasks.settings import read_settings
 
-__all__ = ["METHODS", "MethodSpec", "Pair", "Request", "build_method", "decode"]
+if TYPE_CHECKING:
+    from tasks.decoding.decoder import Rows
+    from tasks.decoding.generation import Generation
 
-METHODS: dict[str, MethodSpec] = {
-    spec.name: spec for family in (vanilla, bild, speculative, sequential, cascades, beam, early_exit) for spec in family.SPECS
-}
+for _module in pkgutil.iter_modules(methods.__path__, f"{methods.__name__}."):
+    importlib.import_module(_module.name)
+
+# By file, whichever was imported first.
+METHODS: Mapping[str, MethodSpec] = dict(sorted(REGISTERED.items(), key=lambda item: item[1].build.__module__))
+ORACLES = tuple(name for name, spec in METHODS.items() if spec.oracle)
+"""Methods that run both models at every step: they show what a rule could do, and are never worth deploying."""
+GREEDY_ONLY = tuple(name for name, spec in METHODS.items() if spec.greedy_only)
+"""Methods that draw no tokens, and take temperature 0 alone."""
+T5_ONLY = tuple(name for name, spec in METHODS.items() if spec.t5_only)
+"""Methods that need the layers of a T5 or mT5."""
+
+
+@dataclass(frozen=True)
+class ConfiguredMethod:
+    """A method of the registry at one setting."""
+
+    method: str
+    settings: Any
+    """An instance of the method's settings."""
+
+    @functools.cached_property
+    def plain_settings(self) -> dict[str, bool | int | float | str | None]:
+        """The settings as JSON holds them: infinity, which it lacks, as text."""
+        values = dataclasses.asdict(self.settings)
+        return {name: str(value) if isinstance(value, float) and math.isinf(value) else value for name, value in values.items()}
+
+    def __str__(self) -> str:
+        return " ".join([self.method, *(f"{name}={value}" for name, value in self.plain_settings.items())])
+
+
+def configure_method(name: str, settings: Mapping[str, object]) -> ConfiguredMethod:
+    """Return a method of the registry at the given settings; the others have their defaults.
+
+    Raises:
+        InputError: there is no such method or setting, or a value is not one of it.
+    """
+    if name not in METHODS:
+        raise InputError(f"method is {name}; it must be one of {', '.join(METHODS)}")
+    try:
+        return ConfiguredMethod(name, read_settings(METHODS[name].settings, settings))
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
 def build_method(name: str, settings: object, pair: Pair, request: Request) -> DecodingMethod:
     """Put the parts of the method `name` together; raise `InputError` where the pair or the sampling does not fit it."""
+    from tasks.decoding.distributions import TokenSource
+
     return METHODS[name].build(pair, settings, request.sampling, TokenSource(request.seed))
 
 
@@ -37,3 +91,21 @@ def decode(
     """
     numbers = range(len(sources)) if examples is None else examples
     return build_method(name, settings, pair, request).run(sources, numbers, request.max_new_tokens)
+
+
+def decode_all(
+    name: str, settings: object, pair: Pair, sources: Rows, request: Request, batch_size: int, label: str | None = None
+) -> list[Generation]:
+    """Decode a whole set in batches of similar length, and return it in the given order.
+
+    The arguments are those of `decode`; a `label` shows a progress bar on standard error.
+    """
+    order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+    done: dict[int, Generation] = {}
+    with progress(total=len(sources), desc=label, unit="example", mininterval=2.0, disable=label is None) as bar:
+        for begin in range(0, len(order), batch_size):
+            batch = order[begin : begin + batch_size]
+            generations = decode(name, settings, pair, [sources[index] for index in batch], request, batch)
+            done.update(zip(batch, generations, strict=True))
+            bar.update(len(batch))
+    return [done[index] for index in range(len(sources))]

@@ -1,42 +1,26 @@
 """One turn of speculative decoding, without any model: what it does to a row of tokens and to the row's counts.
 
-A turn drafts some tokens, lets the target accept a prefix of them, and adds at most one token of the target's. Every executor
-(`loop`, `native_loop`, `replay`, greedy continuation) asks this module how much may be drafted, whether a token follows, and
-what the turn adds to the row; none keeps accounts of its own.
+A turn drafts some tokens, lets the target accept a prefix of them, and adds at most one token of the target's. `TurnRules`
+defines it: how much may be drafted, where a draft is cut, whether a token follows, which counts change, and whether the text
+ends. Every executor (`loop`, `native_loop`, `replay`) asks it, and none keeps accounts of its own. The compiled kernel, which
+takes many turns in one call, repeats the definition in `runtimes/kernel/speculative_loop.h`; its turns are accounted for
+here, and `tests/unit/decoding/test_executors.py` holds it to this file.
 """
 
 from __future__ import annotations
 
-import math
+import ctypes
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
+from tasks.decoding.decoder import Decoder, GreedyAcceptance
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.drafters.base import Drafter, DraftRule
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
-
-
-@dataclass(frozen=True)
-class DraftRule:
-    """When drafting stops, besides at an end token.
-
-    `fallback_threshold` stops it before a token whose position has a top score at or under the threshold (BiLD, 3.3).
-    `stop_below` stops it after the token with which the product of the top scores falls under this bound. Zero disables
-    either. `max_entropy` stops it after the token at whose position the entropy of the scores, in nats, is above this, or
-    before that token where `entropy_falls_back` (SpecCascade, ChowLog).
-    `adaptive` chooses each window, at most `window` tokens, from the counts of the text so far.
-    """
-
-    window: int
-    fallback_threshold: float = 0.0
-    stop_below: float = 0.0
-    max_entropy: float = math.inf
-    entropy_falls_back: bool = False
-    adaptive: Callable[[Counts], int] | None = None
-    ends_unverified: bool = False
-    """Whether a text may end inside a draft that the target has not seen."""
-    first_from_target: bool = False
-    """Whether the target predicts the first token without a draft."""
-    target_after_rollback: bool = False
-    """Whether the target also predicts the token after a correction, without a draft; a correction then ends no text."""
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.rules import AcceptanceRule, BonusToken
+from tasks.decoding.runtimes.layout import Deferral, Integers, LoopRules, NativeTurn, integers, pack_acceptance
 
 
 @dataclass(slots=True)
@@ -162,3 +146,143 @@ class TurnRules:
         row.counts.large_calls += len(tokens)
         row.counts.verified[int(self.bonus)] += len(tokens)
         row.counts.tokens = len(row.tokens) - row.prompt
+
+
+class AbandonedError(Exception):
+    """Nobody waits any more for any of the texts that were being decoded."""
+
+
+class Abandonment:
+    """A flag for one text. Compiled code reads it too, which no `threading.Event` allows."""
+
+    def __init__(self) -> None:
+        self._flag = ctypes.c_int32(0)
+
+    @property
+    def address(self) -> int:
+        """Where the int32 lies that is not zero once the text is abandoned."""
+        return ctypes.addressof(self._flag)
+
+    def set(self) -> None:
+        """Abandon the text."""
+        self._flag.value = 1
+
+    def is_set(self) -> bool:
+        """Return whether the text is abandoned."""
+        return bool(self._flag.value)
+
+
+def require_awaited(texts: Sequence[Abandonment]) -> None:
+    """Raise `AbandonedError` where there are flags and all of them are set."""
+    if texts and all(text.is_set() for text in texts):
+        raise AbandonedError
+
+
+@dataclass(frozen=True)
+class LoopParts:
+    """What a speculative loop is made of."""
+
+    target: Decoder
+    acceptance: AcceptanceRule
+    sampling: SamplingSettings
+    source: TokenSource
+    drafter: Drafter
+    draft_rule: DraftRule
+    scored: bool = False
+    """Whether generations carry the target's log-probability of each token."""
+    watch: Callable[[RowState], None] | None = None
+    """Called with each row after each of its turns: all its tokens are final."""
+    abandoned: Sequence[Abandonment] = ()
+    """A flag for each text; once all are set, decoding ends at its next turn with `AbandonedError`."""
+
+    def turns(self, limit: int) -> TurnRules:
+        """Return what the turns of a text of at most `limit` tokens go by."""
+        return TurnRules(self.draft_rule, self.target.end_tokens, limit, self.acceptance.bonus is not BonusToken.NONE)
+
+    @property
+    def undrafted(self) -> bool:
+        """Whether the target predicts every token by itself."""
+        return self.draft_rule.window == 0 and self.acceptance.bonus is BonusToken.TARGET
+
+    @functools.cached_property
+    def native_rules(self) -> NativeRules | None:
+        """The rules as the compiled kernel takes them; none where it cannot apply them."""
+        return None if self.scored or not self.sampling.greedy else native_rules(self)
+
+
+# The same rules for the compiled kernel, and the turns that it reports.
+
+_ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=0.0)
+"""A cascade's deferral decides in place of this rule."""
+
+
+@dataclass(frozen=True)
+class NativeRules:
+    """What the kernel needs of a method besides its models."""
+
+    packed: LoopRules
+    """Its `limit` is the caller's to set."""
+    buffers: object
+    """What `packed` points into."""
+    cascades: bool
+    """Whether a deferral rule decides, which reads the drafter's distributions too."""
+    adds_bonus: bool
+    """Whether a token follows a fully accepted draft."""
+
+
+def native_rules(parts: LoopParts) -> NativeRules | None:
+    """Return the rules of greedy decoding in numbers; none where they adapt the window or have another form."""
+    acceptance, draft_rule = parts.acceptance, parts.draft_rule
+    greedy, deferral = acceptance.greedy, acceptance.deferral
+    if deferral is not None:
+        greedy = _ACCEPT_ALL
+    if greedy is None or draft_rule.adaptive is not None or (deferral is None and acceptance.bonus is BonusToken.RULE):
+        return None
+    adds_bonus = acceptance.bonus is not BonusToken.NONE
+    drafter = parts.drafter.decoder or parts.target  # a table ends texts with the target's tokens
+    ends = [integers(sorted(tokens)) for tokens in (drafter.end_tokens, parts.target.end_tokens)]
+    bounds = None if deferral is None else Deferral(*astuple(deferral))
+    packed = LoopRules(
+        acceptance=pack_acceptance(greedy),
+        fallback_threshold=draft_rule.fallback_threshold,
+        stop_below=draft_rule.stop_below,
+        max_entropy=draft_rule.max_entropy,
+        window=draft_rule.window,
+        entropy_falls_back=draft_rule.entropy_falls_back,
+        first_from_target=draft_rule.first_from_target,
+        ends_unverified=draft_rule.ends_unverified,
+        target_after_rollback=draft_rule.target_after_rollback,
+        adds_bonus=adds_bonus,
+        small_ends=ctypes.addressof(ends[0]),
+        large_ends=ctypes.addressof(ends[1]),
+        small_end_count=len(ends[0]),
+        large_end_count=len(ends[1]),
+        deferral=None if bounds is None else ctypes.addressof(bounds),
+    )
+    return NativeRules(packed, (ends, bounds), cascades=deferral is not None, adds_bonus=adds_bonus)
+
+
+def account(
+    rules: TurnRules, row: RowState, text: Sequence[int] | Integers, turns: Sequence[NativeTurn], *, runs_model: bool = True
+) -> None:
+    """Add to a row what the turns that the kernel reports did to it.
+
+    Args:
+        rules: What the turns go by.
+        row: The row, changed in place; it has its prompt.
+        text: The prompt, and the tokens that the turns so far put behind it.
+        turns: The turns that the row does not know yet.
+        runs_model: Whether each of the drafter's predictions is a run of a model.
+    """
+    for turn in turns:
+        begin = len(row.tokens)
+        end = begin + (turn.accepted if turn.verified else turn.drafted)
+        rules.finish(
+            row,
+            text[begin:end],
+            text[end] if turn.added else None,
+            drafted=turn.drafted,
+            steps=turn.predicted if runs_model else 0,
+            fallback=bool(turn.fallback),
+            verified=bool(turn.verified),
+        )

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
-from tasks.decoding.distributions import PredictionBlock, transform
-from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafting import Drafter
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import SamplingSettings, VanillaSettings
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.distributions import PredictionBlock, TokenSource, transform
+from tasks.decoding.drafters import make_drafter
+from tasks.decoding.drafters.base import Drafter, DraftRule
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.registry import decode
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.statistics import ratio_interval
 

@@ -9,7 +9,7 @@ import torch
 
 from tasks.decoding.decoder import Decoder, Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split
 

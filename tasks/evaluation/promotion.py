@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.corpora.example import Example
-from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import DecodingMethod, Request
-from tasks.decoding.settings.configured import ConfiguredMethod
+from tasks.decoding.registry import ConfiguredMethod, decode_all
 from tasks.evaluation.mismatches import count_mismatches
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.report.formatting import metric_name, number_text, points_text

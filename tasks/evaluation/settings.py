@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.settings import setting, settings
 
 

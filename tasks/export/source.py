@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.decoding.certificate import engine_draft_length
-from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, read_manifest
+from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, engine_draft_length, read_manifest
 from tasks.errors import InputError
 from tasks.models.extras import FILES as EXTRAS
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS

@@ -22,12 +22,11 @@ from typing import TextIO
 
 from tasks import console
 from tasks.console import log
-from tasks.decoding.generation import CORRECTED, SMALL, Generation
+from tasks.decoding.generation import CORRECTED, SMALL, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.inference import VANILLA, DecodingPair
-from tasks.decoding.pieces import Detokenise, pieces_by_proposer
-from tasks.decoding.registry import Request
-from tasks.decoding.settings.configured import ConfiguredMethod
-from tasks.decoding.streaming import watched
+from tasks.decoding.loop import watched
+from tasks.decoding.method import Request
+from tasks.decoding.registry import ConfiguredMethod
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError, stage
 from tasks.evaluation.timing import measure, synchronised_clock

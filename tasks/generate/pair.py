@@ -15,11 +15,10 @@ import yaml
 
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.inference import DEFAULT, OWN_TEXT, VANILLA, DecodingPair, load_pair
-from tasks.decoding.opening import open_models
+from tasks.decoding.inference import DEFAULT, OWN_TEXT, VANILLA, DecodingPair, load_pair, open_models
+from tasks.decoding.method import CALIBRATED
 from tasks.decoding.pair_folder import PairManifest
-from tasks.decoding.settings import CALIBRATED
-from tasks.decoding.settings.configured import ConfiguredMethod, configure_method
+from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError
 from tasks.machine import MachineSettings
 from tasks.models.pair import check_pair

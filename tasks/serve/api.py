@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from tasks.decoding.generation import Generation
-from tasks.decoding.method import Request
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import Request, SamplingSettings
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "n": (1,),

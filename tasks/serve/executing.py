@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tasks.decoding.abandonment import Abandonment
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import VANILLA, DecodingPair
+from tasks.decoding.loop import abandonable, watched
 from tasks.decoding.method import Request
-from tasks.decoding.streaming import abandonable, watched
-from tasks.decoding.turn import RowState
+from tasks.decoding.turn import Abandonment, RowState
 from tasks.serve.pacing import Way
 
 Finish = Callable[[int, Generation], None]

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tasks.decoding.abandonment import Abandonment
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Request
+from tasks.decoding.turn import Abandonment
 
 
 @dataclass(eq=False)

@@ -12,8 +12,8 @@ import threading
 import time
 from collections import deque
 
-from tasks.decoding.abandonment import AbandonedError
 from tasks.decoding.generation import Generation
+from tasks.decoding.turn import AbandonedError
 from tasks.serve.executing import Batch, Engine
 from tasks.serve.job import Job
 from tasks.serve.metrics import ServerMetrics

@@ -14,10 +14,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.decoding.certificate import engine_draft_length
+from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.inference import load_pair
-from tasks.decoding.pair_folder import read_examples, read_manifest
-from tasks.decoding.translation import TranslatedDecoder
+from tasks.decoding.pair_folder import engine_draft_length, read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.models.pruned_head import pruned_head
 from tasks.text_files import read_text_file

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tasks.decoding.certificate import certified
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation, total
 from tasks.decoding.inference import DecodingPair
+from tasks.decoding.pair_folder import certified
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, Mismatch, find_mismatches
 
 _COMPARED = ("drafted", "accepted", "large_calls", "tokens")

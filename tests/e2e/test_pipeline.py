@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from dvc.repo import Repo
 
-from tasks.decoding.settings import METHOD_SETTINGS, ORACLES
+from tasks.decoding.registry import METHODS, ORACLES
 from tasks.evaluation.frontier import BASELINES
 from tasks.tracking import tracking_uri, upload_all
 from tests.e2e.conftest import GRID, copy_of, read_params, run_in, write_params
@@ -60,7 +60,7 @@ def test_the_summary_has_every_field_that_programs_read(finished: Finished) -> N
     points = summary["points"]
     assert not summary["failed"]
     assert {(point["method"], point["arm"]) for point in points} == {
-        (method, drafter) for method in METHOD_SETTINGS if method not in BASELINES for drafter in ("aligned", "unaligned")
+        (method, drafter) for method in METHODS if method not in BASELINES for drafter in ("aligned", "unaligned")
     }
     assert len(points) == 2 * POINTS
     for point in points:
@@ -74,11 +74,9 @@ def test_the_summary_has_every_field_that_programs_read(finished: Finished) -> N
             assert point["speedup"] is None
             assert point["method"] in ORACLES or point["predicted"]["speedup"] > 0
             assert point["chosen"] is None
-    assert {point["method"] for point in points if point["timed"]} == set(METHOD_SETTINGS) - {*BASELINES, *ORACLES}
+    assert {point["method"] for point in points if point["timed"]} == set(METHODS) - {*BASELINES, *ORACLES}
     decoded_only = {"beam_large", "speculative_beam", "calm"}
-    assert {point["method"] for point in points if point["how"] == "replayed"} == set(METHOD_SETTINGS) - set(
-        BASELINES
-    ) - decoded_only
+    assert {point["method"] for point in points if point["how"] == "replayed"} == set(METHODS) - set(BASELINES) - decoded_only
     lossless = [point for point in points if point["method"] == "speculative"]
     assert all(point["quality"] == summary["vanilla"]["large"]["quality"] for point in lossless)
     assert {point["chosen"] for point in lossless} == {"no_loss", None}

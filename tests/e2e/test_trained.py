@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.batches import decode_all
-from tasks.decoding.opening import open_models
-from tasks.decoding.registry import Pair, Request
+from tasks.decoding.inference import open_models
+from tasks.decoding.method import DRAFTERS, Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import DRAFTERS, BeamSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import load_model
 from tasks.models.settings import TextSettings, TokenizerSettings

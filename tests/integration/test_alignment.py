@@ -15,7 +15,7 @@ import torch
 from tasks.alignment.settings import LOSSES, AlignSettings
 from tasks.alignment.spec import alignment_spec
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.opening import open_models
+from tasks.decoding.inference import open_models
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.layers import shared_parameters

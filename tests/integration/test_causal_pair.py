@@ -12,9 +12,12 @@ import pytest
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.registry import METHODS, Pair, Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
@@ -133,7 +136,7 @@ def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_or_is_refused_with_a_reason(ready: Trained, method: str) -> None:
     sources = encode(ready.tokenizer, [example.source for example in ready.examples[:5]], TEXT.max_source_tokens)
-    settings = METHOD_SETTINGS[method]()
+    settings = METHODS[method].settings()
     if method == "calm":
         with pytest.raises(InputError, match="calm takes T5 and mT5"):
             decode(method, settings, ready.pair, sources, REQUEST)

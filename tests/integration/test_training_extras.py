@@ -10,9 +10,12 @@ import pytest
 import torch
 
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.early_exit import CalmSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import CalmSettings, SpeculativeSettings, VanillaSettings
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.extras import own_weights
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings

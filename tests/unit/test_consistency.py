@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tasks.config import load
-from tasks.decoding.registry import METHODS, Request, build_method
-from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY, SamplingSettings
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.registry import GREEDY_ONLY, METHODS, T5_ONLY, build_method
 from tasks.errors import InputError
 from tests.architectures import pair_of
 
@@ -224,7 +224,7 @@ def refused(architecture: str, temperature: float) -> set[str]:
     for name in METHODS:
         try:
             build_method(
-                name, METHOD_SETTINGS[name](), pair_of(architecture), Request(8, SamplingSettings(temperature=temperature), 1)
+                name, METHODS[name].settings(), pair_of(architecture), Request(8, SamplingSettings(temperature=temperature), 1)
             )
         except InputError:
             found.add(name)

@@ -13,9 +13,10 @@ from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.generation import Generation
-from tasks.decoding.recording import TopPredictions, generate_recorded
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import VanillaSettings
+from tasks.decoding.given_text import TopPredictions, generate_recorded
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.registry import decode
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tasks.corpora.example import Example
-from tasks.decoding.recording import TopPredictions
+from tasks.decoding.given_text import TopPredictions
 from tasks.errors import InputError
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings

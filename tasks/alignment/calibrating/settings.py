@@ -5,7 +5,7 @@ They are separate from the settings of alignment, so that a change of those does
 
 from __future__ import annotations
 
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.settings import setting, settings
 
 

@@ -1,20 +1,164 @@
-"""Drafters that predict one token at a time: a small model, or anything else with a next-token distribution."""
+"""When drafting stops, what a draft and a drafter are, and the small model as drafter.
+
+A drafter that predicts one token at a time is a `StepwiseDrafter`; the small model is one, behind the calls of `Decoder`.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, GreedyContinuation, Rows, Step, StopRule
-from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafting import Draft, DraftBuilder, GreedyTable, empty_predictions
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.distributions import PredictionBlock, TokenSource, empty_predictions
+from tasks.decoding.generation import Counts
+from tasks.decoding.method import SamplingSettings
+
+
+@dataclass(frozen=True)
+class DraftRule:
+    """When drafting stops, besides at an end token.
+
+    `fallback_threshold` stops it before a token whose position has a top score at or under the threshold (BiLD, 3.3).
+    `stop_below` stops it after the token with which the product of the top scores falls under this bound. Zero disables
+    either. `max_entropy` stops it after the token at whose position the entropy of the scores, in nats, is above this, or
+    before that token where `entropy_falls_back` (SpecCascade, ChowLog).
+    `adaptive` chooses each window, at most `window` tokens, from the counts of the text so far.
+    """
+
+    window: int
+    fallback_threshold: float = 0.0
+    stop_below: float = 0.0
+    max_entropy: float = math.inf
+    entropy_falls_back: bool = False
+    adaptive: Callable[[Counts], int] | None = None
+    ends_unverified: bool = False
+    """Whether a text may end inside a draft that the target has not seen."""
+    first_from_target: bool = False
+    """Whether the target predicts the first token without a draft."""
+    target_after_rollback: bool = False
+    """Whether the target also predicts the token after a correction, without a draft; a correction then ends no text."""
+
+
+class DraftBuilder:
+    """Collects one row's draft, prediction by prediction, until the draft rule stops it."""
+
+    def __init__(self, budget: int, rule: DraftRule, ends: Set[int]) -> None:
+        """Take the most tokens that it may have, when to stop before that, and the tokens that end a text for the drafter."""
+        self.tokens: list[int] = []
+        self.predictions = 0
+        """Predictions so far; the last one is not drafted where the rule fell back."""
+        self.fallback = False
+        self.going = budget > 0
+        """Whether it takes another prediction."""
+        self._budget = budget
+        self._rule = rule
+        self._ends = ends
+        self._cumulative_confidence = 1.0
+
+    def add(self, token: int, confidence: float, entropy: float = 0.0) -> None:
+        """Draft a predicted token, or stop before it.
+
+        Args:
+            token: The token.
+            confidence: The top score at its position.
+            entropy: The entropy of the scores there, in nats.
+        """
+        self.predictions += 1
+        scattered = entropy > self._rule.max_entropy
+        if confidence <= self._rule.fallback_threshold or (scattered and self._rule.entropy_falls_back):
+            self.going, self.fallback = False, True
+            return
+        self.tokens.append(token)
+        self._cumulative_confidence *= confidence
+        ended = token in self._ends or len(self.tokens) == self._budget
+        unsure = self._cumulative_confidence < self._rule.stop_below or scattered
+        self.going = not (ended or unsure)
+
+
+@dataclass
+class Draft:
+    """The proposed tokens of every row, and the distributions that they come from."""
+
+    tokens: Rows
+    q: PredictionBlock
+    """The drafter's predictions at every drafted position, right-padded: (rows, longest draft, vocabulary)."""
+    fallback: list[bool]
+    """Rows where the drafter was not confident, so that its rule stopped drafting."""
+    steps: list[int]
+    """Runs of the drafter's model, counted as if each row were alone; 0 where the drafter runs no model."""
+
+    def select(self, rows: Sequence[int]) -> Draft:
+        """Return the draft of these rows only."""
+        index = torch.tensor(list(rows), dtype=torch.long, device=self.q.logits.device)
+        return Draft(
+            [self.tokens[row] for row in rows],
+            PredictionBlock(self.q.logits[index], self.q.sampling),
+            [self.fallback[row] for row in rows],
+            [self.steps[row] for row in rows],
+        )
+
+    def padded(self, device: torch.device) -> Tensor:
+        """Return the token ids (rows, longest draft), int64, zero on the right."""
+        longest = max(map(len, self.tokens))
+        rows = [row + [0] * (longest - len(row)) for row in self.tokens]
+        return torch.tensor(rows, dtype=torch.long, device=device)
+
+
+@dataclass(frozen=True)
+class GreedyTable:
+    """All that a drafter predicts greedily, where that depends on the last token alone."""
+
+    next: Tensor
+    """The argmax after each token: int32 (tokens,)."""
+    confidence: Tensor
+    """Its score: float64 (tokens,)."""
+    entropy: Tensor
+    """The entropy of the scores, in nats: float64 (tokens,)."""
+
+
+class Drafter(Protocol):
+    """Proposes tokens that continue each row."""
+
+    runs_model: bool
+    """Whether each prediction costs a run of a model, which is counted; a look-up or a copy costs none."""
+
+    @property
+    def decoder(self) -> Decoder | None:
+        """The decoder that drafts by its own predictions; none where the drafter is a table, a copy, heads or nothing."""
+        ...
+
+    def greedy_table(self, tokens: int) -> GreedyTable | None:
+        """Return its greedy predictions after each of that many tokens; none where they depend on more than the last one."""
+        ...
+
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
+        """Begin these sources; `encoder_output` is the target's, for drafters that share its encoder."""
+        ...
+
+    def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
+        """Propose at most `budgets[row]` tokens after each row of `tokens`."""
+        ...
+
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        """Predict what follows `tokens`, a fully accepted draft included, in these rows: (rows, 1, vocabulary)."""
+        ...
+
+    def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
+        """Take note of the rows as they stand after verification, and forget what was drafted beyond them.
+
+        `step` is the target's run; its position `positions[row]` predicted what follows the row's accepted prefix.
+        """
+        ...
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Keep these rows, in this order."""
+        ...
 
 
 class StatelessDrafter:
@@ -108,7 +252,7 @@ class StepwiseDrafter(ABC):
     ) -> list[int]:
         """Return the next token of each row that is still drafting."""
         if self.sampling.greedy:
-            return [block.likeliest[row][0] for row in going]
+            return [block.argmax_rows[row][0] for row in going]
         # A position that is drafted again gets a new draw. Rejecting its first draft carries information about that draw if
         # the small model's end token would have ended the text (BiLD): reusing it would bias the text's end.
         keys = [(examples[row], len(tokens[row]) + len(drafted[row]), f"draft from {len(tokens[row])}") for row in going]
@@ -168,12 +312,9 @@ class ModelDrafter(StepwiseDrafter):
         self.decoder.reorder(rows)
 
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
-        return self.run(tokens, drafted, going).last([1] * len(tokens))
-
-    def run(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Step:
-        """Feed each row that is still drafting the tokens that its cache lacks."""
+        # Each row that is still drafting is fed what its cache lacks: at most two tokens.
         pending = [
             (row + new)[cached:] if active else []
             for row, new, cached, active in zip(tokens, drafted, self.decoder.lengths, going, strict=True)
         ]
-        return self.decoder.forward(pending)
+        return self.decoder.forward(pending).last([1] * len(tokens))  # (rows, 1, vocabulary)

@@ -1,1 +1,1 @@
-"""The methods, family by family: how the parts of each are put together."""
+"""The methods, one file a paper: settings, presets, and the builder under `@method`. `registry` imports every file here."""

@@ -1,31 +1,149 @@
-"""Big Little Decoder (Kim et al., 2023) and its studies."""
+"""Big Little Decoder (Kim et al., 2023): fallback and rollback, the authors' own code, and the oracle study."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from tasks.decoding.acceptance_rules import BonusToken, distance_rollback, first_distance_rollback
-from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.execution import SpeculativeLoop
-from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import BildAuthorsSettings, BildOracleSettings, BildSettings, SamplingSettings
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.method import (
+    LONGEST,
+    NATS,
+    DecodingMethod,
+    DraftingSettings,
+    Pair,
+    Preset,
+    SamplingSettings,
+    method,
+)
+from tasks.settings import setting, settings
+
+if TYPE_CHECKING:
+    from tasks.decoding.distributions import TokenSource
 
 
-def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    rule = DraftRule(
+@settings
+class BildSettings(DraftingSettings):
+    """Big Little Decoder: fallback and rollback (BiLD, Algorithm 1).
+
+    A `fallback_threshold` of 0 is the ablation without fallback (7.3: a fixed window of 3 to 10); a `rollback_threshold` of
+    infinity is the ablation without rollback.
+    """
+
+    fallback_threshold: float = setting(
+        "The small model drafts on while its top probability is above this; 0: a draft ends at max_draft only.",
+        default=0.6,
+        ge=0,
+        le=1,
+    )
+    rollback_threshold: float = setting(
+        "Largest distance -log p(y) at which a drafted token is accepted; infinity disables rollback.",
+        default=2.0,
+        unit="nats",
+        ge=0,
+    )
+    max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
+    large_first: bool = setting("The large model generates the first token.", default=False)
+    keep_agreed: bool = setting(
+        "No rollback of a token that is the large model's argmax; later tokens are still examined. This and large_first are "
+        "variants of Algorithm 1; the method bild_authors is the authors' code.",
+        default=False,
+    )
+
+
+@settings
+class BildAuthorsSettings(DraftingSettings):
+    """Big Little Decoder as the authors' published code runs it, which is not Algorithm 1 (docs/methods.md)."""
+
+    fallback_threshold: float = setting(
+        "The large model takes over where the small model's top probability is under this; 0: a draft ends at max_draft only.",
+        default=0.6,
+        ge=0,
+        le=1,
+    )
+    rollback_threshold: float = setting(
+        "Only the first drafted token whose distance -log p(y) is above this is examined; infinity disables rollback.",
+        default=5.0,
+        unit="nats",
+        ge=0,
+    )
+    max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
+
+
+@settings
+class BildOracleSettings:
+    """The oracle study: both models at every step (BiLD, 3.1 and Figure 2)."""
+
+    rollback_threshold: float = setting(
+        "Largest distance -log p(y) at which the small model's token is accepted.", default=2.0, unit="nats", ge=0
+    )
+
+
+def _range(fallback: tuple[float, ...], rollback: tuple[float, ...], source: str, **more: tuple[object, ...]) -> Preset:
+    values = {"fallback_threshold": fallback, "rollback_threshold": rollback, "max_draft": LONGEST}
+    return Preset({**values, **more}, source)
+
+
+_AUTHORS_RANGES = {
+    "translation": _range(
+        (0.5, 0.6, 0.7, 0.8, 0.9),
+        (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0),
+        "BiLD, 7.1.2: 0.5 to 0.9 and 1 to 10; steps ours",
+    ),
+    "summarization": _range(
+        (0.2, 0.3, 0.4, 0.5, 0.6), (2.0, 3.0, 4.0, 5.0, 6.0), "BiLD, 7.1.2: 0.2 to 0.6 and 2 to 6; steps ours"
+    ),
+}
+_RANGES = {
+    **_AUTHORS_RANGES,
+    "early_exit": _range(
+        (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+        (0.5, 0.75, 1.0, 1.25, 1.5),
+        "BiLD, 7.2.1: 0.2 to 0.8 and 0.5 to 1.5; steps ours",
+        drafter=("early_layer",),
+    ),
+    "v1": _range((0.4, 0.5, 0.6, 0.7, 0.8), (1.0, 2.0, 3.0, 4.0), "BiLD-v1, Figure 4: these values"),
+    "language_modelling": _range(
+        (0.01, 0.02, 0.05, 0.1, 0.2),
+        (math.inf,),
+        "BiLD-v1, Figure 4, for flat distributions: these values, no rollback",
+    ),
+    "no_fallback": _range(
+        (0.0,),
+        (2.0, 4.0, 6.0, 8.0, 10.0),
+        "BiLD, Figure 5 and 7.3: a fixed window of 3 to 10; rollback steps ours",
+        max_draft=(3, 4, 5, 6, 7, 8, 9, 10),
+    ),
+    "no_rollback": _range(
+        (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+        (math.inf,),
+        "BiLD, Figure 5: no rollback; fallback over both tasks' ranges of 7.1.2, steps ours",
+    ),
+}
+
+
+@method("bild", settings=BildSettings, paper="Kim et al., 2023, Algorithm 1", presets=_RANGES)
+def bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    from tasks.decoding.drafters.base import DraftRule
+    from tasks.decoding.loop import speculative_loop
+    from tasks.decoding.rules import distance_rollback
+
+    fallback = DraftRule(
         window=settings.max_draft,
         fallback_threshold=settings.fallback_threshold,
         ends_unverified=True,
         first_from_target=settings.large_first,
     )
-    drafter = make_drafter(settings.drafter, pair, sampling, source)
-    return SpeculativeLoop(pair.large, distance_rollback(settings), sampling, source, drafter, rule)
+    rollback = distance_rollback(settings.rollback_threshold, keep_agreed=settings.keep_agreed)
+    return speculative_loop(pair, settings.drafter, rollback, fallback, sampling, source)
 
 
-def _bild_authors(pair: Pair, settings: BildAuthorsSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    rule = DraftRule(
+@method("bild_authors", settings=BildAuthorsSettings, paper="Kim et al., 2023: the authors' code", presets=_AUTHORS_RANGES)
+def bild_authors(pair: Pair, settings: BildAuthorsSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    from tasks.decoding.drafters.base import DraftRule
+    from tasks.decoding.loop import speculative_loop
+    from tasks.decoding.rules import first_distance_rollback
+
+    fallback = DraftRule(
         window=settings.max_draft,
         # The code falls back under the threshold; a draft rule does at it as well.
         fallback_threshold=max(0.0, math.nextafter(settings.fallback_threshold, 0.0)),
@@ -33,19 +151,24 @@ def _bild_authors(pair: Pair, settings: BildAuthorsSettings, sampling: SamplingS
         first_from_target=True,
         target_after_rollback=True,
     )
-    drafter = make_drafter(settings.drafter, pair, sampling, source)
-    return SpeculativeLoop(pair.large, first_distance_rollback(settings), sampling, source, drafter, rule)
+    rollback = first_distance_rollback(settings.rollback_threshold)
+    return speculative_loop(pair, settings.drafter, rollback, fallback, sampling, source)
 
 
-def _bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
-    rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold), bonus=BonusToken.NONE)
-    drafter = make_drafter("small", pair, sampling, source)
-    return SpeculativeLoop(pair.large, rule, sampling, source, drafter, DraftRule(window=1))
-
-
-SPECS = (
-    MethodSpec("bild", "Kim et al., 2023, Algorithm 1", False, _bild),
-    MethodSpec("bild_authors", "Kim et al., 2023: the authors' code", False, _bild_authors),
-    MethodSpec("bild_oracle", "Kim et al., 2023, section 3.1 and Figure 2", False, _bild_oracle),
+@method(
+    "bild_oracle",
+    settings=BildOracleSettings,
+    paper="Kim et al., 2023, section 3.1 and Figure 2",
+    presets={
+        "paper": Preset({"rollback_threshold": (*NATS, math.inf)}, "BiLD, 3.1 and Figure 2: no to all tokens; steps ours")
+    },
+    oracle=True,
 )
+def bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
+    from tasks.decoding.drafters.base import DraftRule
+    from tasks.decoding.loop import speculative_loop
+    from tasks.decoding.rules import BonusToken, distance_rollback
+
+    rollback = distance_rollback(settings.rollback_threshold, bonus=BonusToken.NONE)
+    return speculative_loop(pair, "small", rollback, DraftRule(window=1), sampling, source)

@@ -1,18 +1,259 @@
-"""Speculative cascades (Narasimhan et al., 2024, section 4)."""
+"""Cascades and speculative cascades (Narasimhan et al., 2024): who answers, by a deferral rule."""
 
 from __future__ import annotations
 
-from tasks.decoding.cascade_rules import cascade_rule
-from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
-from tasks.decoding.methods.speculative import fixed_window
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings, SpeculativeCascadeSettings
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.method import (
+    BLOCK,
+    LONGEST,
+    NATS,
+    SHARES,
+    DecodingMethod,
+    Pair,
+    Preset,
+    SamplingSettings,
+    method,
+)
+from tasks.decoding.methods.baselines import SmallModelMethod, single_model_method
+from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
+from tasks.settings import setting, settings
+
+if TYPE_CHECKING:
+    from tasks.decoding.decoder import Rows
+    from tasks.decoding.distributions import TokenSource
+
+INFINITY = float("inf")
+CASCADE_BOUNDS = {
+    "chow": (-1.0, 1.0),
+    "chow_log": (-INFINITY, INFINITY),
+    "diff": (-1.0, 1.0),
+    "diff_log": (-INFINITY, INFINITY),
+    "opt": (-INFINITY, INFINITY),
+    "opt_log": (-INFINITY, INFINITY),
+    "token_v1": (-1.0, 1.0),
+    "token_v2": (-1.0, 1.0),
+    "token_v3": (-1.0, 1.0),
+    "bild": (0.0, INFINITY),
+}
+"""Smallest and largest α of each deferral rule: rules compare probabilities, entropies or (bild) a distance in nats.
+
+At its smallest α a rule defers everywhere, which is speculative decoding. The paper varies α from 0 to 1 where probabilities
+are compared (E.1); at 0 most of these rules still keep tokens of the small model. OPT multiplies α by D_TV, which may be small.
+"""
+CASCADE_RULES = tuple(CASCADE_BOUNDS)
+_FIT = "-1 to 1 where probabilities are compared, any number where entropies are, in nats (_log)"
 
 
-def _speculative_cascade(
+def _require_in_bounds(rule: str, cost: float) -> None:
+    """Check α of a rule.
+
+    Raises:
+        ValueError: it is outside the rule's bounds.
+    """
+    least, most = CASCADE_BOUNDS[rule]
+    broken = f"deferral_cost is {cost}; with the rule {rule} it must be"
+    if not cost >= least:
+        raise ValueError(f"{broken} at least {least:g}")
+    if not cost <= most:
+        raise ValueError(f"{broken} at most {most:g}")
+
+
+@settings
+class SequenceCascadeSettings:
+    """The small model answers; where it is not confident, the large model answers again (SpecCascade, equation 1)."""
+
+    confidence: str = setting(
+        "How the log-probabilities of the small model's tokens are combined: sum, mean or a quantile.",
+        default="mean",
+        choices=("sum", "mean", "quantile"),
+    )
+    quantile: float = setting("The quantile to take; 0 is the least confident token.", default=0.0, ge=0, le=1)
+    deferral_cost: float = setting(
+        "α: the large model answers where the confidence, as a probability, is below 1 - α.", default=0.5, ge=0, le=1
+    )
+
+
+@settings
+class TokenCascadeSettings:
+    """The small model while it is confident, then one large-model token; no verification (SpecCascade, Algorithm 2)."""
+
+    rule: str = setting(
+        "What the large model is asked by: chow, a top probability under 1 - α, or chow_log, an entropy above α.",
+        default="chow",
+        choices=("chow", "chow_log"),
+    )
+    deferral_cost: float = setting(f"α of the rule: {_FIT}. At the smallest the large model writes all.", default=0.5)
+    max_draft: int = setting("Most small-model tokens in a row.", default=10, unit="tokens", ge=1, le=64)
+
+    def validate(self) -> None:
+        _require_in_bounds(self.rule, self.deferral_cost)
+
+
+@settings
+class DiffOracleSettings:
+    """Both models at every step; defer where the large one is more confident by more than α (SpecCascade, Algorithm 3)."""
+
+    rule: str = setting(
+        "How confidence is compared: diff, by top probabilities, max q < max p - α; diff_log, by entropies, H(p) < H(q) - α.",
+        default="diff",
+        choices=("diff", "diff_log"),
+    )
+    deferral_cost: float = setting(f"α of the rule: {_FIT}. The smallest always defers.", default=0.1)
+
+    def validate(self) -> None:
+        _require_in_bounds(self.rule, self.deferral_cost)
+
+
+@settings
+class SpeculativeCascadeSettings(SpeculativeSettings):
+    """Speculative cascades: speculative execution of a deferral rule (SpecCascade, Algorithm 5)."""
+
+    rule: str = setting("The deferral rule T(q, p).", default="opt", choices=CASCADE_RULES)
+    deferral_cost: float = setting(
+        "α of the rule: -1 to 1 where it compares probabilities, at least 0 for bild, any number for opt and for entropies "
+        "(_log). The smallest is speculative decoding; the paper varies probabilities from 0 to 1.",
+        default=0.1,
+    )
+
+    def validate(self) -> None:
+        _require_in_bounds(self.rule, self.deferral_cost)
+
+
+def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCascadeSettings) -> float:
+    """Return the confidence in a whole answer: exp of the sum, mean or quantile of its tokens' log-probabilities (in nats).
+
+    The sum is equation 1, q(x_m … x_{m+n}); the mean gives the geometric mean over tokens, independent of length; quantiles,
+    interpolated between two tokens, are those of Gupta et al. (2024).
+    """
+    if settings.confidence == "quantile":
+        import numpy as np
+
+        return math.exp(np.quantile(log_probabilities, settings.quantile))
+    total = math.fsum(log_probabilities)
+    return math.exp(total / len(log_probabilities) if settings.confidence == "mean" else total)
+
+
+@dataclass(frozen=True)
+class SequenceCascade:
+    """The small model answers every source; where it is not confident, the large model answers again (equation 1)."""
+
+    small: DecodingMethod
+    large: DecodingMethod
+    settings: SequenceCascadeSettings
+
+    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+        """Return one answer for each source; a large model's answer also counts the small model's runs and one fallback."""
+        # 1. The small model answers every source, and records the log-probability of each of its tokens.
+        first = self.small.run(sources, examples, limit)
+        sure = [sequence_confidence(one.log_probabilities, self.settings) for one in first]
+        deferred = [index for index, confidence in enumerate(sure) if confidence < 1 - self.settings.deferral_cost]
+        answers = [Generation(one.tokens, one.proposers, one.counts) for one in first]
+        if deferred:
+            # 2. The large model answers again where the confidence is below 1 - α.
+            again = self.large.run([sources[index] for index in deferred], [examples[index] for index in deferred], limit)
+            for index, one in zip(deferred, again, strict=True):
+                tried = Counts(small_steps=first[index].counts.small_steps, fallbacks=1)
+                answers[index] = Generation(one.tokens, one.proposers, one.counts + tried)
+        return answers
+
+
+def _by_rule(shares: str, nats: str) -> dict[str, Preset]:
+    """Return one preset for each deferral rule, by the rule's name, with the sources of either scale of α."""
+    presets = {}
+    for rule in CASCADE_RULES:
+        costs = NATS if rule == "bild" or rule.endswith("_log") else SHARES
+        source = shares if costs is SHARES else "SpecCascade, E.1: α from 0 to 10 nats; steps ours" if rule == "bild" else nats
+        presets[rule] = Preset({"rule": (rule,), "deferral_cost": costs, "draft_length": BLOCK}, source)
+    return presets
+
+
+_E1 = "SpecCascade, E.1: α from 0 to 1; steps ours"
+_TABLE_3 = "SpecCascade, Table 3 (appendix A); range and steps ours, in nats"
+
+
+@method(
+    "sequence_cascade",
+    settings=SequenceCascadeSettings,
+    paper="Narasimhan et al., 2024, equation 1",
+    presets={
+        "paper": Preset(
+            {"confidence": ("sum",), "deferral_cost": SHARES}, "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours"
+        ),
+        "mean": Preset(
+            {"confidence": ("mean",), "deferral_cost": SHARES}, "ours: the same with the geometric mean over the tokens"
+        ),
+    },
+)
+def sequence_cascade(
+    pair: Pair, settings: SequenceCascadeSettings, sampling: SamplingSettings, source: TokenSource
+) -> DecodingMethod:
+    from tasks.decoding.distributions import DeferredSource
+
+    small = SmallModelMethod(single_model_method(pair.small, sampling, source, scored=True))
+    return SequenceCascade(small, single_model_method(pair.large, sampling, DeferredSource(source)), settings)
+
+
+@method(
+    "token_cascade",
+    settings=TokenCascadeSettings,
+    paper="Narasimhan et al., 2024, Algorithm 2 and Table 3",
+    presets={
+        "paper": Preset({"rule": ("chow",), "deferral_cost": SHARES, "max_draft": LONGEST}, _E1),
+        "chow_log": Preset({"rule": ("chow_log",), "deferral_cost": NATS, "max_draft": LONGEST}, _TABLE_3),
+    },
+)
+def token_cascade(
+    pair: Pair, settings: TokenCascadeSettings, sampling: SamplingSettings, source: TokenSource
+) -> DecodingMethod:
+    from tasks.decoding.drafters.base import DraftRule
+    from tasks.decoding.loop import speculative_loop
+    from tasks.decoding.rules import accept_all
+
+    cost = settings.deferral_cost
+    if settings.rule == "chow":
+        # A draft stops at or under its threshold, the cascade only under 1 - α: the next number below is the same bound.
+        under = math.nextafter(1 - cost, -math.inf)
+        rule = DraftRule(window=settings.max_draft, fallback_threshold=under, ends_unverified=True)
+    else:
+        rule = DraftRule(window=settings.max_draft, max_entropy=cost, entropy_falls_back=True, ends_unverified=True)
+    return speculative_loop(pair, "small", accept_all, rule, sampling, source)
+
+
+@method(
+    "diff_oracle",
+    settings=DiffOracleSettings,
+    paper="Narasimhan et al., 2024, Algorithm 3 and Table 3",
+    presets={
+        "paper": Preset(
+            {"rule": ("diff",), "deferral_cost": SHARES}, "SpecCascade, Figure 1 and E.1: α from 0 to 1; steps ours"
+        ),
+        "diff_log": Preset({"rule": ("diff_log",), "deferral_cost": NATS}, _TABLE_3),
+    },
+    oracle=True,
+)
+def diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    from tasks.decoding.cascades import oracle
+    from tasks.decoding.drafters.base import DraftRule
+    from tasks.decoding.loop import speculative_loop
+
+    rule = oracle(settings.rule, settings.deferral_cost)
+    return speculative_loop(pair, "small", rule, DraftRule(window=1), sampling, source)
+
+
+@method(
+    "speculative_cascade",
+    settings=SpeculativeCascadeSettings,
+    paper="Narasimhan et al., 2024, Algorithms 4 to 6",
+    presets=_by_rule(_E1, _TABLE_3),
+)
+def speculative_cascade(
     pair: Pair, settings: SpeculativeCascadeSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:
-    return fixed_window(pair, settings, sampling, source, cascade_rule(settings.rule, settings.deferral_cost))
+    from tasks.decoding.cascades import cascade_rule
 
-
-SPECS = (MethodSpec("speculative_cascade", "Narasimhan et al., 2024, Algorithms 4 to 6", False, _speculative_cascade),)
+    return fixed_window(pair, settings, cascade_rule(settings.rule, settings.deferral_cost), sampling, source)

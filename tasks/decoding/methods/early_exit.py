@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.early_exit import EarlyExitDecoder
-from tasks.decoding.generation import Generation
-from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
-from tasks.decoding.methods.vanilla import single_model_method
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import CalmSettings, SamplingSettings
+from tasks.decoding.method import DecodingMethod, Pair, Preset, SamplingSettings, method
+from tasks.decoding.methods.baselines import single_model_method
+from tasks.settings import setting, settings
+
+if TYPE_CHECKING:
+    from tasks.decoding.decoder import Decoder, Rows
+    from tasks.decoding.distributions import TokenSource
+    from tasks.decoding.generation import Generation
+
+
+@settings
+class CalmSettings:
+    """Early exit: each token leaves at the first layer that is confident enough (CALM; BiLD, 7.2)."""
+
+    confidence: str = setting(
+        "Top-1 minus top-2 probability, cosine similarity of successive hidden states, or a trained classifier.",
+        default="softmax",
+        choices=("softmax", "saturation", "classifier"),
+    )
+    threshold: float = setting("λ of the decaying threshold.", default=0.9, ge=0, le=1)
+    decay: float = setting("t of the decaying threshold clip(0.9 λ + 0.1 exp(-t i / N), 0, 1).", default=4.0, ge=0)
 
 
 @dataclass(frozen=True)
@@ -24,13 +39,29 @@ class EarlyExit:
     source: TokenSource
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        decoder = EarlyExitDecoder(self.large, self.settings, limit)
+        from tasks.decoding.drafters.layers import EarlyExitDecoder
+
+        settings = self.settings
+        decoder = EarlyExitDecoder(self.large, settings.confidence, settings.threshold, settings.decay, limit)
         return single_model_method(decoder, self.sampling, self.source).run(sources, examples, limit)
 
 
-def _calm(pair: Pair, settings: CalmSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    EarlyExitDecoder(pair.large, settings, limit=1)  # to refuse a model here, not at the first text
+_RANGE = Preset(
+    {"confidence": ("saturation",), "threshold": (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98), "decay": (0.0, 1.0, 2.0, 4.0, 8.0)},
+    "BiLD, 7.2.1: λ from 0.7 to 0.98, steps ours; these t",
+)
+
+
+@method(
+    "calm",
+    settings=CalmSettings,
+    paper="Schuster et al., 2022; Kim et al., 2023, 7.2",
+    presets={"paper": _RANGE},
+    t5_only=True,
+)
+def calm(pair: Pair, settings: CalmSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    from tasks.decoding.drafters.layers import EarlyExitDecoder
+
+    # Refuses a model here, not at the first text.
+    EarlyExitDecoder(pair.large, settings.confidence, settings.threshold, settings.decay, limit=1)
     return EarlyExit(pair.large, settings, sampling, source)
-
-
-SPECS = (MethodSpec("calm", "Schuster et al., 2022; Kim et al., 2023, 7.2", False, _calm, ("encoder-decoder",)),)

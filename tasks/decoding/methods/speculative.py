@@ -1,93 +1,430 @@
-"""Speculative decoding (Leviathan et al., 2023), and its lossy and adaptive variants."""
+"""Speculative decoding (Leviathan et al., 2023), the methods that loosen its acceptance, and those that adapt its draft length.
+
+Also its theory: the expected gain of a draft length, and the one that maximises it (SD, sections 3.2 to 3.5). The acceptance
+rate there is SD's α: the probability that a drafted token is accepted, the same for each; c is the time of one run of the
+drafter over that of one run of the large model (Definition 3.7).
+"""
 
 from __future__ import annotations
 
-from tasks.decoding.acceptance_rules import AcceptanceRule, speculative_sampling
-from tasks.decoding.adaptive import SelfTimedMethod, with_adaptive_window
-from tasks.decoding.block_verification import block_verification
-from tasks.decoding.draft_length import largest_entropy
-from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.execution import SpeculativeLoop
-from tasks.decoding.lenience import lenient, lossy
-from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.settings.speculative import (
-    AdaptiveSettings,
-    BlockSettings,
-    ConfidentSettings,
-    EntropySettings,
-    ForgivingSettings,
-    LenientSettings,
-    LossySettings,
-    MarginSettings,
-    SpeculativeSettings,
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tasks.decoding.method import (
+    BLOCK,
+    LONGEST,
+    SHARES,
+    DecodingMethod,
+    DraftingSettings,
+    Pair,
+    Preset,
+    SamplingSettings,
+    method,
 )
-from tasks.decoding.tolerance import found_its_way_back, near_the_top
-from tasks.decoding.turn import DraftRule
+from tasks.settings import setting, settings
+
+if TYPE_CHECKING:
+    from tasks.decoding.decoder import Decoder, Rows
+    from tasks.decoding.distributions import TokenSource
+    from tasks.decoding.drafters.base import Drafter
+    from tasks.decoding.generation import Counts, Generation
+    from tasks.decoding.loop import SpeculativeLoop
+    from tasks.decoding.rules import AcceptanceRule
+
+_ROUNDS = 6
+"""Turns in which c is measured."""
+
+
+@settings
+class SpeculativeSettings(DraftingSettings):
+    """Speculative decoding (SD, Algorithm 1): exact for greedy and for sampling."""
+
+    draft_length: int = setting("Tokens drafted before each run of the large model.", default=5, unit="tokens", ge=1, le=64)
+
+
+@settings
+class BlockSettings(SpeculativeSettings):
+    """Speculative decoding with block verification (Sun et al., 2024): exact, and with more accepted tokens when sampling."""
+
+
+@settings
+class LenientSettings(SpeculativeSettings):
+    """Speculative decoding with lenience (SD, A.5)."""
+
+    lenience: float = setting(
+        "Sampling multiplies the large model's probability by 1/l; greedy decoding accepts p(x) ≥ l max p. 1 is exact.",
+        default=0.5,
+        gt=0,
+        le=1,
+    )
+
+
+@settings
+class LossySettings(SpeculativeSettings):
+    """Lossy speculative decoding (SpecCascade, section 2, after Tran-Thien, 2023)."""
+
+    lossiness: float = setting(
+        "α: a drafted token is accepted with probability min(1, p / ((1 - α) q)).", default=0.2, ge=0, lt=1
+    )
+    tuned: bool = setting("Compute β of the residual max(0, p/β - q) from its equation; otherwise β is 1.", default=False)
+
+
+@settings
+class MarginSettings(SpeculativeSettings):
+    """Speculative decoding that accepts tokens near the large model's likeliest."""
+
+    margin: float = setting(
+        "A token is accepted where its probability is at most this under the highest.", default=0.1, ge=0, lt=1
+    )
+
+
+@settings
+class ForgivingSettings(SpeculativeSettings):
+    """Speculative decoding that keeps a mismatch behind which the models agree again (FLy: entropy gate, deferred window)."""
+
+    min_entropy: float = setting(
+        "Entropy gate: a rejected token stays only where the large model's softmax has at least this entropy.",
+        default=0.7,
+        unit="nats",
+        ge=0,
+    )
+    window: int = setting(
+        "Deferred window: a rejected token stays only where this many drafted tokens behind it are accepted.",
+        default=2,
+        unit="tokens",
+        ge=1,
+    )
+
+    def validate(self) -> None:
+        if self.window >= self.draft_length:
+            raise ValueError(
+                f"window is {self.window}, but draft_length is {self.draft_length}, so that no rejected token ever stays; set "
+                f"draft_length to at least {self.window + 1}"
+            )
+
+
+@settings
+class ConfidentSettings(DraftingSettings):
+    """Speculative decoding whose drafts end where the drafter is no longer confident."""
+
+    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
+    stop_below: float = setting(
+        "A draft ends with the token at which the product of the drafter's top probabilities drops below this.",
+        default=0.4,
+        gt=0,
+        lt=1,
+    )
+
+
+@settings
+class EntropySettings(DraftingSettings):
+    """Speculative decoding whose drafts end where the drafter's entropy bounds the acceptance too loosely (AdaEDL)."""
+
+    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
+    min_acceptance: float = setting(
+        "λ: a draft ends with the token at whose position 1 - √(c H) is under this, H being the drafter's entropy in nats.",
+        default=0.4,
+        ge=0,
+        lt=1,
+    )
+    entropy_factor: float = setting("c of that lower bound on the probability of acceptance.", default=0.2, gt=0)
+
+
+@settings
+class AdaptiveSettings(DraftingSettings):
+    """Speculative decoding with the best draft length for the acceptance measured so far (SD, Theorem 3.8)."""
+
+    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
+    cost_ratio: float | None = setting(
+        "c: time of one drafter run over one large-model run; none: measured before decoding.", default=None, ge=0
+    )
 
 
 def fixed_window(
-    pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource, rule: AcceptanceRule
+    pair: Pair, settings: SpeculativeSettings, rule: AcceptanceRule, sampling: SamplingSettings, source: TokenSource
 ) -> SpeculativeLoop:
     """Return the loop with drafts of `settings.draft_length` tokens, verified by `rule`."""
-    drafter = make_drafter(settings.drafter, pair, sampling, source)
-    return SpeculativeLoop(pair.large, rule, sampling, source, drafter, DraftRule(window=settings.draft_length))
+    from tasks.decoding.drafters.base import DraftRule
+    from tasks.decoding.loop import speculative_loop
+
+    return speculative_loop(pair, settings.drafter, rule, DraftRule(window=settings.draft_length), sampling, source)
 
 
-def _speculative(pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return fixed_window(pair, settings, sampling, source, speculative_sampling)
-
-
-def _block(pair: Pair, settings: BlockSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return fixed_window(pair, settings, sampling, source, block_verification)
-
-
-def _lenient(pair: Pair, settings: LenientSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return fixed_window(pair, settings, sampling, source, lenient(settings.lenience))
-
-
-def _lossy(pair: Pair, settings: LossySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return fixed_window(pair, settings, sampling, source, lossy(settings.lossiness, tuned=settings.tuned))
-
-
-def _margin(pair: Pair, settings: MarginSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return fixed_window(pair, settings, sampling, source, near_the_top(settings.margin))
-
-
-def _forgiving(pair: Pair, settings: ForgivingSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return fixed_window(pair, settings, sampling, source, found_its_way_back(settings.min_entropy, settings.window))
-
-
-def _confident(pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    drafter = make_drafter(settings.drafter, pair, sampling, source)
-    rule = DraftRule(window=settings.max_draft, stop_below=settings.stop_below)
-    return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
-
-
-def _entropy(pair: Pair, settings: EntropySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    drafter = make_drafter(settings.drafter, pair, sampling, source)
-    most = largest_entropy(settings.min_acceptance, settings.entropy_factor)
-    rule = DraftRule(window=settings.max_draft, max_entropy=most)
-    return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
-
-
-def _adaptive(pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    drafter = make_drafter(settings.drafter, pair, sampling, source)
-    method = SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, DraftRule(window=settings.max_draft))
-    if settings.cost_ratio is None:
-        return SelfTimedMethod(method, settings.drafter, pair.cost_ratios)
-    return with_adaptive_window(method, settings.cost_ratio)
-
-
-SPECS = (
-    MethodSpec("speculative", "Leviathan et al., 2023, Algorithm 1", True, _speculative),
-    MethodSpec("speculative_block", "Sun et al., 2024, Algorithm 2", True, _block),
-    MethodSpec("speculative_lenient", "Leviathan et al., 2023, appendix A.5", False, _lenient),
-    MethodSpec("speculative_lossy", "Narasimhan et al., 2024, section 2; Tran-Thien, 2023", False, _lossy),
-    MethodSpec("speculative_margin", "no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule", False, _margin),
-    MethodSpec("speculative_forgiving", "Li et al., 2025 (FLy): entropy gate and deferred window", False, _forgiving),
-    MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
-    MethodSpec("speculative_entropy", "Agrawal et al., 2024 (AdaEDL), with a fixed threshold", True, _entropy),
-    MethodSpec("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),
+@method(
+    "speculative",
+    settings=SpeculativeSettings,
+    paper="Leviathan et al., 2023, Algorithm 1",
+    lossless=True,
+    presets={
+        "block_sizes": Preset({"draft_length": (3, 5, 7)}, "SpecCascade, E.4; SD, Table 2: these values"),
+        "windows": Preset({"draft_length": (3, 4, 5, 6, 7, 8, 9, 10)}, "BiLD, 7.3: a fixed window of 3 to 10"),
+    },
 )
+def speculative(pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    from tasks.decoding.rules import speculative_sampling
+
+    return fixed_window(pair, settings, speculative_sampling, sampling, source)
+
+
+@method(
+    "speculative_block",
+    settings=BlockSettings,
+    paper="Sun et al., 2024, Algorithm 2",
+    lossless=True,
+    presets={"windows": Preset({"draft_length": (4, 6, 8)}, "Sun et al., 2024; values ours")},
+)
+def speculative_block(pair: Pair, settings: BlockSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    from tasks.decoding.rules import block_verification
+
+    return fixed_window(pair, settings, block_verification, sampling, source)
+
+
+@method(
+    "speculative_lenient",
+    settings=LenientSettings,
+    paper="Leviathan et al., 2023, appendix A.5",
+    presets={
+        "paper": Preset(
+            {"lenience": (1.0, 0.5, 0.3, 0.1), "draft_length": (8,)}, "SD, Table 5 and A.5: these values; γ of the greedy case"
+        )
+    },
+)
+def speculative_lenient(
+    pair: Pair, settings: LenientSettings, sampling: SamplingSettings, source: TokenSource
+) -> DecodingMethod:
+    from tasks.decoding.rules import lenient
+
+    return fixed_window(pair, settings, lenient(settings.lenience), sampling, source)
+
+
+@method(
+    "speculative_lossy",
+    settings=LossySettings,
+    paper="Narasimhan et al., 2024, section 2; Tran-Thien, 2023",
+    presets={
+        # α = 1 is left out: p / ((1 - α) q) is undefined there, and every drafted token would be kept.
+        "paper": Preset(
+            {"lossiness": SHARES[:-1], "tuned": (False,), "draft_length": BLOCK},
+            "SpecCascade, E.1: α from 0 to 1, β = 1; steps ours",
+        ),
+        "tuned": Preset(
+            {"lossiness": SHARES[:-1], "tuned": (True,), "draft_length": BLOCK}, "SpecCascade, E.6: β tuned; steps ours"
+        ),
+    },
+)
+def speculative_lossy(pair: Pair, settings: LossySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    from tasks.decoding.rules import lossy
+
+    return fixed_window(pair, settings, lossy(settings.lossiness, tuned=settings.tuned), sampling, source)
+
+
+@method(
+    "speculative_margin",
+    settings=MarginSettings,
+    paper="no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule",
+    presets={"steps": Preset({"margin": (0.02, 0.05, 0.1, 0.2, 0.4), "draft_length": BLOCK}, "no paper; steps ours")},
+)
+def speculative_margin(pair: Pair, settings: MarginSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    from tasks.decoding.rules import within_margin
+
+    return fixed_window(pair, settings, within_margin(settings.margin), sampling, source)
+
+
+@method(
+    "speculative_forgiving",
+    settings=ForgivingSettings,
+    paper="Li et al., 2025 (FLy): entropy gate and deferred window",
+    presets={
+        "steps": Preset(
+            {"min_entropy": (0.3, 0.7, 1.2, 1.8), "window": (1, 2, 3), "draft_length": (4, 6, 8)},
+            "FLy; bounds and steps ours, since its texts and drafts are longer",
+        )
+    },
+)
+def speculative_forgiving(
+    pair: Pair, settings: ForgivingSettings, sampling: SamplingSettings, source: TokenSource
+) -> DecodingMethod:
+    from tasks.decoding.rules import deferred_window
+
+    return fixed_window(pair, settings, deferred_window(settings.min_entropy, settings.window), sampling, source)
+
+
+def _lossless_loop(
+    pair: Pair, settings: DraftingSettings, sampling: SamplingSettings, source: TokenSource, **stops: float
+) -> SpeculativeLoop:
+    """Return the exact loop with drafts that end by a rule of these fields of `DraftRule`."""
+    from tasks.decoding.drafters.base import DraftRule
+    from tasks.decoding.loop import speculative_loop
+    from tasks.decoding.rules import speculative_sampling
+
+    rule = DraftRule(**stops)  # type: ignore[arg-type]  # of several types
+    return speculative_loop(pair, settings.drafter, speculative_sampling, rule, sampling, source)
+
+
+@method(
+    "speculative_confident",
+    settings=ConfidentSettings,
+    paper="Leviathan et al., 2023, section 3.5: the window ends in doubt",
+    lossless=True,
+)
+def speculative_confident(
+    pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource
+) -> DecodingMethod:
+    return _lossless_loop(pair, settings, sampling, source, window=settings.max_draft, stop_below=settings.stop_below)
+
+
+@method(
+    "speculative_entropy",
+    settings=EntropySettings,
+    paper="Agrawal et al., 2024 (AdaEDL), with a fixed threshold",
+    lossless=True,
+    presets={
+        "steps": Preset(
+            {"min_acceptance": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "entropy_factor": (0.2,), "max_draft": LONGEST},
+            "AdaEDL; thresholds ours, since the paper adapts them",
+        )
+    },
+)
+def speculative_entropy(
+    pair: Pair, settings: EntropySettings, sampling: SamplingSettings, source: TokenSource
+) -> DecodingMethod:
+    most = largest_entropy(settings.min_acceptance, settings.entropy_factor)
+    return _lossless_loop(pair, settings, sampling, source, window=settings.max_draft, max_entropy=most)
+
+
+@method("speculative_adaptive", settings=AdaptiveSettings, paper="Leviathan et al., 2023, Theorem 3.8", lossless=True)
+def speculative_adaptive(
+    pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings, source: TokenSource
+) -> DecodingMethod:
+    loop = _lossless_loop(pair, settings, sampling, source, window=settings.max_draft)
+    if settings.cost_ratio is None:
+        return SelfTimedMethod(loop, settings.drafter, pair.cost_ratios)
+    return with_adaptive_window(loop, settings.cost_ratio)
+
+
+def adaptive_window(counts: Counts, cost_ratio: float, longest: int) -> int:
+    """Return the best draft length, at least 1, for the acceptance in a text so far.
+
+    Each checked token was accepted or was the first rejected one of its draft. The acceptance rate is estimated by the rule
+    of succession, so that a text starts at 1/2. With a window of 0 an improved acceptance would never be noticed.
+    """
+    acceptance_rate = (counts.accepted + 1) / (counts.accepted + counts.rollbacks + 2)
+    return max(1, best_draft_length(acceptance_rate, cost_ratio, longest))
+
+
+def with_adaptive_window(method: SpeculativeLoop, cost_ratio: float) -> SpeculativeLoop:
+    """Return the method with each window, at most its draft rule's, chosen from the counts of its own text."""
+    window = functools.partial(adaptive_window, cost_ratio=cost_ratio, longest=method.draft_rule.window)
+    return dataclasses.replace(method, draft_rule=dataclasses.replace(method.draft_rule, adaptive=window))
+
+
+def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], limit: int) -> float:
+    """Measure c in a few turns on one source, each with one drafted token that is not kept.
+
+    It runs the parts as the loop does, for at most `limit` tokens, and leaves no state that starting a text does not clear.
+    The shortest time counts, because other load on the machine only adds to it.
+    """
+    from tasks.decoding.drafters.base import DraftRule
+
+    encoder_output = target.encode([source])
+    tokens = target.start(encoder_output)
+    drafter.start(encoder_output, [source])
+    small, large = [], []
+    for _ in range(min(_ROUNDS, limit)):
+        begin = time.perf_counter()
+        drafter.draft(tokens, [0], [1], DraftRule(window=1))
+        between = time.perf_counter()
+        step = target.forward([tokens[0][target.lengths[0] :]])
+        # int() waits for the result of an asynchronous device.
+        token = int(step.logits[0, -1].argmax())
+        small.append(between - begin)
+        large.append(time.perf_counter() - between)
+        tokens[0].append(token)
+        target.rewind([len(tokens[0]) - 1])
+        drafter.observe(tokens, step, [step.lengths[0] - 1])
+    return min(small) / min(large)
+
+
+@dataclass(frozen=True)
+class SelfTimedMethod:
+    """An adaptive method that measures c before its first run.
+
+    c is stored with the pair of models, so all decoding with one pair uses the same c and measures it once. Another process
+    may measure another c and use other windows; greedy output and the sampled distribution do not depend on it.
+    """
+
+    method: SpeculativeLoop
+    drafter: str
+    ratios: dict[str, float]
+    """c of each drafter that was measured with this pair, by name."""
+
+    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+        if self.drafter not in self.ratios:
+            self.ratios[self.drafter] = measured_cost_ratio(self.method.target, self.method.drafter, sources[0], limit)
+        return with_adaptive_window(self.method, self.ratios[self.drafter]).run(sources, examples, limit)
+
+
+def expected_tokens(acceptance_rate: float, draft_length: int) -> float:
+    """Return the expected tokens for each run of the large model: (1 - α^(γ+1)) / (1 - α), or γ + 1 if α is 1 (equation 1)."""
+    return sum(acceptance_rate**kept for kept in range(draft_length + 1))
+
+
+def expected_speedup(acceptance_rate: float, draft_length: int, cost_ratio: float, check_cost: float = 1.0) -> float:
+    """Return the speed-up over the large model alone: (1 - α^(γ+1)) / ((1 - α) (γ c + v)) (Theorem 3.8, where v is 1).
+
+    `check_cost` is v: the time of a run of the large model over γ + 1 positions over that of a run over one. The paper assumes
+    that the two are equal.
+    """
+    return expected_tokens(acceptance_rate, draft_length) / (draft_length * cost_ratio + check_cost)
+
+
+def expected_operations(acceptance_rate: float, draft_length: int, operations_ratio: float) -> float:
+    """Return the factor in arithmetic operations: (1 - α) (γ ĉ + γ + 1) / (1 - α^(γ+1)) (Theorem 3.11).
+
+    `operations_ratio` is ĉ: the drafter's operations for each token divided by the large model's.
+    """
+    runs = draft_length * operations_ratio + draft_length + 1
+    return runs / expected_tokens(acceptance_rate, draft_length)
+
+
+def oracle_tokens(acceptance_rate: float) -> float:
+    """Return the expected tokens for each run of the large model if an oracle chose γ: 1 / (1 - α), α < 1 (section 3.5)."""
+    return 1 / (1 - acceptance_rate)
+
+
+def oracle_speedup(acceptance_rate: float, cost_ratio: float) -> float:
+    """Return the speed-up with that oracle: 1 / (1 - α + α c), and 1 where c is above 1, since it then drafts nothing.
+
+    No draft length has a greater one in theory. The paper gives the tokens; a run of the large model then follows α / (1 - α)
+    runs of the drafter, all of whose tokens are kept.
+    """
+    return 1 / (1 - acceptance_rate + acceptance_rate * min(cost_ratio, 1.0))
+
+
+def largest_entropy(min_acceptance: float, entropy_factor: float) -> float:
+    """Return the entropy H at which the lower bound 1 - √(c H) on the acceptance rate is `min_acceptance` (AdaEDL).
+
+    Args:
+        min_acceptance: λ, 0 ≤ λ < 1.
+        entropy_factor: c, above 0. H is in nats.
+    """
+    return (1 - min_acceptance) ** 2 / entropy_factor
+
+
+def best_draft_length(
+    acceptance_rate: float, cost_ratio: float, longest: int, check_cost: Callable[[int], float] = lambda positions: 1.0
+) -> int:
+    """Return the γ in 0 to `longest` with the greatest expected speed-up, the smallest one of a tie (Figure 3).
+
+    It is 0, no draft at all, if the acceptance rate does not exceed c (Corollary 3.9). `check_cost` gives the cost of a run of
+    the large model over so many positions, in steps.
+    """
+
+    def speedup(length: int) -> float:
+        return expected_speedup(acceptance_rate, length, cost_ratio, check_cost(length + 1))
+
+    return max(range(longest + 1), key=speedup)

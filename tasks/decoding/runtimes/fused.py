@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import first_rejected_agrees, next_accepted
 from tasks.decoding.decoder import (
     Capabilities,
     CheckedDraft,
@@ -29,6 +28,7 @@ from tasks.decoding.decoder import (
     StopRule,
 )
 from tasks.decoding.distributions import entropy, probability
+from tasks.decoding.rules import first_rejected_agrees, next_accepted
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
 from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, WrapBlock, assign_slots
@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 _Reads = tuple[bool, bool]
 """Whether the stop rule reads softmaxes, and whether it reads entropies: what the recorded operations depend on."""
 _Kind = tuple[bool, bool, int]
-"""What recorded operations depend on: does the rule read scores, is it `first_only`, its pardon's window or 0."""
+"""What recorded operations depend on: does the rule read scores, is it `first_only`, the window of its deferral or 0."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class FusedDecoder(SlotDecoder):
         counts = [max(0, count - skipped) for count in counts]
         chosen = [best[slot][:count] for slot, count in zip(self._slot_mapping, counts, strict=True)]
         self.require_sound(chosen)
-        return Step(self._rows(predicted.logits), counts, self._rows(predicted.hidden), best=chosen)
+        return Step(self._rows(predicted.logits), counts, self._rows(predicted.hidden), argmax=chosen)
 
     @torch.inference_mode()
     def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
@@ -169,7 +169,7 @@ class FusedDecoder(SlotDecoder):
         checked = self._draft_checker.check_draft(pending, drafted, cached, rule)
         self.lengths = [after]
         self._steps += 1
-        self.require_sound(checked.step.best or [])
+        self.require_sound(checked.step.argmax or [])
         return checked
 
     @functools.cached_property
@@ -415,9 +415,9 @@ class DraftChecker:
     def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
         """Do what `decoder.DraftCheck` describes, for a row with `cached` tokens whose cache is long enough for all of it.
 
-        A -1 among the step's `best` reports broken logits.
+        A -1 among the step's `argmax` reports broken logits.
         """
-        min_entropy, window = (math.inf, 0) if rule.pardon is None else (rule.pardon.min_entropy, rule.pardon.window)
+        min_entropy, window = (math.inf, 0) if rule.deferred is None else (rule.deferred.min_entropy, rule.deferred.window)
         if rule != self._rule:
             bounds = [float(rule.keep_agreed), rule.max_surprisal, rule.min_share, rule.max_gap, min_entropy]
             self._bounds.copy_(torch.tensor(bounds), non_blocking=True)
@@ -429,7 +429,7 @@ class DraftChecker:
         logits, hidden = output.logits.clone(), output.hidden.clone()
         # 3. Read the tokens and how many of the draft are accepted.
         *best, accepted = numbers().tolist()
-        return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), accepted, best[accepted])
+        return CheckedDraft(Step(logits, [len(best)], hidden, argmax=[best]), accepted, best[accepted])
 
     def _check(self, pending: list[int], drafted: list[int], cached: int, kind: _Kind) -> _Checked:
         """Run a graph recorded for the draft's length; after a prompt, whose length may be any, run without one."""
@@ -449,7 +449,7 @@ class DraftChecker:
         """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
         best, (reads_scores, first_only, window) = output.best[0], kind  # best: (drafted + 1,)
         agrees = best[:-1] == drafted
-        keep_agreed, max_surprisal, min_share, max_gap, pardon_entropy = self._bounds
+        keep_agreed, max_surprisal, min_share, max_gap, gate_entropy = self._bounds
         accept = agrees & (keep_agreed > 0)
         if reads_scores:
             scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)  # (drafted, vocabulary)
@@ -460,7 +460,7 @@ class DraftChecker:
             accept = accept | (drafted_scores >= min_share * highest)
             if window:
                 nats = entropy(scores, scores.log())
-                accept = accept | ((nats >= pardon_entropy) & next_accepted(accept, window))
+                accept = accept | ((nats >= gate_entropy) & next_accepted(accept, window))
         if first_only:
             accept = accept | first_rejected_agrees(accept, agrees)
         # The accepted prefix ends before the first token that is not accepted.

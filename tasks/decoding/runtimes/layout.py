@@ -149,7 +149,7 @@ class LoopRow(ctypes.Structure):
 class KnownPrediction(ctypes.Structure):
     """`kernel/replay.h`: KnownPrediction."""
 
-    _fields_ = _fields((_INT32, "best"), (_DOUBLE, "top entropy"))
+    _fields_ = _fields((_INT32, "argmax"), (_DOUBLE, "top entropy"))
 
 
 class ReplayNode(ctypes.Structure):
@@ -203,7 +203,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
 def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
     """Return the kernel's structure of a greedy acceptance rule."""
     agreement = 2 if rule.first_only else int(rule.keep_agreed)
-    min_entropy, window = (math.inf, 0) if rule.pardon is None else (rule.pardon.min_entropy, rule.pardon.window)
+    min_entropy, window = (math.inf, 0) if rule.deferred is None else (rule.deferred.min_entropy, rule.deferred.window)
     return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, min_entropy, agreement, window)
 
 

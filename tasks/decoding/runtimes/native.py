@@ -278,13 +278,13 @@ class NativeDecoder(SlotDecoder):
         if self._dtype != torch.float32:
             hidden = hidden.to(self._dtype)
         if len(counts) == 1:
-            return Step(logits[None], counts, hidden[None], best=[best])
+            return Step(logits[None], counts, hidden[None], argmax=[best])
         ends = list(accumulate(counts))
         return Step(
             _by_row(logits, counts),
             counts,
             _by_row(hidden, counts),
-            best=[best[end - count : end] for end, count in zip(ends, counts, strict=True)],
+            argmax=[best[end - count : end] for end, count in zip(ends, counts, strict=True)],
         )
 
     def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
@@ -327,7 +327,7 @@ class NativeDecoder(SlotDecoder):
         chosen = best[:]
         self.require_sound([chosen])
         states = hidden[None, -positions:].to(self._dtype)
-        step = Step(logits[None, :, : self.vocabulary], [positions], states, best=[chosen])
+        step = Step(logits[None, :, : self.vocabulary], [positions], states, argmax=[chosen])
         return CheckedDraft(step, accepted, chosen[accepted])
 
     @functools.cached_property

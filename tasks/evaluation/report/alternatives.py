@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tasks.decoding.draft_length import best_draft_length, expected_speedup
+from tasks.decoding.methods.speculative import best_draft_length, expected_speedup
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.report.batches import batch_sentence

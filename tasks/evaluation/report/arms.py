@@ -15,7 +15,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from tasks.decoding.settings import OF_SMALL
+from tasks.decoding.method import OF_SMALL
 from tasks.evaluation.report.points import SweepPoints, latest
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, OperatingPoint, SweepRow, TimedPoint

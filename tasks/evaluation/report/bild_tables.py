@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.evaluation.report.formatting import CHOICE_NAMES
 from tasks.evaluation.report.table_points import best, fastest_at, other_drafter, temperature, warning
 from tasks.evaluation.results.bild_tables import EarlyExitRow, SampledRow, SizesRow

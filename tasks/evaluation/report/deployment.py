@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from tasks.decoding.settings import METHOD_SETTINGS, OF_SMALL
+from tasks.decoding.method import OF_SMALL
+from tasks.decoding.registry import METHODS
 from tasks.evaluation.results.codec import Setting
 from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Summary
@@ -51,8 +52,9 @@ def _sentence(point: TimedPoint, name: str, value: Setting) -> str:
     known = dict(_known(point, value))
     if name in known:
         return known[name]
-    kind = METHOD_SETTINGS.get(point.method)
-    described = {} if kind is None else {one.name: str(one.metadata.get("description", "")) for one in dataclasses.fields(kind)}
+    method = METHODS.get(point.method)
+    fields = () if method is None else dataclasses.fields(method.settings)
+    described = {one.name: str(one.metadata.get("description", "")) for one in fields}
     shown = "" if value is True else f" = {value}"
     return f"{name}{shown}: {described.get(name, 'see docs/settings.md')}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.decoding.settings import LOOK_UPS
+from tasks.decoding.method import LOOK_UPS
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import OperatingPoint
 

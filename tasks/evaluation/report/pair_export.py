@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tasks.corpora.example import read_jsonl, stream_jsonl
+from tasks.decoding.method import CALIBRATED
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
-from tasks.decoding.settings import CALIBRATED
-from tasks.decoding.settings.configured import configure_method
+from tasks.decoding.registry import configure_method
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.headline import processor

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from tasks.decoding.draft_length import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
+from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.bild_tables import early_exit_rows, sampled_rows, sizes_rows
 from tasks.evaluation.report.drafting import acceptance_of, cost_of, work_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from tasks.decoding.settings import OF_SMALL
+from tasks.decoding.method import OF_SMALL
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.settings import MarginSettings, RiskSettings
 from tasks.evaluation.statistics import Interval

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Len
 
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.evaluation.metrics import metric_of, points_of
 from tasks.evaluation.results.codec import Json, Settings, Source, decode, is_json, parse
 from tasks.evaluation.statistics import Interval, Status

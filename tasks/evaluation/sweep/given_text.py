@@ -21,10 +21,10 @@ from tasks.corpora.example import Example
 from tasks.decoding.decoder import Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.given_text import GivenText, TextPredictions, predict_along, score, without_end_tokens
-from tasks.decoding.loop import LoopParts
-from tasks.decoding.method import DecodingMethod
-from tasks.decoding.methods.vanilla import SmallModelMethod, as_small
-from tasks.decoding.registry import METHODS, Pair, Request
+from tasks.decoding.method import DecodingMethod, Pair, Request
+from tasks.decoding.methods.baselines import SmallModelMethod, as_small
+from tasks.decoding.registry import METHODS
+from tasks.decoding.turn import LoopParts
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import TimedTokensError, guarantee_of
 from tasks.evaluation.quality import Quality, score_likelihoods

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, SamplingSettings, VanillaSettings
-from tasks.decoding.settings.configured import ConfiguredMethod
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.registry import METHODS, ConfiguredMethod
 from tasks.errors import InputError
 from tasks.evaluation.frontier import VANILLA as VANILLA_METHOD
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
@@ -54,7 +56,7 @@ def expand_entry(entry: GridSettings) -> Iterator[SweepPoint]:
     Raises:
         InputError: an unknown method, preset or setting, or a value out of bounds.
     """
-    values, kind = preset_values(entry), METHOD_SETTINGS[entry.method]
+    values, kind = preset_values(entry), METHODS[entry.method].settings
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     for combination in itertools.product(*values.values()):
         try:

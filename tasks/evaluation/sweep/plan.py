@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.generation import Counts
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.compiled import LEAST_SHARE, bandwidth_share
-from tasks.decoding.settings import VanillaSettings
 from tasks.evaluation.frontier import TradeOff, resolution
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, MethodOverhead, PredictionError, interpolated

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tasks.corpora.example import Example
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import TokenGuarantee
-from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.pieces import Detokenise, pieces_by_proposer
-from tasks.decoding.registry import METHODS, Pair, Request, build_method
-from tasks.decoding.settings import ORACLES
+from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.registry import METHODS, ORACLES, build_method, decode_all
 from tasks.evaluation.metrics import chrf_of, chrf_signature, metric_of, texts_to_match
 from tasks.evaluation.mismatches import count_mismatches, guarantee_of
 from tasks.evaluation.quality import Quality, check_outputs, quality_difference, score, sentence_scores, value_of

@@ -20,15 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.console import progress
 from tasks.corpora.example import Example
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.method import DecodingMethod, Pair
-from tasks.decoding.registry import Request, build_method, decode
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL
-from tasks.decoding.replay.replay_decoder import replay_pair
-from tasks.decoding.replay.replayer import NotReplayableError
+from tasks.decoding.method import DecodingMethod, Pair, Request
+from tasks.decoding.predictions import LARGE_MODEL, SMALL_MODEL, PredictionCache
+from tasks.decoding.registry import build_method, decode, decode_all
+from tasks.decoding.replay import NotReplayableError, replay_pair
 from tasks.errors import InputError
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.fan_out import ALONE, FanOut

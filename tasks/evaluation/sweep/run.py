@@ -22,8 +22,7 @@ from tasks.console import log, progress
 from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import DecodingMethod
-from tasks.decoding.registry import build_method
-from tasks.decoding.settings import GREEDY_ONLY, ORACLES
+from tasks.decoding.registry import GREEDY_ONLY, ORACLES, build_method
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.metrics import metric_of

@@ -13,12 +13,12 @@ _REPLAY = (
 
 BREAKS = (
     Break(
-        "native-drafted-are-accepted-tokens", "tasks.decoding.native_rules", "account",
+        "native-drafted-are-accepted-tokens", "tasks.decoding.turn", "account",
         "drafted=turn.drafted", "drafted=turn.accepted",
         _NATIVE,
     ),
     Break(
-        "native-steps-are-drafted-tokens", "tasks.decoding.native_rules", "account",
+        "native-steps-are-drafted-tokens", "tasks.decoding.turn", "account",
         "steps=turn.predicted", "steps=turn.drafted",
         _NATIVE,
     ),
@@ -38,17 +38,17 @@ BREAKS = (
         _REPLAY,
     ),
     Break(
-        "kernel-pardons-the-certain", "tasks/decoding/runtimes/kernel/speculative_loop.h", "examine",
+        "kernel-gate-lets-the-certain-pass", "tasks/decoding/runtimes/kernel/speculative_loop.h", "examine",
         "nats() < rule.gate_entropy", "false",
         (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
     ),
     Break(
-        "kernel-replay-pardons-by-the-drafters-entropy", "tasks/decoding/runtimes/kernel/replay.h", "verify_known",
+        "kernel-replay-gate-of-the-drafters-entropy", "tasks/decoding/runtimes/kernel/replay.h", "verify_known",
         "return node.large.entropy;", "return node.small.entropy;",
         _REPLAY,
     ),
     Break(
-        "gpu-pardons-without-the-window", "tasks.decoding.acceptance_rules", "next_accepted",
+        "gpu-window-of-no-tokens", "tasks.decoding.rules", "next_accepted",
         "== window", ">= 0",
         (f"{_UNIT}/runtimes/test_fused_draft_check.py::test_a_check_is_a_run_and_the_rule",),
     ),
@@ -73,7 +73,7 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_fused_continuation.py::test_a_continuation_equals_single_steps",),
     ),
     Break(
-        "replayed-draft-of-another-entropy", "tasks.decoding.replay.replayer", "_Replayer._draft",
+        "replayed-draft-of-another-entropy", "tasks.decoding.replay", "_Replayer._draft",
         "rule.max_entropy, rule", "0.0, rule", _REPLAY,
     ),
     Break(
@@ -92,14 +92,14 @@ BREAKS = (
         _REPLAY,
     ),
     Break(
-        "kernel-replay-loses-siblings", "tasks.decoding.replay.known_predictions", "KnownPredictions._add",
+        "kernel-replay-loses-siblings", "tasks.decoding.predictions", "KnownPredictions._add",
         "entry.sibling, self.nodes[parent].child = self.nodes[parent].child, self._used",
         "self.nodes[parent].child = self._used",
         _REPLAY,
     ),
     Break(
-        "kernel-replay-knows-no-other-score", "tasks.decoding.replay.prediction_cache", "PredictionCache._write_down",
-        "large.of(small.best)", "small.of(small.best)",
+        "kernel-replay-knows-no-other-score", "tasks.decoding.predictions", "PredictionCache._write_down",
+        "large.of(small.argmax)", "small.of(small.best)",
         _REPLAY,
     ),
     Break(
@@ -194,7 +194,7 @@ BREAKS = (
         (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
     ),
     Break(
-        "replayed-draft-of-another-stop", "tasks.decoding.replay.replayer", "_Replayer._draft",
+        "replayed-draft-of-another-stop", "tasks.decoding.replay", "_Replayer._draft",
         ", rule.entropy_falls_back", "",
         (f"{_UNIT}/replay/test_replay.py::test_drafts_that_entropy_ends_before_and_after_a_token_are_told_apart",),
     ),
@@ -241,7 +241,7 @@ BREAKS = (
         (f"{_UNIT}/test_native_loop.py::test_a_watched_text_ends_at_its_next_turn",),
     ),
     Break(
-        "one-text-cannot-be-abandoned", "tasks.decoding.execution", "executor_for",
+        "one-text-cannot-be-abandoned", "tasks.decoding.loop", "executor_for",
         "and not (native and parts.abandoned)", "",
         (f"{_UNIT}/test_native_loop.py::test_the_kernel_ends_once_nobody_waits",),
     ),

@@ -17,8 +17,8 @@ from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding.decoder import REFERENCE, Decoder
+from tasks.decoding.method import SamplingSettings
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.training.data import JsonlDataset
 from tasks.training.predictions import target_log_probs

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tasks.alignment.interleaving import interleaved, top_k_rule
+from tasks.decoding.distributions import TokenSource
 from tasks.decoding.generation import CORRECTED, Generation
-from tasks.decoding.methods.speculative import fixed_window
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.registry import Request, decode
-from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
+from tasks.decoding.registry import decode
 from tests.distributions import (
     DRAWS,
     FALSE_ALARM,
@@ -64,7 +65,7 @@ def test_texts_longer_than_a_draft_follow_the_law_too() -> None:
     """After a draft that is kept whole the next one begins, with no token of p's between."""
     sampling = SamplingSettings(temperature=0.7)
     pair, drafts = prefix_pair(SMALL, LARGE), SpeculativeSettings(draft_length=1)
-    method = fixed_window(pair, drafts, sampling, TokenSource(5), top_k_rule(3))
+    method = fixed_window(pair, drafts, top_k_rule(3), sampling, TokenSource(5))
     texts = method.run([list(SOURCE)] * DRAWS, range(DRAWS), 3)
     assert p_value(texts, interleaved_distribution(3, sampling, 3)) > FALSE_ALARM
 

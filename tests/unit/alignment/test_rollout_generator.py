@@ -12,9 +12,11 @@ from tasks.alignment.interleaving import interleaved
 from tasks.alignment.rollout_generator import RolloutGenerator, drafter_only, on_policy_method, rejection_weights, speculative
 from tasks.alignment.settings import AlignSettings
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.registry import Request, decode
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tests.toys import VOCABULARY, toy_sources, toy_t5
 
 LIMIT = 12

@@ -15,9 +15,9 @@ from tasks.bench.contenders import Shape, random_model
 from tasks.bench.decoding import TARGETS, Case, Settings, TrainedTask, check_targets, label, last_line, leave_out_failing
 from tasks.bench.harness import Found, UnequalError
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
-from tasks.decoding.settings import BildSettings
-from tasks.decoding.settings.configured import configure_method
+from tasks.decoding.registry import configure_method
 from tasks.models.checkpoints import save_model
 from tasks.models.settings import TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer

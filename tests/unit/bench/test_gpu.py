@@ -16,7 +16,7 @@ from tasks.bench import gpu
 from tasks.bench.contenders import random_model
 from tasks.bench.gpu import PACES, QUICK, RATIOS, agreement, copy_bandwidth, static_generate, step_bytes
 from tasks.decoding.decoder import REFERENCE
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE

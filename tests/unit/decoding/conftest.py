@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tests.toys import Toys, toy_t5, whole_runs
 

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from tasks.decoding.acceptance_rules import BonusToken, accept_all, distance_rollback, speculative_sampling, token_probabilities
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.settings import BildSettings, SamplingSettings
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.rules import BonusToken, accept_all, distance_rollback, speculative_sampling, token_probabilities
 
 PLAIN = SamplingSettings(temperature=1.0)
 Q = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])
@@ -73,7 +73,7 @@ def test_a_token_of_probability_zero_under_q_divides_by_nothing() -> None:
 )
 def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
     """Token 0 lies at -ln 0.2 = 1.609, token 1 at -ln 0.5 = 0.693."""
-    rule = distance_rollback(BildSettings(rollback_threshold=threshold))
+    rule = distance_rollback(threshold)
     result = rule.apply(torch.tensor([[0, 1]]), block(Q), block(P[:, :2]))
     assert result.accept.tolist() == [kept]
     torch.testing.assert_close(result.residual_probabilities, P[:, :2])
@@ -81,7 +81,7 @@ def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
 
 def test_the_distance_reads_scores_not_the_one_hot() -> None:
     """The token is accepted although the large model's greedy choice differs."""
-    result = distance_rollback(BildSettings(rollback_threshold=2.0)).apply(
+    result = distance_rollback(2.0).apply(
         torch.tensor([[0, 0]]), block(Q, SamplingSettings()), block(P[:, :2], SamplingSettings())
     )
     assert result.accept.tolist() == [[1.0, 1.0]]
@@ -91,21 +91,20 @@ def test_the_distance_reads_scores_not_the_one_hot() -> None:
 def test_agreed_tokens_are_accepted_if_so_configured() -> None:
     tokens = torch.tensor([[2, 1]])
     for keep_agreed, kept in ((False, [0.0, 0.0]), (True, [1.0, 1.0])):
-        rule = distance_rollback(BildSettings(rollback_threshold=0.1, keep_agreed=keep_agreed))
+        rule = distance_rollback(0.1, keep_agreed=keep_agreed)
         assert rule.apply(tokens, block(Q), block(P[:, :2])).accept.tolist() == [kept]
 
 
 def test_a_token_of_probability_zero_is_accepted_only_by_an_infinite_threshold() -> None:
     p = torch.tensor([[[0.0, 1.0]]])
     for threshold, kept in ((50.0, 0.0), (math.inf, 1.0)):
-        rule = distance_rollback(BildSettings(rollback_threshold=threshold))
+        rule = distance_rollback(threshold)
         assert rule.apply(torch.tensor([[0]]), block(p), block(p)).accept.tolist() == [[kept]]
 
 
 def test_the_bonus_token_comes_from_p() -> None:
-    for rule in (accept_all, speculative_sampling, distance_rollback(BildSettings())):
+    for rule in (accept_all, speculative_sampling, distance_rollback(2.0)):
         assert rule.bonus is BonusToken.TARGET
-        assert not rule.bonus_reads_q
         assert torch.equal(token_probabilities(rule.target(block(Q), block(P))), block(P).dist)
 
 

@@ -11,23 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding import adaptive
-from tasks.decoding.adaptive import SelfTimedMethod, adaptive_window, measured_cost_ratio
 from tasks.decoding.decoder import Decoder, Rows, Step
-from tasks.decoding.draft_length import (
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.drafters.base import Drafter, ModelDrafter
+from tasks.decoding.generation import Counts, total
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods import speculative
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import (
+    AdaptiveSettings,
+    ConfidentSettings,
+    EntropySettings,
+    SelfTimedMethod,
+    adaptive_window,
     best_draft_length,
     expected_operations,
     expected_speedup,
     expected_tokens,
     largest_entropy,
+    measured_cost_ratio,
 )
-from tasks.decoding.drafters.base import ModelDrafter
-from tasks.decoding.drafting import Drafter
-from tasks.decoding.generation import Counts, total
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.registry import METHODS, Pair, Request, decode
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import AdaptiveSettings, ConfidentSettings, EntropySettings, SamplingSettings, VanillaSettings
 from tests import distributions
 from tests.distributions import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, model_distribution, p_value
 from tests.emission import repeatable
@@ -166,7 +171,7 @@ def test_the_largest_entropy_has_the_smallest_bound(min_acceptance: float, entro
     assert 1 - math.sqrt(entropy_factor * entropy) == pytest.approx(min_acceptance)
 
 
-METHOD_SETTINGS: list[tuple[str, Any]] = [
+ENDING: list[tuple[str, Any]] = [
     ("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.4)),
     ("speculative_entropy", EntropySettings(max_draft=3, min_acceptance=0.6)),
     ("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.05)),
@@ -175,7 +180,7 @@ METHOD_SETTINGS: list[tuple[str, Any]] = [
 METHOD_NAMES = ["confident", "entropy", "adaptive", "adaptive, timed"]
 
 
-@pytest.mark.parametrize(("method", "settings"), METHOD_SETTINGS, ids=METHOD_NAMES)
+@pytest.mark.parametrize(("method", "settings"), ENDING, ids=METHOD_NAMES)
 def test_sampling_follows_the_large_model(method: str, settings: Any) -> None:
     """The end of a window depends on earlier acceptances; the tokens still follow p."""
     transform = SAMPLINGS["plain"]
@@ -185,7 +190,7 @@ def test_sampling_follows_the_large_model(method: str, settings: Any) -> None:
     assert {"s", "c", "l"} <= set("".join(one.proposers for one in generations))
 
 
-@pytest.mark.parametrize(("method", "settings"), METHOD_SETTINGS, ids=METHOD_NAMES)
+@pytest.mark.parametrize(("method", "settings"), ENDING, ids=METHOD_NAMES)
 def test_greedy_output_is_vanilla(toys: Toys, method: str, settings: Any) -> None:
     sources, request = toy_sources(20, seed=2), Request(LIMIT)
     vanilla = decode("vanilla_large", VanillaSettings(), toys.cached, sources, request)
@@ -227,7 +232,7 @@ class Slow(PrefixDecoder):
 
 def test_the_cost_ratio_is_that_of_single_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(adaptive, "time", SimpleNamespace(perf_counter=clock.perf_counter))
+    monkeypatch.setattr(speculative, "time", SimpleNamespace(perf_counter=clock.perf_counter))
     small, large = Slow(says(TEXT), clock, 2.0), Slow(says(TEXT), clock, 8.0)
     drafter = ModelDrafter(small, SamplingSettings(), TokenSource(0))
     assert measured_cost_ratio(large, drafter, [5, END], 20) == 0.25
@@ -257,7 +262,7 @@ def test_a_pair_is_timed_once_for_each_drafter(monkeypatch: pytest.MonkeyPatch) 
         measured.append(limit)
         return 0.1
 
-    monkeypatch.setattr(adaptive, "measured_cost_ratio", measure)
+    monkeypatch.setattr(speculative, "measured_cost_ratio", measure)
     pair = prefix_pair(says(TEXT), says(TEXT))
     for seed in range(3):
         decode("speculative_adaptive", AdaptiveSettings(), pair, [[5, END]], Request(12, seed=seed))

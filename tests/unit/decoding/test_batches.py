@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tasks import console
-from tasks.decoding.batches import decode_all
-from tasks.decoding.registry import METHODS, Pair, Request, decode
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import METHOD_SETTINGS, SamplingSettings, SpeculativeSettings, VanillaSettings
 from tests.methods import GREEDY_ONLY, SETTINGS
 from tests.toys import END, Toys, toy_sources
 
@@ -70,7 +71,7 @@ def test_progress_is_shown_where_it_has_a_label(
 
 
 def test_every_method_has_settings_that_need_no_torch() -> None:
-    assert METHOD_SETTINGS.keys() == METHODS.keys() == SETTINGS.keys()
+    assert METHODS.keys() == SETTINGS.keys()
     for name, several in SETTINGS.items():
-        assert {type(settings) for settings in several} == {METHOD_SETTINGS[name]}
+        assert {type(settings) for settings in several} == {METHODS[name].settings}
         assert METHODS[name].name == name

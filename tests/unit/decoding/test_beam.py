@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig, LlamaForCausalLM
 
-from tasks.decoding.beam import rank
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation, total
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings, rank
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.settings import BeamSettings, SamplingSettings, SpeculativeBeamSettings, VanillaSettings
 from tasks.errors import InputError
 from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, random_table, toy_sources
 

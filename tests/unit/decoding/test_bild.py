@@ -12,8 +12,10 @@ import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation, total
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import BildSettings, VanillaSettings
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.registry import decode
 from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, says, toy_sources
 
 

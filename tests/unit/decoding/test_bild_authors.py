@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.acceptance_rules import first_distance_rollback
 from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Generation
-from tasks.decoding.registry import Request, build_method, decode
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.bild import BildAuthorsSettings, BildSettings
+from tasks.decoding.predictions import PredictionCache
+from tasks.decoding.registry import build_method, decode
+from tasks.decoding.replay import replay_pair
+from tasks.decoding.rules import first_distance_rollback
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import BildAuthorsSettings, BildSettings, SamplingSettings
 from tests.architectures import models
 from tests.executors import same_in_the_kernel
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, says, toy_sources
@@ -175,7 +176,7 @@ def test_it_falls_back_under_the_threshold_and_algorithm_1_at_it() -> None:
 
 def test_the_first_violation_of_a_block_by_hand() -> None:
     """Rows: nothing far; the first far token agrees; it does not; one of two agrees: the first, the second."""
-    rule = first_distance_rollback(BildAuthorsSettings(rollback_threshold=1.0))
+    rule = first_distance_rollback(1.0)
     sure, wide, other = [0.9, 0.1, 0.0], [0.35, 0.33, 0.32], [0.0, 0.9, 0.1]
     rows = torch.tensor([[sure, sure], [wide, sure], [sure, other], [wide, other], [other, wide]])
     p = PredictionBlock(rows.log(), SamplingSettings())

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceRule, speculative_sampling
-from tasks.decoding.block_verification import block_verification
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.registry import Request, decode
-from tasks.decoding.settings import BlockSettings, SamplingSettings
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.speculative import BlockSettings
+from tasks.decoding.registry import decode
+from tasks.decoding.rules import AcceptanceRule, block_verification, speculative_sampling
 from tests.toys import prefix_pair, random_table, toy_sources
 
 SAMPLED = SamplingSettings(temperature=1.0)

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, require_finite
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
 from tests.toys import END, Predict, Prefix, Toys, prefix_pair, says, toy_sources, toy_t5
 
 TEXT = [2, 3, 4, 5, 6, 7]

@@ -10,21 +10,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding.acceptance_rules import match_target, speculative_sampling
-from tasks.decoding.cascade_rules import cascade_rule, cascade_target
+from tasks.decoding.cascades import cascade_rule, cascade_target
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.replay_decoder import replay_pair
-from tasks.decoding.settings import (
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.cascades import (
     CASCADE_BOUNDS,
     CASCADE_RULES,
     DiffOracleSettings,
     SpeculativeCascadeSettings,
-    SpeculativeSettings,
     TokenCascadeSettings,
-    VanillaSettings,
 )
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.predictions import PredictionCache
+from tasks.decoding.registry import decode
+from tasks.decoding.replay import replay_pair
+from tasks.decoding.rules import match_target, speculative_sampling
 from tests.architectures import pair_of
 from tests.emission import DRAWN, GREEDY, block, emission, positions, repeatable
 from tests.toys import toy_sources

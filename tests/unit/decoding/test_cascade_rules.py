@@ -13,12 +13,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding.acceptance_rules import match_target, target_distribution
-from tasks.decoding.cascade_rules import DEFERRALS, TOKEN_DEFERRALS, cascade_target
+from tasks.decoding.cascades import DEFERRALS, TOKEN_DEFERRALS, cascade_target
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts
-from tasks.decoding.registry import Request, decode
-from tasks.decoding.settings import CASCADE_BOUNDS, CASCADE_RULES, SamplingSettings, SpeculativeCascadeSettings
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.cascades import CASCADE_BOUNDS, CASCADE_RULES, SpeculativeCascadeSettings
+from tasks.decoding.registry import decode
+from tasks.decoding.rules import match_target, target_distribution
 from tests import distributions
 from tests.distributions import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, model_distribution, p_value, sequence_distribution
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.certificate import certified, engine_draft_length
-from tasks.decoding.pair_folder import PairManifest
-from tasks.decoding.settings.configured import configure_method
+from tasks.decoding.pair_folder import PairManifest, certified, engine_draft_length
+from tasks.decoding.registry import configure_method
 from tasks.models.settings import TextSettings
 
 

@@ -10,16 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import distance_rollback, speculative_sampling
 from tasks.decoding.decoder import EncoderOutput, Rows
-from tasks.decoding.drafters.base import StatelessDrafter, StepwiseDrafter
-from tasks.decoding.drafters.deterministic import RowwiseDrafter
-from tasks.decoding.drafting import Drafter
-from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.drafters.base import Drafter, DraftRule, StatelessDrafter, StepwiseDrafter
+from tasks.decoding.drafters.look_ups import RowwiseDrafter
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import BildSettings, SamplingSettings
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.rules import distance_rollback, speculative_sampling
 from tests.toys import END, Predict, Prefix, PrefixDecoder, says
 
 Script = Sequence[int | None]
@@ -253,5 +252,7 @@ BILD = BildSettings(rollback_threshold=2.0)
 def test_bild_with_whole_drafts(script: Script, threshold: float, limit: int, proposers: str, counts: Counts) -> None:
     target = PrefixDecoder(says(SIX))
     rule = DraftRule(3, fallback_threshold=threshold, ends_unverified=True)
-    method = SpeculativeLoop(target, distance_rollback(BILD), SAMPLING, TokenSource(0), Whole([script], target), rule)
+    method = SpeculativeLoop(
+        target, distance_rollback(BILD.rollback_threshold), SAMPLING, TokenSource(0), Whole([script], target), rule
+    )
     assert method.run([[0, END]], [0], limit) == [Generation(RIGHT[: len(proposers)], proposers, counts)]

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.distributions import PredictionBlock, transform
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.distributions import PredictionBlock, TokenSource, transform
+from tasks.decoding.method import SamplingSettings
 
 HALVES = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
 POWERS = torch.tensor([1.0, 4.0, 2.0]).log()

@@ -12,20 +12,18 @@ import torch
 
 from tasks.decoding import loop
 from tasks.decoding.decoder import REFERENCE, Decoder, Runtime, StopRule
-from tasks.decoding.execution import SpeculativeLoop, executor_for
 from tasks.decoding.generation import total
-from tasks.decoding.registry import Pair, Request, build_method, decode
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.loop import SpeculativeLoop, executor_for
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.cascades import SpeculativeCascadeSettings
+from tasks.decoding.methods.speculative import ConfidentSettings, SpeculativeSettings
+from tasks.decoding.predictions import PredictionCache
+from tasks.decoding.registry import build_method, decode
+from tasks.decoding.replay import replay_pair
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.settings import (
-    BildSettings,
-    ConfidentSettings,
-    SpeculativeCascadeSettings,
-    SpeculativeSettings,
-    VanillaSettings,
-)
 from tasks.models.pruned_head import prune_head
 from tests.architectures import models
 from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, model_distribution, p_value

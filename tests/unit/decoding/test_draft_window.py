@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.decoding.drafting import DraftBuilder
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.drafters.base import DraftBuilder, DraftRule
 
 
 @pytest.mark.parametrize(("confidence", "drafted"), [(0.49, []), (0.5, []), (0.51, [7])])

@@ -13,18 +13,19 @@ import pytest
 import torch
 from scipy import stats
 
-from tasks.decoding.acceptance_rules import match_target
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Rows
-from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafters.tables import BigramDrafter, TableDrafter
-from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.drafters import make_drafter
+from tasks.decoding.drafters.base import DraftRule
+from tasks.decoding.drafters.look_ups import BigramDrafter, TableDrafter
 from tasks.decoding.generation import total
-from tasks.decoding.loop import generate
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.registry import METHODS, Pair, Request, decode
-from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.loop import SpeculativeLoop, generate
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import METHODS, decode, decode_all
+from tasks.decoding.rules import match_target
 from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SOURCE, model_distribution, p_value
 from tests.toys import END, START, Predict, Toys, prefix_pair, random_table, says, toy_sources
 from tests.unit.decoding.test_bild import Run, algorithm_1, runs_of

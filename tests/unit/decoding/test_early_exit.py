@@ -11,14 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import REFERENCE
-from tasks.decoding.early_exit import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
+from tasks.decoding.drafters.layers import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
 from tasks.decoding.generation import total
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.early_exit import CalmSettings
+from tasks.decoding.registry import decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import CalmSettings, SamplingSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.models.extras import add_classifier
 from tests.toys import END, START, Toys, prefix_pair, says, toy_sources, toy_t5
@@ -175,8 +176,7 @@ def test_rows_exit_as_they_do_alone(pair: Pair, confidence: str, sampling: Sampl
     ],
 )
 def test_the_threshold_decays(threshold: float, decay: float, position: int, limit: int, expected: float) -> None:
-    settings = CalmSettings(threshold=threshold, decay=decay)
-    assert exit_threshold(settings, position, limit) == pytest.approx(expected)
+    assert exit_threshold(threshold, decay, position, limit) == pytest.approx(expected)
 
 
 def test_confidences_by_hand() -> None:
@@ -205,7 +205,7 @@ def test_a_skipped_layer_is_not_run(model: Any, pair: Pair, monkeypatch: pytest.
 
 def test_only_one_token_per_run(pair: Pair) -> None:
     assert isinstance(pair.large, TransformersDecoder)
-    decoder = EarlyExitDecoder(pair.large, CalmSettings(), limit=5)
+    decoder = EarlyExitDecoder(pair.large, "softmax", 0.9, 4.0, limit=5)
     decoder.start(decoder.encode(toy_sources(1)))
     with pytest.raises(ValueError, match="one token for each run"):
         decoder.forward([[START, 4]])

@@ -9,13 +9,16 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import EncoderOutput, Rows
-from tasks.decoding.drafters.early_layer import early_layer_drafter
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.drafters.layers import early_layer_drafter
 from tasks.decoding.generation import total
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.models.layers import first_layers
 from tests.toys import END, START, prefix_pair, says, toy_sources, toy_t5, whole_runs

@@ -13,15 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.method import Pair
+from tasks.decoding.method import DRAFTERS, Pair, SamplingSettings
+from tasks.decoding.methods.cascades import CASCADE_RULES
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import (
-    CASCADE_RULES,
-    DRAFTERS,
-    SamplingSettings,
-    SpeculativeSettings,
-)
 from tasks.models.extras import add_heads
 from tests.branching import BranchingSource, OpenNumber, enumerated, total_variation
 from tests.cases import CASES, LONG_CASES, NOT_ENUMERATED, SAMPLINGS, WITH_T5, Case, of_large, of_small

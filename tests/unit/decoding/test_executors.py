@@ -12,12 +12,14 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import AUTO, REFERENCE, Rows, Runtime
-from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation, total
-from tasks.decoding.registry import Request, build_method, decode
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.replay_decoder import replay_pair
-from tasks.decoding.settings import BildSettings, SpeculativeSettings
+from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.method import Request
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.predictions import PredictionCache
+from tasks.decoding.registry import build_method, decode
+from tasks.decoding.replay import replay_pair
 from tasks.decoding.turn import RowState
 from tests.architectures import models, pair_of, whole_rows
 from tests.toys import END, START, Predict, Prefix, toy_sources

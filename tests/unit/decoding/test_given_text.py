@@ -10,11 +10,13 @@ import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.given_text import UNTRUNCATED, GivenText, predict_along, score, without_end_tokens
-from tasks.decoding.loop import LoopParts
 from tasks.decoding.method import Pair
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.cascades import TokenCascadeSettings
 from tasks.decoding.registry import METHODS
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import BildSettings, TokenCascadeSettings, VanillaSettings
+from tasks.decoding.turn import LoopParts
 from tests.toys import END, prefix_pair, random_table, says, toy_sources, toy_t5
 
 SMALL, LARGE = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))

@@ -11,22 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import EncoderOutput, Step
-from tasks.decoding.drafters.heads import HeadsDrafter, heads_drafter
-from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.drafters.base import DraftRule
+from tasks.decoding.drafters.layers import HeadsDrafter, heads_drafter
 from tasks.decoding.generation import total
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.registry import METHODS, Pair, Request, decode
+from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.cascades import SpeculativeCascadeSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import (
-    BildSettings,
-    SamplingSettings,
-    SpeculativeCascadeSettings,
-    SpeculativeSettings,
-    VanillaSettings,
-)
-from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError
 from tasks.models.extras import add_heads
 from tasks.training.data import Batch

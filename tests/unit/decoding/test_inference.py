@@ -13,10 +13,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TextIteratorStrea
 
 import tasks.decoding as surface
 from tasks.decoding import DecodingPair, TextSettings, load_pair
+from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
-from tasks.decoding.registry import METHODS, Request, decode
-from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, SamplingSettings
-from tasks.decoding.settings.configured import configure_method
+from tasks.decoding.registry import GREEDY_ONLY, METHODS, configure_method, decode
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.settings import ModelSettings
@@ -60,7 +59,7 @@ def test_the_operating_point_decodes_by_default(pair: DecodingPair) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_of_the_registry_by_name(method: str, pair: DecodingPair) -> None:
     found = [one.tokens for one in pair.generate(SOURCES[:3], method=method)]
-    assert found == expected(pair, method, METHOD_SETTINGS[method](), SamplingSettings())
+    assert found == expected(pair, method, METHODS[method].settings(), SamplingSettings())
 
 
 @pytest.mark.parametrize("method", sorted({"vanilla_large", "speculative", "speculative_cascade"} - set(GREEDY_ONLY)))
@@ -69,7 +68,7 @@ def test_sampling_takes_the_names_of_transformers(method: str, pair: DecodingPai
         one.tokens
         for one in pair.generate(SOURCES[:3], method=method, do_sample=True, temperature=0.7, top_k=9, top_p=0.9, seed=5)
     ]
-    settings = METHOD_SETTINGS[method]()
+    settings = METHODS[method].settings()
     assert drawn == expected(pair, method, settings, SamplingSettings(temperature=0.7, top_k=9, top_p=0.9), 5)
     assert drawn != expected(pair, method, settings, SamplingSettings(temperature=0.7, top_k=9, top_p=0.9), 6)
 
@@ -191,7 +190,7 @@ def test_what_is_missing_or_too_much_is_said(folder: Path) -> None:
 
 def test_the_surface_loads_when_it_is_used() -> None:
     """The settings of the package are read by commands that must not wait for torch."""
-    code = "import sys, tasks.decoding, tasks.decoding.settings; sys.exit('torch' in sys.modules)"
+    code = "import sys, tasks.decoding, tasks.decoding.registry; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert all(getattr(surface, name) is not None for name in surface.__all__)
     with pytest.raises(AttributeError, match="no attribute 'load_pears'"):

@@ -9,23 +9,16 @@ from typing import Any
 import pytest
 
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
-from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafting import Draft, Drafter, GreedyTable
-from tasks.decoding.execution import SpeculativeLoop
-from tasks.decoding.loop import generate
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.registry import METHODS, Pair
+from tasks.decoding.distributions import PredictionBlock, TokenSource
+from tasks.decoding.drafters.base import Draft, Drafter, DraftRule, GreedyTable
+from tasks.decoding.loop import SpeculativeLoop, generate
+from tasks.decoding.method import Pair, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
+from tasks.decoding.methods.cascades import DiffOracleSettings, TokenCascadeSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import METHODS
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import (
-    BildOracleSettings,
-    BildSettings,
-    DiffOracleSettings,
-    SamplingSettings,
-    SpeculativeSettings,
-    TokenCascadeSettings,
-    VanillaSettings,
-)
-from tasks.decoding.turn import DraftRule
 from tests.toys import END, Toys, toy_sources
 
 

@@ -10,14 +10,10 @@ from hypothesis import strategies as st
 
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import total
-from tasks.decoding.lenience import lenient, lossy
-from tasks.decoding.registry import Request, decode
-from tasks.decoding.settings import (
-    LenientSettings,
-    LossySettings,
-    SamplingSettings,
-    SpeculativeSettings,
-)
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.speculative import LenientSettings, LossySettings, SpeculativeSettings
+from tasks.decoding.registry import decode
+from tasks.decoding.rules import lenient, lossy
 from tests import laws
 from tests.distributions import LARGE, SAMPLINGS, SMALL, model_distribution
 from tests.emission import GREEDY, block, dist, emission, positions, repeatable

@@ -8,14 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding.acceptance_rules import speculative_sampling
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.lenience import lossy, tuned_beta
-from tasks.decoding.registry import Request, decode
-from tasks.decoding.settings import (
-    LossySettings,
-    VanillaSettings,
-)
+from tasks.decoding.method import Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import LossySettings
+from tasks.decoding.registry import decode
+from tasks.decoding.rules import lossy, speculative_sampling, tuned_beta
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
 from tests.laws import bisected
 from tests.toys import Toys, toy_sources

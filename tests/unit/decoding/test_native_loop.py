@@ -12,27 +12,22 @@ import pytest
 import torch
 
 from tasks.decoding import loop, native_loop
-from tasks.decoding.abandonment import AbandonedError, Abandonment
 from tasks.decoding.decoder import AUTO, REFERENCE, BrokenLogitsError, Rows, Runtime
-from tasks.decoding.execution import SpeculativeLoop, continue_greedily, executor_for
-from tasks.decoding.registry import Pair, Request, build_method, decode
-from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import (
+from tasks.decoding.loop import SpeculativeLoop, abandonable, continue_greedily, executor_for, watched
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
+from tasks.decoding.methods.cascades import SpeculativeCascadeSettings, TokenCascadeSettings
+from tasks.decoding.methods.speculative import (
     AdaptiveSettings,
-    BildAuthorsSettings,
-    BildOracleSettings,
-    BildSettings,
     ConfidentSettings,
     EntropySettings,
     LenientSettings,
-    SamplingSettings,
-    SpeculativeCascadeSettings,
     SpeculativeSettings,
-    TokenCascadeSettings,
-    VanillaSettings,
 )
-from tasks.decoding.streaming import abandonable, watched
-from tasks.decoding.turn import RowState
+from tasks.decoding.registry import build_method, decode
+from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.turn import AbandonedError, Abandonment, RowState
 from tests.architectures import FAST, models, pair_of
 from tests.executors import same_in_the_kernel
 from tests.methods import DEFERRAL_COSTS, NUMERIC

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tasks.decoding.pair_folder import EXAMPLES, MANIFEST, PairManifest, read_examples, read_manifest, write_pair_folder
-from tasks.decoding.settings import METHOD_SETTINGS
-from tasks.decoding.settings.configured import configure_method
+from tasks.decoding.registry import METHODS, configure_method
 from tasks.errors import InputError
 from tasks.models.settings import TextSettings
 
@@ -43,7 +42,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path, models: tuple[Path
     assert (folder / "drafter/config.json").read_text(encoding="utf-8") == "other"
 
 
-@pytest.mark.parametrize("method", METHOD_SETTINGS)
+@pytest.mark.parametrize("method", METHODS)
 def test_default_settings_of_every_method_survive(method: str, tmp_path: Path, models: tuple[Path, Path]) -> None:
     manifest = PairManifest(configure_method(method, {}), TEXT)
     assert read_manifest(written(tmp_path, models, manifest)).point == manifest.point

@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.methods.sequential import sequence_confidence
-from tasks.decoding.registry import Request, decode
-from tasks.decoding.settings import (
-    SamplingSettings,
-    SequenceCascadeSettings,
-)
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.cascades import SequenceCascadeSettings, sequence_confidence
+from tasks.decoding.registry import decode
 from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, toy_sources
 from tests.unit.decoding.test_sequential import LIMIT, TABLES, half, next_scores, texts
 

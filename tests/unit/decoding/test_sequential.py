@@ -13,15 +13,11 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import (
-    BildOracleSettings,
-    BildSettings,
-    DiffOracleSettings,
-    SequenceCascadeSettings,
-    TokenCascadeSettings,
-    VanillaSettings,
-)
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
+from tasks.decoding.methods.cascades import DiffOracleSettings, SequenceCascadeSettings, TokenCascadeSettings
+from tasks.decoding.registry import decode
 from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, says, toy_sources
 
 LIMIT = 14

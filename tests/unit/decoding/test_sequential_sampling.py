@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import (
-    BildOracleSettings,
-    DiffOracleSettings,
-    SamplingSettings,
-    SequenceCascadeSettings,
-    TokenCascadeSettings,
-)
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.bild import BildOracleSettings
+from tasks.decoding.methods.cascades import DiffOracleSettings, SequenceCascadeSettings, TokenCascadeSettings
 from tests.distributions import (
     FALSE_ALARM,
     LARGE,

@@ -11,9 +11,11 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, total
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 from tests.toys import END, START, Toys, prefix_pair, says, toy_sources
 
 LIMIT = 16

@@ -10,9 +10,9 @@ import torch
 
 from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.generation import Counts, Generation, total
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
+from tasks.decoding.methods.beam import SpeculativeBeamSettings
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import SpeculativeBeamSettings
 from tests.toys import END, START, Predict, PrefixDecoder, Toys, prefix_pair
 from tests.unit.decoding.test_beam import ENDS, LOW, SOURCES, TABLE_SOURCES, beam, bigrams, drafted, tables, texts
 

@@ -14,14 +14,15 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule, BonusToken, speculative_sampling
-from tasks.decoding.distributions import PredictionBlock, probability
-from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.distributions import PredictionBlock, TokenSource, probability
 from tasks.decoding.generation import Generation
-from tasks.decoding.loop import generate
-from tasks.decoding.randomness import TokenSource
+from tasks.decoding.loop import SpeculativeLoop, generate
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
-from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.rules import AcceptanceResult, AcceptanceRule, BonusToken, speculative_sampling
 from tests.distributions import (
     DRAWS,
     FALSE_ALARM,

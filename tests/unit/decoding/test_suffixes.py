@@ -8,13 +8,11 @@ import random
 
 import pytest
 
-from tasks.decoding.drafters import suffixes
-from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafters.copying import BREAK
-from tasks.decoding.drafters.suffixes import SuffixDrafter, SuffixNode, matches, outputs_tree, own_matches
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.drafters import look_ups, make_drafter
+from tasks.decoding.drafters.base import DraftRule
+from tasks.decoding.drafters.look_ups import BREAK, SuffixDrafter, SuffixNode, matches, outputs_tree, own_matches
+from tasks.decoding.method import SamplingSettings
 from tasks.errors import InputError
 from tests.toys import END, START, PrefixDecoder, prefix_pair, says
 
@@ -83,7 +81,7 @@ def test_a_match_has_at_most_so_many_tokens(monkeypatch: pytest.MonkeyPatch) -> 
     context = [2, 3] * 20
     tree = outputs_tree([[*context, END]], 12, SPECIALS, ENDS)
     assert len(list(matches(tree, context))) == len(list(own_matches(context))) == 16
-    monkeypatch.setattr(suffixes, "_LONGEST_MATCH", 3)
+    monkeypatch.setattr(look_ups, "_LONGEST_SUFFIX_MATCH", 3)
     assert len(list(matches(tree, context))) == len(list(own_matches(context))) == 3
 
 
@@ -101,11 +99,11 @@ def test_both_ways_to_the_nodes_of_a_text_agree_with_counting() -> None:
                     if text[end - length : end] == text[-length:] and text[end] != BREAK
                 ]
                 if not behind:
-                    assert node.likeliest() is None
+                    assert node.top() is None
                     continue
                 counts = {token: [end for one, end in behind if one == token] for token, _ in behind}
                 best = max(counts, key=lambda token: (len(counts[token]), counts[token][-1]))
-                child = node.likeliest()
+                child = node.top()
                 assert child is not None
                 assert child[1] == best
                 assert child[2] == pytest.approx(len(counts[best]) / len(behind))

@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasks.decoding.batches import decode_all
-from tasks.decoding.drafters.retokenized import RetokenizedDrafter
+from tasks.decoding.drafters.base import DraftRule
+from tasks.decoding.drafters.retokenized import RetokenizedDrafter, TranslatedDecoder, Translation, translation_between
 from tasks.decoding.inference import DecodingPair, load_pair
-from tasks.decoding.method import Pair
-from tasks.decoding.registry import METHODS, Request, decode
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.predictions import PredictionCache
+from tasks.decoding.registry import METHODS, decode, decode_all
+from tasks.decoding.replay import replay_pair
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.settings import METHOD_SETTINGS, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.translation import TranslatedDecoder, Translation
-from tasks.decoding.turn import DraftRule
-from tasks.decoding.vocabularies import translation_between
 from tasks.errors import InputError
 from tasks.models.checkpoints import save_model
 from tasks.models.prompting import SourceDecoder, encode_sources
@@ -99,7 +97,7 @@ def test_a_cache_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("method", PLAIN)
 def test_every_method_runs_and_exact_ones_stay_exact(method: str) -> None:
-    pair, sources, settings = cached("t5"), toy_sources(6), METHOD_SETTINGS[method]()
+    pair, sources, settings = cached("t5"), toy_sources(6), METHODS[method].settings()
     for sampling in (GREEDY, SAMPLED):
         request = Request(12, sampling, seed=3)
         found = decode_all(method, settings, pair, sources, request, 3)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.turn import DraftRule, RowState, TurnRules
+from tasks.decoding.turn import RowState, TurnRules
 
 END = frozenset((1, 9))
 

@@ -10,15 +10,20 @@ import torch
 from scipy import stats
 
 from tasks.decoding.decoder import Rows
-from tasks.decoding.drafters import tables
-from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafters.copying import CopyDrafter
-from tasks.decoding.drafters.random_tokens import RandomDrafter
-from tasks.decoding.drafters.tables import BigramDrafter, TableDrafter, UnigramDrafter, count_ngrams
-from tasks.decoding.randomness import TokenSource
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.drafters import look_ups, make_drafter
+from tasks.decoding.drafters.base import DraftRule
+from tasks.decoding.drafters.look_ups import (
+    BigramDrafter,
+    CopyDrafter,
+    RandomDrafter,
+    TableDrafter,
+    UnigramDrafter,
+    count_ngrams,
+)
+from tasks.decoding.method import CALIBRATED, DRAFTERS, SamplingSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
-from tasks.decoding.settings import CALIBRATED, DRAFTERS, SamplingSettings, SpeculativeSettings
-from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError
 from tests.distributions import FALSE_ALARM
 from tests.toys import END, START, PrefixDecoder, prefix_pair, says
@@ -111,12 +116,13 @@ def test_an_unknown_drafter_is_refused() -> None:
 def test_tables_are_counted_once_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=TEXTS)
     other = dataclasses.replace(pair, calibration=[[7, END]])
-    first = pair.tables
-    monkeypatch.setattr(tables, "count_ngrams", None)
+    first = look_ups.tables_of(pair)
+    monkeypatch.setattr(look_ups, "count_ngrams", None)
     drafter = make_drafter("bigram", pair, GREEDY, TokenSource(0))
     assert isinstance(drafter, TableDrafter)
     assert drafter.tables is first
-    assert other.tables.unigram.tolist() != first.unigram.tolist()
+    monkeypatch.undo()
+    assert look_ups.tables_of(other).unigram.tolist() != first.unigram.tolist()
 
 
 def started_copy(source: list[int], sampling: SamplingSettings = GREEDY) -> CopyDrafter:

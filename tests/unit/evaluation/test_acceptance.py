@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import REFERENCE, EncoderOutput, Rows, Runtime
-from tasks.decoding.distributions import transform
-from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import BildSettings, LenientSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.distributions import TokenSource, transform
+from tasks.decoding.drafters import make_drafter
+from tasks.decoding.drafters.base import DraftRule
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.evaluation import acceptance
 from tasks.evaluation.acceptance import Drafting, measure_acceptance, measure_acceptance_of
 from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_lengths

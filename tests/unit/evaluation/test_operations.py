@@ -13,12 +13,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.generation import total
-from tasks.decoding.registry import Request
+from tasks.decoding.method import Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation.model_sizes import pair_memory, sizes_of
 from tasks.evaluation.operations import operations_of, relative_operations
 from tasks.evaluation.results.pair import ModelSizes, PairSizes

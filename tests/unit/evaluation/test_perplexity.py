@@ -11,7 +11,7 @@ import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.perplexity import Perplexity, PerplexitySettings, chunks, latencies, perplexity
 from tests.toys import END, START, Predict, prefix_pair, random_table, says, toy_sources, toy_t5, whole_runs

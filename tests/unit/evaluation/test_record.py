@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.evaluation import record
 from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report, uploaded_hypotheses
 from tasks.evaluation.results.pair import PairRecord, SweepPlan

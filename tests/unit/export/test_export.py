@@ -15,9 +15,8 @@ import gguf
 import pytest
 
 from tasks.decoding import load_pair
-from tasks.decoding.certificate import engine_draft_length
-from tasks.decoding.pair_folder import read_manifest, write_pair_folder
-from tasks.decoding.settings.configured import configure_method
+from tasks.decoding.pair_folder import engine_draft_length, read_manifest, write_pair_folder
+from tasks.decoding.registry import configure_method
 from tasks.errors import stage
 from tasks.export import __main__ as command
 from tasks.models.extras import FILES

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.abandonment import require_awaited
-from tasks.decoding.method import Request
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.turn import require_awaited
 from tasks.serve.executing import Batch
 from tasks.serve.job import Job
 from tasks.serve.metrics import ServerMetrics

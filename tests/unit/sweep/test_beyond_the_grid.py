@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
-from tasks.decoding.settings import (
-    SamplingSettings,
-)
+from tasks.decoding.method import SamplingSettings
 from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.summary import summarize

@@ -11,15 +11,12 @@ import pytest
 from tasks import config
 from tasks import sweep as stage
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.registry import Request
-from tasks.decoding.settings import (
-    BeamSettings,
-    BildSettings,
-    CalmSettings,
-    SamplingSettings,
-    SpeculativeSettings,
-    TokenCascadeSettings,
-)
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.beam import BeamSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.cascades import TokenCascadeSettings
+from tasks.decoding.methods.early_exit import CalmSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import PairRecord

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tasks.corpora.example import Example
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Runtime
-from tasks.decoding.registry import Pair, Request
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.settings import VanillaSettings
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, train_tokenizer

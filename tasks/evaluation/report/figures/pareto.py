@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import altair as alt
 
-from tasks.decoding.settings import ORACLES
+from tasks.decoding.registry import ORACLES
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure
 from tasks.evaluation.report.figures.labels import Domain, names

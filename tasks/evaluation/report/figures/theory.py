@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from tasks.decoding.draft_length import (
+from tasks.decoding.method import DRAFTERS, LOOK_UPS
+from tasks.decoding.methods.speculative import (
     best_draft_length,
     expected_operations,
     expected_speedup,
@@ -16,7 +17,6 @@ from tasks.decoding.draft_length import (
     oracle_speedup,
     oracle_tokens,
 )
-from tasks.decoding.settings import DRAFTERS, LOOK_UPS
 from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.drafting import acceptance_of, cost_of, work_of
 from tasks.evaluation.report.figures import series as parts

@@ -8,21 +8,16 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.method import Pair
-from tasks.decoding.registry import Request, decode
-from tasks.decoding.replay import replayer
-from tasks.decoding.replay.known_predictions import KnownPredictions
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding import replay
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
+from tasks.decoding.methods.cascades import SequenceCascadeSettings, SpeculativeCascadeSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.predictions import KnownPredictions, PredictionCache
+from tasks.decoding.registry import decode
+from tasks.decoding.replay import replay_pair
 from tasks.decoding.runtimes.compiled import library
-from tasks.decoding.settings import (
-    BildOracleSettings,
-    BildSettings,
-    SequenceCascadeSettings,
-    SpeculativeCascadeSettings,
-    SpeculativeSettings,
-    VanillaSettings,
-)
 from tests.architectures import pair_of
 from tests.methods import NUMERIC
 from tests.toys import prefix_pair, random_table, toy_sources
@@ -55,13 +50,13 @@ def with_kernel(cache: PredictionCache) -> PredictionCache:
 def replayed_in_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Limits of the texts that the replayer goes through itself."""
     limits: list[int] = []
-    run = replayer._Replayer.run
+    run = replay._Replayer.run
 
     def noted(self: Any) -> Any:
         limits.append(self.turns.limit)
         return run(self)
 
-    monkeypatch.setattr(replayer._Replayer, "run", noted)
+    monkeypatch.setattr(replay._Replayer, "run", noted)
     return limits
 
 
@@ -129,7 +124,7 @@ def test_a_score_that_would_take_a_run_is_not_known_to_the_kernel(tmp_path: Path
     for number, source in enumerate(SOURCES):
         decode(*method, replay_pair(pair, cache), [source], Request(14))
         statistics = [node.statistics for node, _ in cache.trie.nodes()]
-        differ = [(large, small.best) for small, large in statistics if small and large and small.best != large.best]
+        differ = [(large, small.argmax) for small, large in statistics if small and large and small.argmax != large.argmax]
         for large, token in differ:
             del large.token_scores[token]
         forgotten += [number] * bool(differ)

@@ -11,25 +11,20 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import REFERENCE, BrokenLogitsError
-from tasks.decoding.registry import Pair, Request, build_method, decode
-from tasks.decoding.replay import prefix_trie
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.prefix_trie import PrefixTrie, TrieNode, load_trie
-from tasks.decoding.replay.replay_decoder import replay_pair
-from tasks.decoding.replay.replayer import NotReplayableError
-from tasks.decoding.settings import (
+from tasks.decoding.distributions import CachedStatistics
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.cascades import (
     CASCADE_RULES,
-    BeamSettings,
-    BildSettings,
-    EntropySettings,
-    SamplingSettings,
     SequenceCascadeSettings,
-    SpeculativeBeamSettings,
     SpeculativeCascadeSettings,
-    SpeculativeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.token_statistics import CachedStatistics
+from tasks.decoding.methods.speculative import EntropySettings, SpeculativeSettings
+from tasks.decoding.predictions import LARGE_MODEL, SMALL_MODEL, PredictionCache, PrefixTrie, TrieNode, load_trie
+from tasks.decoding.registry import build_method, decode
+from tasks.decoding.replay import NotReplayableError, replay_pair
 from tests.architectures import pair_of
 from tests.methods import DECODED_ONLY, SETTINGS
 from tests.toys import END, Prefix, prefix_pair, says, toy_sources
@@ -142,7 +137,7 @@ def test_a_score_that_was_not_kept_is_looked_up_without_a_run() -> None:
     cache = PredictionCache(pair)
     cache.open_source(SOURCES[0])
     nodes = [cache.trie.root, cache.trie.root.step(3), cache.trie.root.step(3).step(4)]
-    known = cache.read(prefix_trie.LARGE_MODEL, nodes)
+    known = cache.read(LARGE_MODEL, nodes)
     runs = cache.runs
     for length, statistics in enumerate(known):
         [start] = pair.large.start(pair.large.encode(SOURCES[:1]))
@@ -162,10 +157,10 @@ def test_broken_logits_beyond_what_was_asked_for_are_no_error() -> None:
     cache.open_source(SOURCES[0])
     root = cache.trie.root
     nodes = [root, root.step(3), root.step(3).step(4)]
-    cache.read(prefix_trie.SMALL_MODEL, nodes)
-    assert [one.best for one in cache.read(prefix_trie.LARGE_MODEL, nodes[:2])] == [3, 4]
+    cache.read(SMALL_MODEL, nodes)
+    assert [one.argmax for one in cache.read(LARGE_MODEL, nodes[:2])] == [3, 4]
     with pytest.raises(BrokenLogitsError, match="large model"):
-        cache.read(prefix_trie.LARGE_MODEL, nodes)
+        cache.read(LARGE_MODEL, nodes)
 
 
 def test_tries_are_saved_and_loaded(tmp_path: Path) -> None:
@@ -198,7 +193,7 @@ def test_a_trie_in_an_older_format_is_started_anew(tmp_path: Path) -> None:
 def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:
     trie = PrefixTrie([5, 1])
     position = trie.root.step(3).step(4)
-    position.statistics[prefix_trie.LARGE_MODEL] = CachedStatistics(
+    position.statistics[LARGE_MODEL] = CachedStatistics(
         7, 0.1, 0.25, {7: (0.1, 2.5), 9: (0.0, math.inf)}, lambda token: (0.0, 0.0)
     )
     trie.save(tmp_path / "page.json")
@@ -209,12 +204,12 @@ def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:
         return 0.5, 0.7
 
     again = load_trie(tmp_path / "page.json", [5, 1], ask).root.children[3].children[4]
-    note = again.statistics[prefix_trie.LARGE_MODEL]
+    note = again.statistics[LARGE_MODEL]
     assert note is not None
-    assert again.statistics[prefix_trie.SMALL_MODEL] is None
-    assert (note.best, note.top, note.entropy, note.surprisal(7), note.surprisal(9)) == (7, 0.1, 0.25, 2.5, math.inf)
+    assert again.statistics[SMALL_MODEL] is None
+    assert (note.argmax, note.top, note.entropy, note.surprisal(7), note.surprisal(9)) == (7, 0.1, 0.25, 2.5, math.inf)
     assert (note.of(2), note.surprisal(2)) == (0.5, 0.7)
-    assert asked == [([3, 4], prefix_trie.LARGE_MODEL, 2)]
+    assert asked == [([3, 4], LARGE_MODEL, 2)]
 
 
 @pytest.mark.parametrize(

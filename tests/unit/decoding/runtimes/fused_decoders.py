@@ -33,9 +33,9 @@ def fused(
 
 def assert_same(ours: Step, theirs: Step) -> None:
     assert ours.lengths == theirs.lengths
-    assert ours.best is not None
+    assert ours.argmax is not None
     assert ours.hidden is not None and theirs.hidden is not None
     for row, count in enumerate(theirs.lengths):
         torch.testing.assert_close(ours.logits[row, :count], theirs.logits[row, :count], atol=1e-4, rtol=0)
         torch.testing.assert_close(ours.hidden[row, :count], theirs.hidden[row, :count], atol=1e-4, rtol=0)
-        assert ours.best[row] == ours.logits[row, :count].argmax(-1).tolist()
+        assert ours.argmax[row] == ours.logits[row, :count].argmax(-1).tolist()

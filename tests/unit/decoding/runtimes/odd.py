@@ -108,7 +108,7 @@ def begin(decoder: Decoder, sources: Rows) -> Rows:
 def assert_close(ours: Step, theirs: Step, tolerance: float = 1e-4) -> None:
     """Compare all real positions; `best` is our argmax, and equals theirs unless the top two logits are too close."""
     assert ours.lengths == theirs.lengths
-    assert ours.best is not None
+    assert ours.argmax is not None
     assert ours.hidden is not None
     assert theirs.hidden is not None
     assert ours.logits.shape == theirs.logits.shape
@@ -116,7 +116,7 @@ def assert_close(ours: Step, theirs: Step, tolerance: float = 1e-4) -> None:
         one, other = ours.logits[row, :count], theirs.logits[row, :count]
         torch.testing.assert_close(one, other, atol=tolerance, rtol=0)
         torch.testing.assert_close(ours.hidden[row, :count], theirs.hidden[row, :count], atol=tolerance, rtol=0)
-        assert ours.best[row] == one.argmax(-1).tolist()
+        assert ours.argmax[row] == one.argmax(-1).tolist()
         top = other.topk(2, -1).values
         clear = top[:, 0] - top[:, 1] > 2 * tolerance
-        assert torch.equal(torch.tensor(ours.best[row], dtype=torch.long)[clear], other.argmax(-1)[clear])
+        assert torch.equal(torch.tensor(ours.argmax[row], dtype=torch.long)[clear], other.argmax(-1)[clear])

@@ -14,17 +14,14 @@ import torch
 
 from tasks.decoding.decoder import REFERENCE, Rows, Runtime
 from tasks.decoding.generation import Generation, total
-from tasks.decoding.registry import Request, decode
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder
-from tasks.decoding.settings import (
-    BeamSettings,
-    BildSettings,
-    SamplingSettings,
-    SpeculativeBeamSettings,
-    SpeculativeSettings,
-    VanillaSettings,
-)
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, predictions
 from tests.toys import END, START, VOCABULARY, prefix_pair, toy_sources, toy_t5

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import Decoder, Step
-from tasks.decoding.registry import METHODS, Request, decode
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import SamplingSettings
 from tests.methods import LAYERED, SETTINGS, with_samplings
 from tests.toys import VOCABULARY, Predict, PrefixDecoder, Toys, toy_sources, toy_t5, whole_runs
 

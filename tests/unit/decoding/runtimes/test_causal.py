@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import AUTO, REFERENCE, EncoderOutput, Rows, Runtime
-from tasks.decoding.registry import METHODS, Pair, Request, decode
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, FAMILIES, models, over_runtimes, pair_of, predictions
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings

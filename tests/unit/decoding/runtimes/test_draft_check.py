@@ -48,15 +48,15 @@ def test_a_check_equals_a_plain_run_and_the_rule(kind: str) -> None:
                 other.rewind(begin_of_draft)
         checked, step = one.check_draft(pending, drafted, rule), other.forward([pending + drafted])
         assert step.hidden is not None
-        assert step.best is not None
+        assert step.argmax is not None
         assert checked.step.hidden is not None
         positions = length + 1
         assert checked.step.lengths == [positions]
         assert torch.equal(checked.step.logits[0], step.logits[0, -positions:])
         assert torch.equal(checked.step.hidden[0], step.hidden[0, -positions:])
-        assert checked.step.best == [step.best[0][-positions:]]
+        assert checked.step.argmax == [step.argmax[0][-positions:]]
         assert checked.accepted == kept_by(checked.step.logits[0], drafted, rule)
-        assert checked.next_token == step.best[0][-positions + checked.accepted]
+        assert checked.next_token == step.argmax[0][-positions + checked.accepted]
         assert one.lengths == other.lengths
         found.add("all" if checked.accepted == length else "some" if checked.accepted else "none")
         for decoder in (one, other):

@@ -11,18 +11,14 @@ import torch
 
 from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Runtime, StopRule
 from tasks.decoding.generation import total
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import ConfidentSettings, SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
-from tasks.decoding.settings import (
-    BeamSettings,
-    BildSettings,
-    ConfidentSettings,
-    SamplingSettings,
-    SpeculativeBeamSettings,
-    SpeculativeSettings,
-    VanillaSettings,
-)
 from tasks.errors import InputError
 from tasks.models.layers import shares_encoder
 from tests.architectures import models

@@ -71,7 +71,7 @@ def test_each_rule_by_hand(recorded: bool) -> None:
     decoder = fused(models("llama")[1], recorded=recorded)
     [start] = decoder.start(decoder.encode([[5, 9]]))
     step = decoder.forward([start])
-    assert step.best is not None
+    assert step.argmax is not None
     [first, second] = step.logits[0, -1].topk(2).indices.tolist()
     apart = [-float(step.logits[0, -1].log_softmax(-1)[token]) for token in (first, second)]
     decoder.rewind([1])

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, Continuation, StopRule
-from tasks.decoding.drafting import DraftBuilder
+from tasks.decoding.drafters.base import DraftBuilder, DraftRule
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.turn import DraftRule
 from tests import laws
 from tests.toys import END, toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import FEW, KINDS, POSITIONS, begin, model_of, native, random_rows
@@ -31,9 +30,9 @@ def stepwise(decoder: NativeDecoder, pending: list[int], budget: int, rule: Draf
     logits: list[Tensor] = []
     while window.going:
         step = decoder.forward([[tokens[-1]] if tokens else pending])
-        assert step.best is not None
+        assert step.argmax is not None
         logits.append(step.logits[0, -1])
-        tokens.append(step.best[0][-1])
+        tokens.append(step.argmax[0][-1])
         asked = rule.fallback_threshold > 0 or rule.stop_below > 0
         confidences.append(float(torch.softmax(logits[-1], -1).max()) if asked else 1.0)
         nats = laws.nats(torch.softmax(logits[-1], -1).tolist())

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import BrokenLogitsError, EncoderOutput, StopRule
-from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.settings import BildSettings
 from tasks.errors import InputError
 from tests.toys import END, toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import FEW, VOCABULARY, assert_close, begin, model_of, native, reference
@@ -41,9 +42,9 @@ def test_a_mask_is_legal(masked: list[int]) -> None:
     step, expected = (decoder.forward([[4, 5], [6]]) for decoder in (ours, theirs))
     assert_close(step, expected)
     assert torch.isneginf(step.logits[0, 0, masked]).all()
-    assert step.best is not None
-    assert not {token for row in step.best for token in row} & set(masked)
-    assert step.best[0][0] == int(expected.logits[0, 0].argmax())
+    assert step.argmax is not None
+    assert not {token for row in step.argmax for token in row} & set(masked)
+    assert step.argmax[0][0] == int(expected.logits[0, 0].argmax())
 
 
 @pytest.mark.parametrize("position", [0, 15, 16, 31, 32, 36])
@@ -75,7 +76,7 @@ def test_padding_of_the_vocabulary_is_not_read(value: float) -> None:
         steps.append(decoder.forward([[4, 5], [6, 2, 9]]))
     assert steps[0].logits.shape == (2, 2, 30)
     assert torch.equal(steps[0].logits, steps[1].logits)
-    assert steps[0].best == steps[1].best
+    assert steps[0].argmax == steps[1].argmax
 
 
 @pytest.mark.parametrize("part", ["layers", "embedding", "norm"])

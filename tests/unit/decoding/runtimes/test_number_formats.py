@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import SpeculativeSettings
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.models.extras import add_heads
 from tests.methods import SETTINGS
 from tests.toys import toy_sources, toy_t5

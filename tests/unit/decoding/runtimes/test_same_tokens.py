@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.generation import Generation
-from tasks.decoding.registry import METHODS, Pair, Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.settings import SpeculativeSettings
 from tests.architectures import FAST, pair_of
 from tests.methods import LAYERED, SETTINGS
 from tests.toys import toy_sources

@@ -11,11 +11,14 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, EncoderOutput, Rows, Runtime
-from tasks.decoding.method import Pair
-from tasks.decoding.registry import Request, decode
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.beam import SpeculativeBeamSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.native import NativeEncoder
-from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.models.layers import model_from_layers, shares_encoder
 from tasks.models.pruned_head import prune_head

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.evaluation.report.figures import cascades, variants
 from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import Summary

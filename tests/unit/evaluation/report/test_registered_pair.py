@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
-from tasks.decoding.settings.configured import configure_method
+from tasks.decoding.registry import configure_method
 from tasks.evaluation.report.registered_pair import registered_pair
 from tasks.models.settings import TextSettings
 from tasks.tracking import RegisteredModel

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.draft_length import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
+from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.report.rendered_tables import RenderedTable, rendered_tables, tables_markdown
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import SIZES, measured_by, summarized, summary_record, untimed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.draft_length import best_draft_length, expected_operations, expected_speedup, expected_tokens
+from tasks.decoding.methods.speculative import best_draft_length, expected_operations, expected_speedup, expected_tokens
 from tasks.evaluation.report.figures import theory
 from tasks.evaluation.report.figures.trace import token_trace
 from tasks.evaluation.results.rows import ShownExample, SweepRow, TimedRow

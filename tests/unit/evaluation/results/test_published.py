@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from tasks.corpora.settings import PUBLISHED
-from tasks.decoding.draft_length import expected_operations, expected_speedup
+from tasks.decoding.methods.speculative import expected_operations, expected_speedup
 from tasks.evaluation.metrics import METRICS
 from tasks.evaluation.results.bild_tables import PublishedSampledRow, PublishedSizesRow
 from tasks.evaluation.results.published import TableName, anything_published, published, published_rows, table_1_columns

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION
 from tasks.evaluation.results.files import SweepRowFile

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
-from tasks.decoding.settings import BildSettings, SpeculativeSettings
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, VanillaBatch
 from tasks.evaluation.selection import choose_rows
 from tasks.evaluation.settings import SweepSettings

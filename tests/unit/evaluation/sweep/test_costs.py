@@ -12,15 +12,12 @@ from typing import Any
 import pytest
 
 from tasks.decoding.generation import Counts
-from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import (
-    BildOracleSettings,
-    BildSettings,
-    SequenceCascadeSettings,
-    SpeculativeSettings,
-    TokenCascadeSettings,
-    VanillaSettings,
-)
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
+from tasks.decoding.methods.cascades import SequenceCascadeSettings, TokenCascadeSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import MethodOverhead
 from tasks.evaluation.sweep.plan import Costs, Overheads, load_or_measure_costs, measure_costs

@@ -15,10 +15,8 @@ import psutil
 import pytest
 
 from tasks.decoding.decoder import Rows, Step
-from tasks.decoding.method import Pair
-from tasks.decoding.registry import Request
-from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.settings.speculative import AdaptiveSettings
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.speculative import AdaptiveSettings
 from tasks.evaluation.sweep.fan_out import FanOut, map_units
 from tasks.evaluation.sweep.grid import BASELINES, SweepPoint
 from tasks.evaluation.sweep.point import PointEvaluator
@@ -145,7 +143,7 @@ def test_what_a_drafter_costs_is_measured_once_for_all_processes(
         measured.append(0.1)
         return 0.1
 
-    monkeypatch.setattr("tasks.decoding.adaptive.measured_cost_ratio", measure)
+    monkeypatch.setattr("tasks.decoding.methods.speculative.measured_cost_ratio", measure)
     points = [SweepPoint("speculative_adaptive", AdaptiveSettings(drafter="copy", max_draft=length)) for length in (2, 4)]
     Sweep(tmp_path, fan_out=elsewhere, plan=plan).validate([*points, GRID[0]])
     assert measured == [0.1]

@@ -14,8 +14,9 @@ import torch
 from tasks.corpora.example import Example
 from tasks.decoding.generation import Generation
 from tasks.decoding.given_text import UNTRUNCATED
-from tasks.decoding.registry import Request
-from tasks.decoding.settings import BildSettings, TokenCascadeSettings
+from tasks.decoding.method import Request
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.cascades import TokenCascadeSettings
 from tasks.errors import InputError
 from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.mismatches import TimedTokensError

@@ -7,7 +7,9 @@ import json
 
 import pytest
 
-from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint, expand, expand_entry

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tasks.decoding.generation import Counts
-from tasks.decoding.registry import Request
-from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import Costs, measure_costs

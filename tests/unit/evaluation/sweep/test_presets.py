@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.decoding.settings import CASCADE_RULES, METHOD_SETTINGS
+from tasks.decoding.methods.cascades import CASCADE_RULES
+from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.grid import expand_entry
-from tasks.evaluation.sweep.presets import PRESETS, preset_values, presets_table
+from tasks.evaluation.sweep.presets import preset_values, presets_table
 
+PRESETS = {name: method.presets for name, method in METHODS.items() if method.presets}
 NAMES = [(method, name) for method, presets in PRESETS.items() for name in presets]
 
 
@@ -17,7 +19,7 @@ def test_every_preset_makes_points_of_its_method() -> None:
     for method, name in NAMES:
         found = list(expand_entry(GridSettings(method=method, preset=name)))
         assert len(set(found)) == len(found) > 1, (method, name)
-        assert {(point.method, type(point.settings)) for point in found} == {(method, METHOD_SETTINGS[method])}
+        assert {(point.method, type(point.settings)) for point in found} == {(method, METHODS[method].settings)}
 
 
 @pytest.mark.parametrize(

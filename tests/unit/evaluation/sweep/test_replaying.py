@@ -12,18 +12,13 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Capabilities, Decoder
-from tasks.decoding.registry import Pair, Request
-from tasks.decoding.settings import (
-    BeamSettings,
-    BildSettings,
-    CalmSettings,
-    SamplingSettings,
-    SequenceCascadeSettings,
-    SpeculativeCascadeSettings,
-    SpeculativeSettings,
-    TokenCascadeSettings,
-    VanillaSettings,
-)
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.beam import BeamSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.cascades import SequenceCascadeSettings, SpeculativeCascadeSettings, TokenCascadeSettings
+from tasks.decoding.methods.early_exit import CalmSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, ReplayedGrid, Split, duplicates, replay_grid
 from tests.architectures import pair_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.settings import BildSettings, SpeculativeSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, Timing, read_rows
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.registry import Request
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.method import Request, SamplingSettings
 from tasks.evaluation.frontier import TradeOff as Measured
 from tasks.evaluation.frontier import frontier
 from tasks.evaluation.results.rows import Timing

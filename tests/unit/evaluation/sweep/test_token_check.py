@@ -16,10 +16,10 @@ from tasks.corpora.example import Example
 from tasks.decoding import native_loop
 from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime, TokenGuarantee
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.loop import LoopParts
-from tasks.decoding.method import DecodingMethod
-from tasks.decoding.registry import Pair, Request, build_method
-from tasks.decoding.settings import BildSettings
+from tasks.decoding.method import DecodingMethod, Pair, Request
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.registry import build_method
+from tasks.decoding.turn import LoopParts
 from tasks.evaluation.mismatches import TimedTokensError, count_mismatches, guarantee_of
 from tasks.evaluation.sweep import point as point_evaluator
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint

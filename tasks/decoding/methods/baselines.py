@@ -1,25 +1,34 @@
-"""One model alone."""
+"""One model alone: the baselines, and the parts of methods that let one model write a whole text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tasks.decoding.acceptance_rules import accept_all
-from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.drafters.base import NoDrafter
-from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import SMALL, Counts, Generation
-from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings, VanillaSettings
-from tasks.decoding.turn import DraftRule
+from tasks.decoding.method import DecodingMethod, Pair, SamplingSettings, method
+from tasks.settings import settings
+
+if TYPE_CHECKING:
+    from tasks.decoding.decoder import Decoder, Rows
+    from tasks.decoding.distributions import TokenSource
+    from tasks.decoding.loop import SpeculativeLoop
+
+
+@settings
+class VanillaSettings:
+    """One model alone, which has no settings."""
 
 
 def single_model_method(
     model: Decoder, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False
 ) -> SpeculativeLoop:
     """Return one model's decoding: the loop with nothing drafted."""
+    from tasks.decoding.drafters.base import DraftRule, NoDrafter
+    from tasks.decoding.loop import SpeculativeLoop
+    from tasks.decoding.rules import accept_all
+
     return SpeculativeLoop(model, accept_all, sampling, source, NoDrafter(), DraftRule(window=0), scored)
 
 
@@ -40,22 +49,11 @@ def as_small(generation: Generation) -> Generation:
     return Generation(generation.tokens, SMALL * counts.tokens, renamed, generation.log_probabilities)
 
 
-def small_model_method(
-    pair: Pair, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False
-) -> SmallModelMethod:
-    """Return the decoding of a pair's small model."""
-    return SmallModelMethod(single_model_method(pair.small, sampling, source, scored=scored))
-
-
-def _large(pair: Pair, settings: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+@method("vanilla_large", settings=VanillaSettings, paper="the large model alone", lossless=True)
+def vanilla_large(pair: Pair, _: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return single_model_method(pair.large, sampling, source)
 
 
-def _small(pair: Pair, settings: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return small_model_method(pair, sampling, source)
-
-
-SPECS = (
-    MethodSpec("vanilla_large", "the large model alone", True, _large),
-    MethodSpec("vanilla_small", "the small model alone", False, _small),
-)
+@method("vanilla_small", settings=VanillaSettings, paper="the small model alone")
+def vanilla_small(pair: Pair, _: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return SmallModelMethod(single_model_method(pair.small, sampling, source))

@@ -1,33 +1,93 @@
-"""The replay executor: one greedy row at a time, on cached statistics in place of tensors.
+"""Replay of greedy methods from cached predictions: exact tokens, proposers and counts, without running a model.
 
 It goes through the turns of `loop.generate` by the same acceptance rules (`AcceptanceRule.accept_mask`), draft rules and
-turns (`turn.TurnRules`). Walking over known numbers takes about a hundredth of the time of a model's run.
+turns (`turn.TurnRules`), one row at a time. Walking over known numbers takes about a hundredth of the time of a model's run.
+Where all predictions of a text are known, the compiled kernel walks over them in about a microsecond; the texts of many
+settings are the same, by the same turns, and these are accounted for once.
 """
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 
-from tasks.decoding.acceptance_rules import AcceptMask, BonusToken
-from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
-from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafting import DraftBuilder
+from tasks.decoding.decoder import Capabilities, Decoder, EncoderOutput, Rows
+from tasks.decoding.distributions import CachedStatistics, PredictionBlock, TokenScore, TokenStatistics
+from tasks.decoding.drafters.base import DraftBuilder
 from tasks.decoding.generation import Generation
-from tasks.decoding.loop import LoopParts
-from tasks.decoding.replay.native_replay import replay_known
-from tasks.decoding.replay.prefix_trie import MOST_AHEAD, CachedDraft, TrieNode
-from tasks.decoding.replay.statistics_reader import ReplaySource
-from tasks.decoding.token_statistics import CachedStatistics, TokenScore, TokenStatistics
-from tasks.decoding.turn import RowState, TurnRules
+from tasks.decoding.method import Pair
+from tasks.decoding.predictions import (
+    LARGE_MODEL,
+    MOST_AHEAD,
+    SMALL_MODEL,
+    CachedDraft,
+    CachedModel,
+    KnownPredictions,
+    PredictionCache,
+    TrieNode,
+)
+from tasks.decoding.rules import AcceptMask, BonusToken
+from tasks.decoding.runtimes.layout import NativeTurn
+from tasks.decoding.turn import LoopParts, RowState, TurnRules, account
 
 _NO_ENCODER_OUTPUT = EncoderOutput(torch.empty(1, 0, 0), torch.empty(1, 0, dtype=torch.long))
+_TURN_BYTES = ctypes.sizeof(NativeTurn)
 
 
 class NotReplayableError(RuntimeError):
     """A method needs more than cached predictions: it has to be decoded."""
+
+
+class ReplayDecoder:
+    """One model of a prediction cache in a decoder's place. It declares cached predictions and nothing else.
+
+    Whatever would run it step by step (beam search, early exits) raises `NotReplayableError`.
+    """
+
+    def __init__(self, cache: PredictionCache, model: int, decoder: Decoder) -> None:
+        """Take the cache, which of its models this is, and the decoder whose predictions those are."""
+        self.capabilities = Capabilities(replay=CachedModel(cache, model, decoder.end_tokens))
+        self.name = decoder.name
+        self.end_token, self.end_tokens = decoder.end_token, decoder.end_tokens
+        self.vocabulary, self.specials = decoder.vocabulary, decoder.specials
+        self.lengths: list[int] = []
+
+    def encode(self, sources: Rows) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def start(self, encoder_output: EncoderOutput) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def forward(self, tokens: Rows) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def rewind(self, lengths: Sequence[int]) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def reorder(self, rows: Sequence[int]) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise NotReplayableError(f"the method runs the {self.name} model step by step, which cached predictions do not allow")
+
+
+def replay_pair(pair: Pair, cache: PredictionCache) -> Pair:
+    """Return the pair with both models replaced by their cached predictions: greedy methods give what `pair` decodes."""
+    return dataclasses.replace(
+        pair,
+        small=ReplayDecoder(cache, SMALL_MODEL, pair.small),
+        large=ReplayDecoder(cache, LARGE_MODEL, pair.large),
+    )
 
 
 def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
@@ -45,32 +105,65 @@ def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int)
     drafter = None if parts.drafter.decoder is None else _source_of(parts.drafter.decoder)
     turns, found = parts.turns(limit), []
     for source, example in zip(sources, examples, strict=True):
-        if target.reader.trie.source != source:
-            target.reader.open_source(source)
+        if target.cache.trie.source != source:
+            target.cache.open_source(source)
         if drafter is None:
             parts.drafter.start(_NO_ENCODER_OUTPUT, [source])
-        replayer = _Replayer(parts, turns, accept, target, drafter, target.reader.trie.root, RowState(example, [], 0))
+        replayer = _Replayer(parts, turns, accept, target, drafter, target.cache.trie.root, RowState(example, [], 0))
         found.append(_text(parts, target, limit, replayer.run))
     return found
 
 
-def _text(parts: LoopParts, target: ReplaySource, limit: int, run: Callable[[], Generation]) -> Generation:
+def _text(parts: LoopParts, target: CachedModel, limit: int, run: Callable[[], Generation]) -> Generation:
     """Return what a method decodes from the open source; `run` is gone through only where nothing faster gives the same."""
     if parts.undrafted:
-        texts, key = target.reader.trie.own_texts, (target.model, parts.scored, limit)
+        texts, key = target.cache.trie.own_texts, (target.model, parts.scored, limit)
         if key not in texts:
             texts[key] = run()
         return texts[key]
-    known = target.reader.known
+    known = target.cache.known
     found = None if known is None else replay_known(parts, known, limit)
     return run() if found is None else found
 
 
-def _source_of(decoder: Decoder) -> ReplaySource:
+def _source_of(decoder: Decoder) -> CachedModel:
     source = decoder.capabilities.replay
     if source is None:
         raise NotReplayableError(f"the predictions of the {decoder.name} model are not cached")
     return source
+
+
+def replay_known(parts: LoopParts, known: KnownPredictions, limit: int) -> Generation | None:
+    """Return what a method decodes from the open source, at most `limit` tokens.
+
+    None where a prediction is not known yet, the rules are not numbers, or it is not the large model that checks drafts of the
+    small one.
+    """
+    rules = parts.native_rules
+    if rules is None or not _drafts_by_small_model(parts):
+        return None
+    known.fit(limit, parts.draft_rule.window)
+    rules.packed.limit = limit
+    tokens, turns, count = known.tokens, known.turns, known.count
+    taken = known.functions.draftline_replay(known.nodes, rules.packed, tokens, ctypes.byref(count), turns, known.argmax)
+    if not taken:
+        return None
+    text = tokens[: count.value]
+    key = rules.adds_bonus, ctypes.string_at(turns, taken * _TURN_BYTES), tuple(text)
+    found = known.texts.get(key)
+    if found is None:
+        row = RowState(0, [], 0)
+        account(parts.turns(limit), row, text, turns[:taken])
+        found = known.texts[key] = row.generation()
+    return found
+
+
+def _drafts_by_small_model(parts: LoopParts) -> bool:
+    drafter, target = parts.drafter.decoder, parts.target.capabilities.replay
+    drafting = None if drafter is None else drafter.capabilities.replay
+    if drafting is None or target is None:
+        return False
+    return (drafting.model, target.model) == (SMALL_MODEL, LARGE_MODEL)
 
 
 @dataclass(slots=True)
@@ -80,8 +173,8 @@ class _Replayer:
     parts: LoopParts
     turns: TurnRules
     accept: AcceptMask
-    target: ReplaySource
-    drafter: ReplaySource | None
+    target: CachedModel
+    drafter: CachedModel | None
     """The drafting model; none where the drafter is a table, a copy or nothing."""
     node: TrieNode
     row: RowState
@@ -124,10 +217,10 @@ class _Replayer:
         # A little further than asked: another method's window may be longer.
         reach = min(self.turns.limit - len(self.row.tokens), budget + MOST_AHEAD)
         while builder.going:
-            statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, reach - len(q))
+            statistics = node.statistics[drafter.model] or drafter.cache.read_ahead(drafter.model, node, reach - len(q))
             q.append(statistics)
-            builder.add(statistics.best, statistics.top, statistics.entropy)
-            node = node.step(statistics.best)
+            builder.add(statistics.argmax, statistics.top, statistics.entropy)
+            node = node.step(statistics.argmax)
         return self._cut(builder.tokens, q, builder.fallback, builder.predictions)
 
     def _by_look_up(self, budget: int) -> CachedDraft:
@@ -149,23 +242,24 @@ class _Replayer:
         """
         rule, drafted, p = self.parts.acceptance, draft.tokens, draft.p
         if len(p) <= len(drafted) and len(p) < (positions := self.turns.positions(len(drafted))):
-            p = draft.p = self.target.reader.read(self.target.model, draft.nodes[:positions])
+            p = draft.p = self.target.cache.read(self.target.model, draft.nodes[:positions])
         accepted = self._count_accepted(draft, p)
         if accepted < len(drafted):
-            return accepted, p[accepted].best, 0
+            return accepted, p[accepted].argmax, 0
         if not self.turns.adds_bonus(drafted):
             return accepted, None, 0
         if rule.bonus is BonusToken.TARGET:
-            return accepted, p[accepted].best, 0
-        if rule.bonus_reads_q:
-            return accepted, rule.greedy_bonus(self._after(draft), p[accepted]), int(self.parts.drafter.runs_model)
-        return accepted, rule.greedy_bonus(p[accepted], p[accepted]), 0
+            return accepted, p[accepted].argmax, 0
+        # Greedily T(q, p) puts all on q's argmax where the rule accepts it, else on p's.
+        q, target = self._after(draft), p[accepted]
+        next_token = q.argmax if self.accept(q.argmax, q, target) else target.argmax
+        return accepted, next_token, int(self.parts.drafter.runs_model)
 
     def _count_accepted(self, draft: CachedDraft, p: Sequence[CachedStatistics]) -> int:
         """4. Return how many drafted tokens stay."""
         rule, accept, drafted = self.parts.acceptance, self.accept, draft.tokens
-        if rule.pardon is not None:
-            return rule.pardon.count(
+        if rule.deferred is not None:
+            return rule.deferred.count(
                 len(drafted),
                 lambda index: bool(accept(drafted[index], draft.q[index], p[index])),
                 lambda index: p[index].entropy,
@@ -173,7 +267,7 @@ class _Replayer:
         accepted = 0
         for token, q in zip(drafted, draft.q, strict=False):
             if not accept(token, q, p[accepted]):
-                return len(drafted) if rule.first_only and p[accepted].best == token else accepted
+                return len(drafted) if rule.first_only and p[accepted].argmax == token else accepted
             accepted += 1
         return accepted
 
@@ -185,20 +279,20 @@ class _Replayer:
     def _after(self, draft: CachedDraft) -> CachedStatistics:
         """Return the drafter's statistics after its whole draft."""
         if self.drafter is not None:
-            return self.drafter.reader.read(self.drafter.model, [draft.nodes[-1]])[0]
+            return self.drafter.cache.read(self.drafter.model, [draft.nodes[-1]])[0]
         return _statistics(self.parts.drafter.predict_next([self._text() + draft.tokens], [0]), 0)
 
     def _text(self) -> list[int]:
-        return self.target.reader.start(self.target.model) + self.row.tokens
+        return self.target.cache.start(self.target.model) + self.row.tokens
 
 
 def _statistics(q: PredictionBlock, position: int) -> CachedStatistics:
     """Return the statistics of a drafter that is no model."""
     scores = q.scores[0, position]
-    best = q.likeliest[0][position]
+    argmax = q.argmax_rows[0][position]
 
     def look_up(token: int) -> TokenScore:
         return float(scores[token]), -float(scores[token].log())
 
     top, entropy = float(q.top[0, position]), float(q.entropy[0, position])
-    return CachedStatistics(best, top, entropy, {best: look_up(best)}, look_up)
+    return CachedStatistics(argmax, top, entropy, {argmax: look_up(argmax)}, look_up)

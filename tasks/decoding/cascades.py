@@ -5,21 +5,21 @@ nats, the distance D of BiLD*) are read from scores; D_TV and the sampled distri
 whose dist is one-hot, therefore still defers by the models' confidence (appendix C.3).
 
 All rules are pure functions of q, p and the rule's own α, on blocks of positions and on cached statistics of one position
-alike (`token_statistics.TokenStatistics`).
+alike (`distributions.TokenStatistics`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceRule, AcceptMask, GreedyDeferral, match_target
-from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.token_statistics import CachedStatistics, Mask, TokenStatistics, Values
+from tasks.decoding.distributions import Mask, PredictionBlock, TokenStatistics, Values
+from tasks.decoding.rules import AcceptanceRule, AcceptMask, BonusToken, GreedyDeferral, deterministic_rule, match_target
 
 Deferral = Callable[[TokenStatistics, TokenStatistics, float], Mask]
 """Maps (q, p, α) to the positions that defer to the large model: bool, (rows, positions)."""
@@ -62,7 +62,7 @@ def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
     if isinstance(q, PredictionBlock) and isinstance(p, PredictionBlock) and not q.sampling.greedy:
         return -torch.where(q.scores > 0, q.scores * p.log_scores, 0.0).sum(-1) > alpha
-    return p.surprisal(q.best) > alpha
+    return p.surprisal(q.argmax) > alpha
 
 
 def token_v1(q: Values, p: Values, top: Values, alpha: float) -> Mask:
@@ -103,7 +103,7 @@ def defers(rule: str, alpha: float) -> AcceptMask:
 
 
 def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, PredictionBlock], Tensor]:
-    """Return T(q, p) of a rule by name, one of `settings.CASCADE_RULES`; its rows sum to 1.
+    """Return T(q, p) of a rule by name, one of `methods.cascades.CASCADE_RULES`; its rows sum to 1.
 
     One decision for each position selects p or q: (1 - δ) q + δ p. One decision for each token keeps q where it is good
     enough, and distributes the remaining probability by p: π(v) = q(v) (1 - r(v)) + p(v) Σ r q (equation 11).
@@ -119,34 +119,64 @@ def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, Predic
     return token_by_token if rule in TOKEN_DEFERRALS else whole
 
 
-def _in_numbers(rule: str, alpha: float) -> GreedyDeferral:
-    """Return a rule as bounds. Greedily the drafted token is q's likeliest, so that OPT and TokenV1 are Diff.
+class _Quantity:
+    """A quantity that a deferral rule compares, by its name: the comparison is then the rule in numbers."""
 
-    (D_TV is 0 only where q and p have one likeliest token, which is then taken in either case.)
-    """
-    bounds = {
-        "chow": GreedyDeferral(min_confidence=1 - alpha),
-        "chow_log": GreedyDeferral(max_entropy=alpha),
-        "diff": GreedyDeferral(max_gain=alpha),
-        "diff_log": GreedyDeferral(max_entropy_gain=alpha),
-        "bild": GreedyDeferral(max_surprisal=alpha),
-        "token_v2": GreedyDeferral(max_gap=alpha),
-        "token_v3": GreedyDeferral(min_share=1 - alpha),
+    _ABOVE: ClassVar = {
+        "H(q)": "max_entropy",
+        "max p - max q": "max_gain",
+        "H(q) - H(p)": "max_entropy_gain",
+        "-log p(x)": "max_surprisal",
+        "max p - p(x)": "max_gap",
     }
-    same_as = {"opt": "diff", "opt_log": "diff_log", "token_v1": "diff"}
-    return bounds[same_as.get(rule, rule)]
+    """What defers above a bound: a field of `GreedyDeferral`."""
+
+    def __init__(self, name: str, factor: float = 1.0) -> None:
+        self.name, self.factor = name, factor
+
+    def __sub__(self, other: _Quantity) -> _Quantity:
+        return _Quantity(f"{self.name} - {other.name}")
+
+    def __rmul__(self, factor: float) -> _Quantity:
+        return _Quantity(self.name, factor)
+
+    def __gt__(self, bound: float) -> GreedyDeferral:
+        return GreedyDeferral(**{self._ABOVE[self.name]: bound})
+
+    def __lt__(self, bound: Any) -> GreedyDeferral:
+        if isinstance(bound, _Quantity):
+            return GreedyDeferral(min_share=bound.factor)  # of max p, the only multiple that is compared
+        return GreedyDeferral(min_confidence=bound)
+
+
+def in_numbers(rule: str, alpha: float) -> GreedyDeferral:
+    """Return a rule as bounds for the compiled kernel, by evaluating it on named quantities.
+
+    Greedily the drafted token x is q's argmax, so that q(x) is max q, and D_TV is 1 wherever p has another argmax: OPT and
+    TokenV1 are then Diff. Where both have one argmax, x is kept in either case.
+    """
+    top_p: Any = _Quantity("max p")
+    p_of_x: Any = _Quantity("p(x)")
+    q: Any = SimpleNamespace(top=_Quantity("max q"), entropy=_Quantity("H(q)"), argmax=None)
+    p: Any = SimpleNamespace(
+        top=top_p,
+        entropy=_Quantity("H(p)"),
+        surprisal=lambda token: _Quantity("-log p(x)"),
+        total_variation=lambda other: 1.0,
+    )
+    found: Any = DEFERRALS[rule](q, p, alpha) if rule in DEFERRALS else TOKEN_DEFERRALS[rule](q.top, p_of_x, top_p, alpha)
+    return cast(GreedyDeferral, found)
 
 
 def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
-    """Match T(q, p) of a rule; greedy, accept a token where the rule does not defer, or where it is p's likeliest."""
+    """Match T(q, p) of a rule; greedy, accept a token where the rule does not defer, or where it is p's argmax."""
     asks = defers(rule, alpha)
-
-    def greedy_bonus(q: CachedStatistics, p: CachedStatistics) -> int:
-        return p.best if asks(q.best, q, p) else q.best
-
     matched = match_target(
-        cascade_target(rule, alpha),
-        accept_mask=lambda token, q, p: (p.best == token) | (asks(token, q, p) ^ True),
-        greedy_bonus=greedy_bonus,
+        cascade_target(rule, alpha), accept_mask=lambda token, q, p: (p.argmax == token) | (asks(token, q, p) ^ True)
     )
-    return replace(matched, deferral=_in_numbers(rule, alpha))
+    return replace(matched, deferral=in_numbers(rule, alpha))
+
+
+def oracle(rule: str, alpha: float) -> AcceptanceRule:
+    """Draw from p where a rule of whole positions defers, else from q: (1 - δ) q + δ p (Algorithm 3)."""
+    return deterministic_rule(lambda tokens, q, p: DEFERRALS[rule](q, p, alpha) ^ True, bonus=BonusToken.NONE)

@@ -1,0 +1,376 @@
+"""Acceptance rules: pure functions of the two models' distributions at a block of drafted positions.
+
+A rule says with which probability each drafted token is accepted, what to draw from in place of the first rejected one (the
+residual), and what the bonus token after a fully accepted draft comes from. The loop does the rest, the same for every rule.
+
+Greedy decoding knows certainties alone: there a rule is a mask of accepted tokens, and the large model's argmax replaces the
+first one that is rejected. Bounds on scores (`GreedyAcceptance`) are such a mask and what the compiled kernel applies,
+written once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import DeferredWindow, GreedyAcceptance
+from tasks.decoding.distributions import Mask, PredictionBlock, TokenIds, TokenStatistics, probability
+
+_SMALLEST = torch.finfo(torch.float32).tiny
+
+TokenDistribution = PredictionBlock | Tensor
+"""What a token is drawn from at each position: a model's own `dist`, which need not be written out to take its argmax, or a
+distribution (rows, positions, vocabulary)."""
+
+
+def token_probabilities(distribution: TokenDistribution) -> Tensor:
+    """Return the distribution written out: (rows, positions, vocabulary)."""
+    return distribution.dist if isinstance(distribution, PredictionBlock) else distribution
+
+
+@dataclass(slots=True)
+class AcceptanceResult:
+    """A rule's decision on a block of n drafted tokens."""
+
+    accept: Tensor
+    """(rows, n): probability that each token is accepted, given that all before it were; or bool, where it is certain."""
+    residual: TokenDistribution
+    """The distribution of the token that replaces the first rejected one."""
+
+    @property
+    def residual_probabilities(self) -> Tensor:
+        """`residual` written out: (rows, n, vocabulary); rows need not be normalised."""
+        return token_probabilities(self.residual)
+
+
+AcceptanceFunction = Callable[[Tensor, PredictionBlock, PredictionBlock], AcceptanceResult]
+"""(drafted tokens (rows, n), q at those positions, p at those positions) to the decision; n is at least 1."""
+
+TargetFunction = Callable[[PredictionBlock, PredictionBlock], TokenDistribution]
+"""T(q, p): from both models' predictions at the same positions to the distribution that the tokens there are to follow."""
+
+AcceptMask = Callable[[TokenIds, TokenStatistics, TokenStatistics], Mask]
+"""(drafted tokens, q, p) to whether each is accepted: tensors (rows, n) of blocks, or one token and two cached positions."""
+
+
+class BonusToken(enum.Enum):
+    """What the token after a fully accepted draft comes from."""
+
+    NONE = "none"
+    """No token follows; the next draft begins."""
+    TARGET = "target"
+    """The target model's own distribution p."""
+    RULE = "rule"
+    """The rule's distribution T(q, p), which takes one more prediction of the drafter."""
+
+
+def target_distribution(q: PredictionBlock, p: PredictionBlock) -> PredictionBlock:
+    """T(q, p) = p: the target model's own distribution."""
+    return p
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyDeferral:
+    """A cascade's greedy deferral rule in numbers: a position defers to p where one of these bounds is crossed.
+
+    A draft's tokens are accepted where their position does not defer, or where they are p's argmax.
+    """
+
+    min_confidence: float = 0.0
+    """Defer where max q is under this."""
+    max_entropy: float = math.inf
+    """Defer where the entropy of q, in nats, is above this."""
+    max_gain: float = math.inf
+    """Defer where max p - max q is above this."""
+    max_entropy_gain: float = math.inf
+    """Defer where entropy(q) - entropy(p) is above this."""
+    max_surprisal: float = math.inf
+    """Defer where -log p(argmax q) is above this."""
+    max_gap: float = math.inf
+    """Defer where max p - p(argmax q) is above this."""
+    min_share: float = 0.0
+    """Defer where p(argmax q) is under this share of max p."""
+
+
+@dataclass(frozen=True)
+class AcceptanceRule:
+    """What is accepted of a draft, and what follows it."""
+
+    decide: AcceptanceFunction | None = None
+    """The decision; none where `accept_mask` decides when sampling too, without a draw."""
+    bonus: BonusToken = BonusToken.TARGET
+    target: TargetFunction = target_distribution
+    """T(q, p), which the bonus token is drawn from where `bonus` is `RULE`."""
+    accept_mask: AcceptMask | None = None
+    """The rule for greedy decoding, on blocks and on cached positions; the first rejected token gives way to p's argmax."""
+    greedy: GreedyAcceptance | None = None
+    """The same in numbers, where it has that form; also which tokens stay although they are rejected."""
+    deferral: GreedyDeferral | None = None
+    """The same of a cascade, whose `bonus` is `RULE`."""
+    joint: bool = False
+    """Whether the decision on a token depends on those behind it, so that `decide` takes drafts of one length at a time."""
+
+    @property
+    def first_only(self) -> bool:
+        """Whether the first token that the mask rejects decides alone: where it is p's argmax, all stay."""
+        return self.greedy is not None and self.greedy.first_only
+
+    @property
+    def deferred(self) -> DeferredWindow | None:
+        """Which rejected tokens stay, since the tokens behind them are accepted."""
+        return None if self.greedy is None else self.greedy.deferred
+
+    def apply(self, tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
+        """Decide on drafted tokens (rows, n), given the predictions of both models at their positions; n is at least 1."""
+        if self.accept_mask is not None and (self.decide is None or p.sampling.greedy):
+            accept = cast(Tensor, self.accept_mask(tokens, q, p))
+            if self.first_only:
+                accept = accept | first_rejected_agrees(accept, p.argmax == tokens)
+            return AcceptanceResult(accept, p)
+        if self.decide is None:
+            raise ValueError("an acceptance rule needs a decision or a mask")
+        return self.decide(tokens, q, p)
+
+
+def first_rejected_agrees(accept: Tensor, agrees: Tensor) -> Tensor:
+    """Return whether the first token that is not accepted agrees with p: bool (rows, 1), of two bool (rows, n)."""
+    rejected = accept.logical_not()
+    first = rejected & (rejected.cumsum(-1) == 1)
+    return (first & agrees).any(-1, keepdim=True)
+
+
+def next_accepted(accept: Tensor, window: int) -> Tensor:
+    """Return whether the next `window` tokens behind each are there and accepted: bool (n,), of bool (n,)."""
+    found = torch.zeros_like(accept)
+    count = torch.nn.functional.pad(accept.long().cumsum(0), (1, 0))
+    if len(accept) > window:
+        found[:-window] = count[1 + window :] - count[1:-window] == window
+    return found
+
+
+def within_bounds(bounds: GreedyAcceptance) -> AcceptMask:
+    """Return the mask of a rule in numbers: a token is accepted where one of its bounds accepts it."""
+    tests: list[AcceptMask] = []
+    if bounds.keep_agreed:
+        tests.append(lambda tokens, q, p: p.argmax == tokens)
+    if bounds.max_surprisal >= 0:
+        tests.append(lambda tokens, q, p: p.surprisal(tokens) <= bounds.max_surprisal)
+    if bounds.min_share < math.inf:
+        tests.append(lambda tokens, q, p: p.of(tokens) >= bounds.min_share * p.top)
+    if bounds.max_gap >= 0:
+        tests.append(lambda tokens, q, p: p.top - p.of(tokens) <= bounds.max_gap)
+
+    def accept_mask(tokens: TokenIds, q: TokenStatistics, p: TokenStatistics) -> Mask:
+        return functools.reduce(operator.or_, [test(tokens, q, p) for test in tests])
+
+    return accept_mask
+
+
+def deterministic_rule(accept_mask: AcceptMask, bonus: BonusToken = BonusToken.TARGET) -> AcceptanceRule:
+    """Return a rule that draws nothing to decide; a token drawn from p replaces the first rejected one."""
+    return AcceptanceRule(bonus=bonus, accept_mask=accept_mask)
+
+
+def bounded_rule(bounds: GreedyAcceptance, bonus: BonusToken = BonusToken.TARGET) -> AcceptanceRule:
+    """Return the deterministic rule of these bounds."""
+    return AcceptanceRule(bonus=bonus, accept_mask=within_bounds(bounds), greedy=bounds)
+
+
+# Speculative sampling and what it is made of.
+
+
+def acceptance_probability(wanted: Tensor, drafted: Tensor, tokens: Tensor) -> Tensor:
+    """Return min(1, wanted(x) / drafted(x)) of the tokens x, which were drawn from `drafted`: (rows, n)."""
+    return (probability(wanted, tokens) / probability(drafted, tokens).clamp_min(_SMALLEST)).clamp_max(1.0)
+
+
+def positive_residual(difference: Tensor, fallback: Tensor) -> Tensor:
+    """Return the positive part of `difference`, or `fallback` where rounding leaves nothing positive."""
+    residual = difference.clamp_min(0.0)
+    return torch.where(residual.sum(-1, keepdim=True) > 0, residual, fallback)
+
+
+def match_target(
+    target: TargetFunction, *, bonus: BonusToken = BonusToken.RULE, accept_mask: AcceptMask | None = None
+) -> AcceptanceRule:
+    """Accept x with probability min(1, π(x)/q(x)), else draw from norm(max(0, π - q)) (SpecCascade, Algorithm 4).
+
+    The emitted token follows π = T(q, p) exactly; with π = p this is speculative sampling (SD, Algorithm 1 and A.1).
+
+    Args:
+        target: T(q, p).
+        bonus: What the token after a fully accepted draft comes from.
+        accept_mask: The rule where q and p are one-hot; greedy decoding then writes out no distribution.
+    """
+
+    def decide(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
+        wanted = token_probabilities(target(q, p))  # π: (rows, n, vocabulary)
+        return AcceptanceResult(acceptance_probability(wanted, q.dist, tokens), positive_residual(wanted - q.dist, wanted))
+
+    return AcceptanceRule(decide, bonus, target, accept_mask)
+
+
+_ARGMAX = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=True)
+
+speculative_sampling = dataclasses.replace(
+    match_target(target_distribution, bonus=BonusToken.TARGET, accept_mask=within_bounds(_ARGMAX)), greedy=_ARGMAX
+)
+"""Speculative sampling: the emitted token follows p; with one-hot distributions it is the large model's argmax."""
+
+accept_all = dataclasses.replace(
+    deterministic_rule(lambda tokens, q, p: tokens == tokens), greedy=GreedyAcceptance(math.inf, keep_agreed=False)
+)
+"""Every drafted token is accepted; the token after the draft comes from the large model (SpecCascade, token cascades)."""
+
+
+# Lenience (SD, A.5) and lossy acceptance (SpecCascade, section 2): the token after a fully accepted draft comes from p, as in
+# the exact algorithm.
+
+
+def lenient(lenience: float) -> AcceptanceRule:
+    """Return the rule with lenience l, 0 < l ≤ 1 (SD, A.5); 1 is the exact rule.
+
+    Sampling accepts x with probability min(1, p(x)/(l q(x))), else draws from norm(max(0, p - l q)), and emits no token with
+    probability above p(x)/l. Greedy decoding accepts x where p(x) ≥ l max p, read from scores.
+    """
+    if lenience == 1:
+        return speculative_sampling
+
+    def decide(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
+        return AcceptanceResult(
+            acceptance_probability(p.dist / lenience, q.dist, tokens), positive_residual(p.dist - lenience * q.dist, p.dist)
+        )
+
+    bounds = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=lenience)
+    return AcceptanceRule(decide, accept_mask=within_bounds(bounds), greedy=bounds)
+
+
+def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
+    """Accept x with probability min(1, p/((1 - α) q)), 0 ≤ α < 1, else draw from norm(max(0, p/β - q)).
+
+    β is 1 or `tuned_beta`. A drafted position emits min(q, p/(1 - α)) + R norm(max(0, p/β - q)), where R = Σ max(0, q -
+    p/(1 - α)) is how often it rejects; with tuned β this is π = max(min(q, p/(1 - α)), p/β) (Lemma 2). Where nothing can
+    be rejected, R = 0, it emits q. Greedy decoding is exact.
+    """
+
+    def decide(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
+        beta = tuned_beta(q.dist, p.dist, alpha)[..., None].to(p.dist.dtype) if tuned else 1.0  # (rows, n, 1)
+        return AcceptanceResult(
+            acceptance_probability(p.dist / (1 - alpha), q.dist, tokens), positive_residual(p.dist / beta - q.dist, q.dist)
+        )
+
+    return dataclasses.replace(speculative_sampling, decide=decide)
+
+
+def tuned_beta(q: Tensor, p: Tensor, alpha: float) -> Tensor:
+    """Return β ≥ 1 - α with Σ max(0, q - p/(1 - α)) = Σ max(0, p/β - q) (SpecCascade, E.6); infinity where only that gives 0.
+
+    The right side is piecewise linear and increasing in 1/β, with a corner at each token's q/p. Between the two corners that
+    enclose the left side's value, the root is exact.
+
+    Args:
+        q: The small model's distribution, (..., vocabulary).
+        p: The large model's, of the same shape.
+        alpha: The lossiness α, 0 ≤ α < 1.
+
+    Returns:
+        float64, (...).
+    """
+    q, p = q.double(), p.double()
+    rejected = (q - p / (1 - alpha)).clamp_min(0.0).sum(-1, keepdim=True)
+    corners, order = torch.where(p > 0, q / p, torch.inf).sort(dim=-1)
+    q_below, p_below = q.gather(-1, order).cumsum(-1), p.gather(-1, order).cumsum(-1)
+    # Tokens that p rules out are never reached: their corner is at infinity.
+    reached = (corners.isfinite() & (corners * p_below - q_below <= rejected)).sum(-1, keepdim=True)
+    last = (reached - 1).clamp_min(0)
+    beta = p_below.gather(-1, last) / (rejected + q_below.gather(-1, last))
+    return beta.squeeze(-1).clamp_min(1 - alpha)
+
+
+# Block verification (Sun et al., 2024, arXiv 2403.10444): the tokens of a draft are accepted or rejected jointly. Text by
+# text as likely as the large model's own, as with token verification, and no draft keeps fewer tokens on average.
+
+
+def _reach(tokens: Tensor, q: Tensor, p: Tensor) -> Tensor:
+    """Return p_0 = 1 and p_i = min(1, p_{i-1} p(x_i) / q(x_i)) for i up to n (Algorithm 2): (rows, n + 1)."""
+    ratio = probability(p, tokens) / probability(q, tokens).clamp_min(_SMALLEST)
+    reach = [torch.ones_like(ratio[:, 0])]
+    for position in range(tokens.shape[1]):
+        reach.append((reach[-1] * ratio[:, position]).clamp_max(1.0))
+    return torch.stack(reach, -1)
+
+
+def _decide_jointly(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
+    """Decide on whole drafts of n tokens, all of one length.
+
+    Of the lengths i whose own draw η_i falls under h_i, Algorithm 2 takes the longest. Token by token, that is to accept the
+    i-th, once those before it are, with probability P(length ≥ i) / P(length ≥ i - 1).
+    """
+    reach = _reach(tokens, q.dist, p.dist)
+    residual = (reach[:, :-1, None] * p.dist - q.dist).clamp_min(0.0)  # (rows, n, vocabulary)
+    excess, short = residual.sum(-1), 1 - reach[:, :-1]
+    # Where q and p agree and nothing was missed before, a draft never ends: h is of no consequence.
+    inner = torch.where(excess + short > 0, excess / (excess + short).clamp_min(_SMALLEST), 1.0)
+    h = torch.cat([inner, reach[:, -1:]], -1)  # (rows, n + 1), for the lengths 0 to n
+    shorter = (1 - h).flip(-1).cumprod(-1).flip(-1)
+    at_least = 1 - shorter
+    accept = at_least[:, 1:] / at_least[:, :-1].clamp_min(_SMALLEST)
+    return AcceptanceResult(accept.clamp(0.0, 1.0), positive_residual(residual, p.dist))
+
+
+block_verification = dataclasses.replace(speculative_sampling, decide=_decide_jointly, joint=True)
+"""Greedy decoding is that of token verification, which keeps the same tokens there."""
+
+
+# Acceptance of tokens that the large model finds good enough, whatever the drafter thought of them. None of it is lossless.
+
+
+def distance_rollback(threshold: float, *, keep_agreed: bool = False, bonus: BonusToken = BonusToken.TARGET) -> AcceptanceRule:
+    """Accept y while -log p(y) is at most the rollback threshold, else take the large model's token (BiLD, section 3.4).
+
+    Args:
+        threshold: The rollback threshold, in nats.
+        keep_agreed: Whether a token that is the large model's argmax stays at any distance.
+        bonus: What follows a fully accepted draft.
+    """
+    return bounded_rule(GreedyAcceptance(threshold, keep_agreed), bonus)
+
+
+def first_distance_rollback(threshold: float) -> AcceptanceRule:
+    """Examine the first token with -log p(y) above the threshold alone, and keep the whole draft where p's argmax is y.
+
+    This is the rule of the authors' code of BiLD; Algorithm 1 examines every token of the draft.
+    """
+    return bounded_rule(GreedyAcceptance(threshold, keep_agreed=False, first_only=True))
+
+
+def within_margin(margin: float) -> AcceptanceRule:
+    """Accept x where p(x) ≥ max p - m, 0 ≤ m < 1: the large model would lose at most m of probability by it.
+
+    Greedy decoding is the speculative cascade with the deferral rule TokenV2, except for the bonus token.
+    """
+    return bounded_rule(GreedyAcceptance(-1.0, keep_agreed=True, max_gap=margin))
+
+
+def deferred_window(min_entropy: float, window: int) -> AcceptanceRule:
+    """Speculative sampling that keeps a rejected token where H(p) ≥ h and the next w are accepted (Li et al., 2025: FLy).
+
+    The paper's target is greedy: a mismatch where it is unsure (entropy gate), and after which it agrees again (deferred
+    window), is another wording. When sampling, "accepted" is what speculative sampling draws for each by itself; a token that
+    does not stay is replaced from norm(max(0, p - q)). H is taken over the whole softmax; vLLM takes it over the top three.
+
+    Args:
+        min_entropy: h, in nats.
+        window: w. A rejected token with fewer drafted ones behind it does not stay.
+    """
+    bounds = dataclasses.replace(_ARGMAX, deferred=DeferredWindow(min_entropy, window))
+    return dataclasses.replace(speculative_sampling, greedy=bounds)
