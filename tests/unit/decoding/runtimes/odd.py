@@ -1,4 +1,4 @@
-"""Random models of widths that fill no SIMD vector, and how a runtime is compared with the reference."""
+"""Random models of widths that fill no SIMD vector, the fast runtimes on them, and their comparison with the reference."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime, Step
+from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.runtimes.native import NativeDecoder
+from tests.tape import TapeRecorder
 
 NATIVE = Runtime("native")
 VOCABULARY = 37
@@ -95,6 +99,32 @@ def native(model: Any, *, int8: bool = False) -> NativeDecoder:
     decoder = open_decoder(model, "native", runtime=Runtime("native", int8))
     assert isinstance(decoder, NativeDecoder)
     return decoder
+
+
+def fused(
+    model: Any,
+    *,
+    recorder: TapeRecorder | None = None,
+    sync_policy: SyncPolicy = EACH_STEP,
+    vocabulary: int | None = None,
+    name: str = "fused",
+) -> FusedDecoder:
+    blueprint = blueprint_of(model)
+    assert blueprint is not None
+    return FusedDecoder(model, blueprint, name, vocabulary, recorder=recorder, sync_policy=sync_policy)
+
+
+RUNTIMES = ("native", "fused", "recorded")
+every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
+
+
+def fast(model: Any, runtime: str) -> NativeDecoder | FusedDecoder:
+    """A model in a fast runtime; `recorded` is the fused one as on a GPU, its recorded graphs imitated on a CPU."""
+    if runtime == "native":
+        return native(model)
+    if runtime == "fused":
+        return fused(model)
+    return fused(model, recorder=TapeRecorder(), sync_policy=ONE_AHEAD)
 
 
 def random_rows(rng: random.Random, lengths: list[int]) -> Rows:

@@ -1,15 +1,15 @@
-"""The fused runtime gives the reference's tokens, with recorded graphs and without, through every change of its caches."""
+"""The fused runtime on its own: the reference's tokens with recorded graphs and without, and what it records and fetches."""
 
 from __future__ import annotations
 
 import copy
-import random
+import math
 from typing import Any
 
 import pytest
 import torch
 
-from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Runtime, StopRule
+from tasks.decoding.decoder import REFERENCE, GreedyAcceptance, Runtime, StopRule
 from tasks.decoding.generation import total
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -17,15 +17,21 @@ from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import ConfidentSettings, SpeculativeSettings
 from tasks.decoding.registry import decode
+from tasks.decoding.runtimes import fused as fused_runtime
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.cuda_graphs import fetch, rounded
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
+from tasks.decoding.runtimes.fused_stack import assign_slots
 from tasks.errors import InputError
 from tasks.models.layers import shares_encoder
+from tests.acceptance import kept_by
 from tests.architectures import models
-from tests.toys import VOCABULARY, toy_sources, toy_t5
-from tests.unit.decoding.runtimes.fused_decoders import assert_same, every, fused, recorded_or_not
+from tests.tape import TapeRecorder
+from tests.toys import toy_sources
+from tests.unit.decoding.runtimes.odd import assert_close, fused
 
 LIMIT = 14
+AGREED = GreedyAcceptance(-1.0, keep_agreed=True)
 GREEDY: list[tuple[str, Any]] = [
     ("vanilla_large", VanillaSettings()),
     ("vanilla_small", VanillaSettings()),
@@ -50,27 +56,14 @@ COVERING = [
 
 
 def fused_pair(name: str, *, recorded: bool, sync_policy: SyncPolicy) -> Pair:
-    small, large = (fused(model, recorded=recorded, sync_policy=sync_policy) for model in models(name))
+    small, large = (
+        fused(model, recorder=TapeRecorder() if recorded else None, sync_policy=sync_policy) for model in models(name)
+    )
     return Pair(small, large, shares_encoder=shares_encoder(*models(name)))
 
 
 def reference_pair(name: str) -> Pair:
     return open_pair(*models(name), runtime=REFERENCE)
-
-
-def llama_with_biases() -> Any:
-    """A Llama with four query heads on two key heads, with biases and without tied weights."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "attention_bias": True, "mlp_bias": True}
-    shape = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "vocab_size": VOCABULARY}
-    config = LlamaConfig(**heads, **shape, pad_token_id=0, bos_token_id=None, eos_token_id=1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        model = LlamaForCausalLM(config).eval()
-        for weight in model.parameters():
-            torch.nn.init.normal_(weight, std=0.2)
-    return model
 
 
 @pytest.mark.parametrize(("name", "recorded", "method", "settings"), COVERING)
@@ -85,7 +78,7 @@ def test_tokens_and_counts_are_the_references(name: str, recorded: bool, method:
         assert total(expected).rollbacks > 2
 
 
-@every
+@pytest.mark.parametrize("name", ["t5", "llama"])
 def test_drawn_tokens_are_the_references(name: str) -> None:
     request = Request(LIMIT, SamplingSettings(temperature=0.8, top_p=0.95), seed=3)
     settings = SpeculativeSettings(draft_length=3)
@@ -96,81 +89,7 @@ def test_drawn_tokens_are_the_references(name: str) -> None:
     ]
 
 
-def walk(model: Any, decoder: FusedDecoder, seed: int, moves: int, kept: int = 60) -> set[str]:
-    """Apply the same random operations to a fused decoder and the reference; return which kinds occurred."""
-    rng, other = random.Random(seed), open_decoder(model, "toy", runtime=REFERENCE)
-    sources = toy_sources(3, seed)
-    starts = decoder.start(decoder.encode(sources))
-    assert other.start(other.encode(sources)) == starts
-    assert_same(decoder.forward(starts), other.forward(starts))
-    done = set()
-    for _ in range(moves):
-        rows = len(decoder.lengths)
-        kind = rng.choice(["forward", "forward", "forward", "rewind", "reorder"])
-        if kind == "rewind" or max(decoder.lengths) > kept - 20:
-            lengths = [rng.randint(max(1, length - 4 - 20 * (kind != "rewind")), length) for length in decoder.lengths]
-            decoder.rewind(lengths)
-            other.rewind(lengths)
-        elif kind == "reorder":
-            chosen = [rng.randrange(rows) for _ in range(rng.randint(1, 6))]
-            kind += " with a row twice" if len(set(chosen)) < len(chosen) else ""
-            decoder.reorder(chosen)
-            other.reorder(chosen)
-        else:
-            counts = [rng.choice((0, 1, 1, 2, 3)) for _ in range(rows)]
-            counts[rng.randrange(rows)] = rng.choice((1, 2, 3, 18))
-            tokens = [[rng.randrange(2, VOCABULARY) for _ in range(count)] for count in counts]
-            assert_same(decoder.forward(tokens), other.forward(tokens))
-            kind += " with nothing new in a row" if 0 in counts else ""
-        assert decoder.lengths == other.lengths
-        done.add(kind)
-    return done
-
-
-@every
-@recorded_or_not
-def test_a_rewound_cache_is_the_references(name: str, recorded: bool) -> None:
-    model = models(name)[1]
-    decoder = fused(model, recorded=recorded)
-    done = set().union(*(walk(model, decoder, seed, moves=25) for seed in range(2)))
-    assert {"forward with nothing new in a row", "rewind", "reorder with a row twice"} <= done
-
-
-@recorded_or_not
-def test_grouped_heads_and_biases(recorded: bool) -> None:
-    model = llama_with_biases()
-    walk(model, fused(model, recorded=recorded), 1, moves=25)
-
-
-@pytest.mark.parametrize("feed_forward", ["relu", "gated-gelu", "gated-silu"])
-def test_feed_forwards(feed_forward: str) -> None:
-    model = toy_t5(3, 2, 2, feed_forward)
-    walk(model, fused(model), 2, moves=12)
-
-
-@pytest.mark.parametrize(("name", "recorded"), [("t5", True), ("llama", True), ("llama", False)])
-def test_caches_grow_past_what_was_allocated(name: str, recorded: bool) -> None:
-    """Sources longer than those recorded, texts beyond 64 and 128 positions, and rows that are duplicated."""
-    model = models(name)[1]
-    decoder = fused(model, recorded=recorded)
-    other = open_decoder(model, "toy", runtime=REFERENCE)
-    rng = random.Random(0)
-    for length in (5, 70):
-        sources = [[rng.randrange(2, VOCABULARY) for _ in range(length)]]
-        starts = decoder.start(decoder.encode(sources))
-        assert other.start(other.encode(sources)) == starts
-        assert_same(decoder.forward(starts), other.forward(starts))
-        for _ in range(12):
-            tokens = [[rng.randrange(2, VOCABULARY) for _ in range(12)] for _ in decoder.lengths]
-            assert_same(decoder.forward(tokens), other.forward(tokens))
-        for rows in ([0, 0, 0], [2, 1, 0, 0, 1], [4]):
-            decoder.reorder(rows)
-            other.reorder(rows)
-            tokens = [[rng.randrange(2, VOCABULARY)] for _ in rows]
-            assert_same(decoder.forward(tokens), other.forward(tokens))
-
-
-@every
+@pytest.mark.parametrize("name", ["t5", "mt5", "llama", "gpt2"])
 def test_bfloat16_is_close(name: str) -> None:
     """Its distance from float32 is at most 1.5 times that of the reference in bfloat16."""
     exact = models(name)[1]
@@ -182,29 +101,6 @@ def test_bfloat16_is_close(name: str) -> None:
         steps.append(decoder.forward([[*row, 4, 5, 6] for row in starts]).logits[:, -3:].float())
     ours, theirs = ((steps[0] - other).norm() / steps[0].norm() for other in steps[1:])
     assert 0 < ours < max(2e-2, 1.5 * float(theirs))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@recorded_or_not
-def test_broken_logits_are_named(value: float, recorded: bool) -> None:
-    model = toy_t5(3, 1, 1)
-    decoder = fused(model, recorded=recorded)
-    embedding = model.shared.weight
-    before = embedding[7].clone()
-    starts = decoder.start(decoder.encode([[2, 3, 1]]))
-    with torch.no_grad():
-        embedding[7] = value
-    decoder.forward(starts)
-    with pytest.raises(BrokenLogitsError, match="the toy model gave NaN, \\+infinity or no finite logit at step 2"):
-        decoder.forward([[7]])
-    decoder.start(decoder.encode([[2, 3, 1]]))
-    with pytest.raises(BrokenLogitsError, match="step 1"):
-        decoder.continue_greedily([0, 7], 3, StopRule())
-    with torch.no_grad():
-        embedding[7] = before
-    # No broken value remains in the caches.
-    starts = decoder.start(decoder.encode([[2, 3, 1]]))
-    assert bool(torch.isfinite(decoder.forward(starts).logits).all())
 
 
 @pytest.mark.parametrize("name", ["t5", "llama"])
@@ -224,26 +120,16 @@ def test_layers_can_be_compiled(name: str) -> None:
 
     for wrap in (lambda block: torch.compile(block, dynamic=False, backend=count), None):
         decoder.wrap_layers(wrap)
-        assert_same(decoder.forward([start]), other.forward([start]))
+        assert_close(decoder.forward([start]), other.forward([start]))
         decoder.rewind([0])
         other.rewind([0])
     assert len(graphs) == 1
 
 
-def test_a_cut_vocabulary_and_unknown_ids() -> None:
+def test_a_cut_vocabulary_and_padding_past_the_positions() -> None:
     decoder = fused(models("gpt2")[1], vocabulary=20)
-    starts = decoder.start(decoder.encode(toy_sources(2)))
-    assert decoder.forward(starts).logits.shape[-1] == decoder.vocabulary == 20
-    with pytest.raises(IndexError, match="the toy model has 24 tokens, and was given 24 to 24"):
-        decoder.forward([[3], [24]])
-    with pytest.raises(IndexError, match="-1 to 4"):
-        decoder.continue_greedily([-1, 4], 2, StopRule())
-
-
-def test_a_text_longer_than_the_positions_is_refused() -> None:
-    decoder = fused(models("gpt2")[1])
     decoder.start(decoder.encode([[2] * 60]))
-    decoder.forward([[2] * 60])
+    assert decoder.forward([[2] * 60]).logits.shape[-1] == decoder.vocabulary == 20
     # The padding of the row without new tokens lies past the last position, and is not refused.
     decoder.reorder([0, 0])
     assert decoder.forward([[3, 3, 3, 3], []]).lengths == [4, 0]
@@ -259,3 +145,109 @@ def test_which_models_the_fused_runtime_takes() -> None:
         open_decoder(models("bloom")[1], "large", runtime=Runtime("fused"))
     with pytest.raises(InputError, match="the fused runtime takes float32 and bfloat16, not float16; set"):
         open_decoder(copy.deepcopy(model).half(), "large", runtime=Runtime("fused"))
+
+
+def test_few_recordings_serve_many_runs() -> None:
+    recorder = TapeRecorder()
+    decoder = fused(models("t5")[1], recorder=recorder)
+    for source in toy_sources(10):
+        decoder.forward(decoder.start(decoder.encode([source])))
+        for token in range(2, 12):
+            decoder.forward([[token]])
+        decoder.forward([[5, 6, 7]])
+    # One each for the encoder, one new token and three.
+    assert (recorder.recordings, recorder.replays) == (3, 130)
+
+
+def test_a_replaced_table_is_recorded_again() -> None:
+    """A recording does not keep its inputs alive; on a GPU their memory could hold other tensors by then."""
+    recorder = TapeRecorder()
+    decoder = fused(models("t5")[1], recorder=recorder)
+    for length, recordings in ((5, 1), (60, 1), (70, 2), (5, 3), (6, 3)):
+        decoder.encode([[3] * length])
+        assert recorder.recordings == recordings
+
+
+def test_results_outlive_the_next_run() -> None:
+    decoder = fused(models("t5")[1], recorder=TapeRecorder())
+    decoder.forward(decoder.start(decoder.encode(toy_sources(1))))
+    for steps in (
+        [decoder.forward([[token]]) for token in (4, 6)],
+        [decoder.check_draft([token], [5], AGREED).step for token in (4, 6)],
+    ):
+        assert not torch.equal(steps[0].logits, steps[1].logits)
+        assert bool(steps[0].logits.isfinite().all())
+        assert steps[0].hidden is not None and bool(steps[0].hidden.isfinite().all())
+
+
+def test_slots_are_assigned_with_few_copies() -> None:
+    assert assign_slots([0, 1, 2], 3) == ([0, 1, 2], [])
+    assert assign_slots([2, 0], 4) == ([2, 0], [])
+    assert assign_slots([1, 1, 0], 4) == ([1, 2, 0], [(1, 2)])
+    assert assign_slots([3, 2], 2) == ([0, 1], [(3, 0), (2, 1)])
+    assert assign_slots([3, 3, 0], 4) == ([3, 1, 0], [(3, 1)])
+    assert assign_slots([5, 1, 5, 1], 4) == ([0, 1, 2, 3], [(5, 0), (5, 2), (1, 3)])
+    assert [rounded(number) for number in (1, 2, 3, 5, 8, 33)] == [1, 2, 4, 8, 8, 64]
+    assert [rounded(number, 64) for number in (0, 1, 64, 65, 129)] == [64, 64, 64, 128, 256]
+
+
+@pytest.mark.parametrize("recorder", [None, TapeRecorder()], ids=["unrecorded", "recorded"])
+def test_each_rule_by_hand(recorder: TapeRecorder | None) -> None:
+    """The argmax, and the second most probable token."""
+    decoder = fused(models("llama")[1], recorder=recorder)
+    [start] = decoder.start(decoder.encode([[5, 9]]))
+    step = decoder.forward([start])
+    assert step.argmax is not None
+    [first, second] = step.logits[0, -1].topk(2).indices.tolist()
+    apart = [-float(step.logits[0, -1].log_softmax(-1)[token]) for token in (first, second)]
+    decoder.rewind([1])
+    for token, max_surprisal in zip((first, second), apart, strict=True):
+        for keep, kept in (
+            (GreedyAcceptance(-1.0, keep_agreed=False), 0),
+            (GreedyAcceptance(-1.0, keep_agreed=True), int(token == first)),
+            (GreedyAcceptance(0.0, keep_agreed=False), 0),
+            (GreedyAcceptance(max_surprisal + 1e-3, keep_agreed=False), 1),
+            (GreedyAcceptance(max_surprisal - 1e-3, keep_agreed=False), 0),
+            (GreedyAcceptance(max_surprisal - 1e-3, keep_agreed=True), int(token == first)),
+            (GreedyAcceptance(math.inf, keep_agreed=False), 1),
+            (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 0.999), 1),
+            (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 1.001), 0),
+        ):
+            checked = decoder.check_draft([9], [token], keep)
+            assert checked.accepted == kept
+            assert checked.next_token == (first if not kept else int(checked.step.logits[0, 1].argmax()))
+            decoder.rewind([1])
+
+
+def test_a_draft_is_checked_in_float32_in_any_number_format() -> None:
+    decoder = fused(copy.deepcopy(models("t5")[1]).bfloat16(), recorder=TapeRecorder())
+    decoder.start(decoder.encode([[5, 9, 1]]))
+    drafted = decoder.continue_greedily([0], 5, StopRule()).tokens
+    decoder.rewind([0])
+    logits = decoder.check_draft([0], drafted, AGREED).step.logits[0].float()
+    distances = [-float(row.log_softmax(-1)[token]) for row, token in zip(logits, drafted, strict=False)]
+    for max_surprisal in distances:
+        for near in (max_surprisal - 1e-4, max_surprisal + 1e-4):
+            decoder.rewind([0])
+            keep = GreedyAcceptance(near, keep_agreed=False)
+            assert decoder.check_draft([0], drafted, keep).accepted == kept_by(logits, drafted, keep)
+
+
+def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transfer brings the likeliest tokens and the accepted count; drafts of one length share a recording."""
+    fetched: list[tuple[int, ...]] = []
+
+    def counted(tensor: torch.Tensor) -> Any:
+        fetched.append(tuple(tensor.shape))
+        return fetch(tensor)
+
+    monkeypatch.setattr(fused_runtime, "fetch", counted)
+    recorder = TapeRecorder()
+    decoder = fused(models("t5")[1], recorder=recorder)
+    decoder.start(decoder.encode(toy_sources(1)))
+    for turn in range(12):
+        decoder.check_draft([4], [5 + turn] * (turn % 2 + 3), GreedyAcceptance(float(turn), keep_agreed=False))
+        decoder.rewind([turn])
+    assert fetched == [(5,), (6,)] * 6
+    # The encoder, three tokens and four.
+    assert recorder.recordings == 3
