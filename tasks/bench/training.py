@@ -109,13 +109,12 @@ class Visit:
             self.start = self.clock()
         if self.begun == _WARM_UP + self.steps:
             self.seconds = self.clock() - self.start
-            return True
         self.begun += 1
-        return False
+        return self.begun > _WARM_UP + self.steps
 
     def count(self, tokens: int) -> None:
-        """Count the tokens of a step, unless it belongs to the warm-up."""
-        self.tokens += tokens if self.begun > _WARM_UP else 0
+        """Count the tokens of a timed step; Trainer ends after one more."""
+        self.tokens += tokens if _WARM_UP < self.begun <= _WARM_UP + self.steps else 0
 
 
 class _Enough(BaseException):
