@@ -11,40 +11,33 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING
 
+from tasks.alignment.calibration_set import LOGITS
+from tasks.alignment.settings import AlignSettings
+from tasks.alignment.spec import CONTROL, alignment_spec, describe_method, start_model
+from tasks.config import load, task_parser
 from tasks.errors import stage
 from tasks.files import remove
+from tasks.machine import MachineSettings
 from tasks.paths import ARMS, TaskPaths
-from tasks.training import launch
-
-if TYPE_CHECKING:
-    from tasks.alignment.settings import AlignSettings
-    from tasks.machine import MachineSettings
-    from tasks.schema import Task
-    from tasks.training.context import TrainingJob
+from tasks.schema import Task
+from tasks.training import distributed
+from tasks.training.stage import TrainingJob, train_stage
 
 
 def main() -> None:
     """Read `params.yaml` and the calibration set; write the drafters of an arm."""
-    from tasks.config import load, task_parser
-
     parser = task_parser(__doc__)
     parser.add_argument("--arm", default="aligned", choices=ARMS, help="which arm to train (default: %(default)s)")
-    launch.add_arguments(parser)
+    distributed.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task, machine = params.task(arguments.task), launch.with_overrides(params.machine, arguments)
-    launch.run(machine, lambda: _train(arguments.arm, task, machine, paths))
+    task, machine = params.task(arguments.task), distributed.with_overrides(params.machine, arguments)
+    distributed.run(machine, lambda: _train(arguments.arm, task, machine, paths))
 
 
 def _train(arm: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
     """Train the drafter of each seed; those that an interrupted run has finished are kept, those of other seeds removed."""
-    # Imported here: a process that only launches others does not need them.
-    from tasks.alignment.spec import alignment_spec
-    from tasks.training import distributed
-    from tasks.training.stage import train_stage
-
     if distributed.is_main():
         kept = {str(seed) for seed in task.seeds}
         for folder in (paths.model(arm), paths.training_log(arm, task.seeds[0]).parent):
@@ -58,11 +51,6 @@ def _train(arm: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> 
 
 
 def _job(arm: str, settings: AlignSettings, task: Task, machine: MachineSettings, paths: TaskPaths) -> TrainingJob:
-    from tasks.alignment.description import CONTROL, describe_method
-    from tasks.alignment.spec import start_model
-    from tasks.alignment.stored import FOLDER
-    from tasks.training.context import TrainingJob
-
     aligned = arm == "aligned"
     return TrainingJob(
         name=arm,
@@ -77,7 +65,7 @@ def _job(arm: str, settings: AlignSettings, task: Task, machine: MachineSettings
         held_out_file=paths.held_out_calibration,
         method=describe_method(settings) if aligned else CONTROL,
         teachers=(paths.model("large"),),
-        files=(paths.calibration / FOLDER,) if settings.reads_stored else (),
+        files=(paths.calibration / LOGITS,) if settings.reads_stored else (),
         code=("alignment", "training", "decoding", "models"),
         batched_like=None if aligned else paths.calibration_set,
         seed=settings.seed,
@@ -85,5 +73,5 @@ def _job(arm: str, settings: AlignSettings, task: Task, machine: MachineSettings
 
 
 if __name__ == "__main__":
-    with stage(), launch.as_rank():
+    with stage(), distributed.as_rank():
         main()

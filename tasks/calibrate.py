@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from tasks.alignment.calibrating.checks import FAULTS
-from tasks.alignment.calibrating.inputs import InputSet, input_set
-from tasks.alignment.calibrating.labelling import Labeller
-from tasks.alignment.calibrating.predicting import TopLogitsPredictor
-from tasks.alignment.calibrating.publishing import Provenance, publish, total_counts
-from tasks.alignment.calibrating.settings import CalibrateSettings
-from tasks.alignment.calibrating.shards import Shards
+from tasks.alignment.calibration_set import EXAMPLES, FAULTS, Provenance, Shards, publish
+from tasks.alignment.labelling import InputSet, Labeller, TopLogitsPredictor, input_set
+from tasks.alignment.settings import CalibrateSettings
+from tasks.config import load, task_parser
 from tasks.console import log, progress
 from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.decoder import Runtime
@@ -106,7 +103,7 @@ def check_held_out(paths: TaskPaths, shards: Shards, names: list[str], metric: s
     if metric_of(metric).name == PERPLEXITY:
         return None
     references = {example.source: example.references for example in read_jsonl(paths.split("validation"))}
-    kept = [example for name in names for example in read_jsonl(shards.examples(name)) if references[example.source]]
+    kept = [example for name in names for example in read_jsonl(shards.file(name, EXAMPLES)) if references[example.source]]
     if not kept:
         return None
     examples = [Example(example.source, references[example.source]) for example in kept]
@@ -123,8 +120,6 @@ def report_check(task: str, check: OutputCheck, counts: Mapping[str, Mapping[str
 
 def main() -> None:
     """Label the training inputs and the held-out validation inputs, and publish both."""
-    from tasks.config import load, task_parser
-
     arguments = task_parser(__doc__).parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
@@ -136,7 +131,7 @@ def main() -> None:
         name = fingerprint(work, [*files, paths.model("large"), *code_of("tasks.calibrate")], [])
         shards = Shards(paths.resume("calibrate") / name)
         named = label_all(labeller, sets, shards, settings.shard)
-    counts = {name: total_counts(shards, parts) for name, parts in named.items()}
+    counts = {name: shards.total_counts(parts) for name, parts in named.items()}
     report_counts(arguments.task, counts)
     for name, one in counts.items():
         if not one["kept"]:

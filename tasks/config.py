@@ -18,8 +18,7 @@ import yaml
 from pydantic import ValidationError
 
 from tasks import console
-from tasks.alignment.calibrating.settings import CalibrateSettings
-from tasks.alignment.settings import AlignSettings
+from tasks.alignment.settings import AlignSettings, CalibrateSettings
 from tasks.consistency import check_task
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.registry import METHODS

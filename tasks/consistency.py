@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tasks.alignment.settings import OF_TEXT
 from tasks.decoding.registry import GREEDY_ONLY, METHODS, T5_ONLY
 from tasks.errors import InputError
 from tasks.evaluation.metrics import PROGRAMS
@@ -89,10 +88,8 @@ def _own_tokenizer(task: Task) -> Iterator[str]:
         return
     apart = "but models.small.own_tokenizer is true, and models of different tokenizers predict different tokens"
     align = task.align
-    if align.loss not in OF_TEXT:
+    if align.loss != "sequence":
         yield f"align: loss is {align.loss}, {apart}; set it to sequence"
-    if align.replay_rounds:
-        yield f"align: replay_rounds is {align.replay_rounds}, {apart}; set it to 0"
     if align.draft_vocabulary:
         yield f"align: draft_vocabulary is {align.draft_vocabulary}, {apart}; set it to 0"
     if align.choose_by.startswith("acceptance"):
@@ -153,24 +150,8 @@ def _as_it_is(task: Task) -> Iterator[str]:
 
 
 def _training(model: ModelSettings, training: TrainingSettings, machine: MachineSettings, *, loaded: bool) -> Iterator[str]:
-    if training.precision == "float16" and machine.device == "cpu":
-        yield "precision is float16, which needs a GPU, but machine.device is cpu; set precision to auto"
-    if model.pretrained is not None:
-        return
-    layers = model.decoder_layers
-    if training.precision == "float16" and model.architecture == "t5":
-        yield "precision is float16, in which the activations of a t5 overflow; set precision to auto"
-    if training.trunk == "frozen" and not loaded:
-        yield "trunk is frozen, but the model starts from random weights; set its pretrained, or trunk to trained"
-    if training.has_auxiliary_losses and model.architecture != "t5":
-        yield (
-            f"exit_loss, draft_heads and exit_classifier need the layers of a t5, but the model is a {model.architecture}; "
-            "leave them out, or set its architecture to t5"
-        )
-    if training.exit_loss == "first_last" and training.exit_layer >= layers:
-        yield f"exit_layer is {training.exit_layer}, but the decoder has {layers} layers; it must be less"
-    if training.exit_classifier and layers == 1:
-        yield "exit_classifier is set, but the decoder has one layer, with none to exit before; give it more"
+    if model.pretrained is None:
+        yield from training.model_problems(model.architecture, model.decoder_layers, machine.device, random_start=not loaded)
 
 
 def _seed_methods(task: Task) -> Iterator[str]:
@@ -191,7 +172,7 @@ def _calibration(task: Task) -> Iterator[str]:
     kept = task.calibrate.top_logits
     if task.align.reads_stored and not kept:
         yield "align: reference is stored, but calibrate.top_logits is 0, so nothing is stored; set one of the two"
-    if task.calibrate.texts == "references" and task.align.loss in OF_TEXT:
+    if task.calibrate.texts == "references" and task.align.loss == "sequence":
         yield (
             f"align: loss is {task.align.loss}, which reads the text alone, but with calibrate.texts references that is the "
             "control's own text; set loss to a divergence, for example forward_kl, or calibrate.texts to outputs"

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tasks.config import load, task_parser
+from tasks.console import log
 from tasks.errors import stage
+from tasks.files import atomic_folder, atomic_write
+from tasks.machine import MachineSettings
+from tasks.models.layers import check_layers
+from tasks.models.settings import LayersSettings
 from tasks.paths import TaskPaths
-from tasks.training import launch
-
-if TYPE_CHECKING:
-    from tasks.machine import MachineSettings
-    from tasks.models.settings import LayersSettings
-    from tasks.schema import Task
+from tasks.schema import Task
+from tasks.training import distributed
+from tasks.training.data import DatasetSource
+from tasks.training.loop import EvaluationData
+from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, train_stage
 
 _CHECKED = 200
 """Validation examples whose outputs are compared with trivial baselines after training; they take about a second."""
@@ -22,28 +25,20 @@ _CHECKED = 200
 
 def main() -> None:
     """Read `params.yaml` and the corpus; write the trained model."""
-    from tasks.config import load, task_parser
-
     parser = task_parser(__doc__)
     parser.add_argument("--model", required=True, choices=("small", "large"))
-    launch.add_arguments(parser)
+    distributed.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task, machine = params.task(arguments.task), launch.with_overrides(params.machine, arguments)
-    launch.run(machine, lambda: _train(arguments.model, task, machine, paths))
+    task, machine = params.task(arguments.task), distributed.with_overrides(params.machine, arguments)
+    distributed.run(machine, lambda: _train(arguments.model, task, machine, paths))
 
 
 def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
-    # Imported here: a process that only launches others does not need them.
-    from tasks.models.layers import check_layers
-    from tasks.training.context import TrainingContext, TrainingJob
-    from tasks.training.loop import EvaluationData
-    from tasks.training.sources import DatasetSource
-    from tasks.training.stage import TrainingSpec, train_stage
-
     layers = task.models.small.from_large
     if model == "small" and layers is not None:
-        _leave_to_alignment(layers, paths)
+        if distributed.is_main():
+            _leave_to_alignment(layers, paths)
         return
     job = TrainingJob(
         name=model,
@@ -69,12 +64,6 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
 
 def _leave_to_alignment(layers: LayersSettings, paths: TaskPaths) -> None:
     """Write where the drafters of this task begin: a training of the small model here would wait for the large one's."""
-    from tasks.console import log
-    from tasks.files import atomic_folder, atomic_write
-    from tasks.training import distributed
-
-    if not distributed.is_main():
-        return
     named = ", ".join(map(str, layers.layers))
     note = (
         f"# {paths.task}: small\n\nNo model is trained here. Stages control and align make the drafters of layers {named} of "
@@ -82,12 +71,12 @@ def _leave_to_alignment(layers: LayersSettings, paths: TaskPaths) -> None:
     )
     with atomic_folder(paths.model("small")) as folder:
         (folder / "README.md").write_text(note, encoding="utf-8")
-    curve = paths.training_log("small")
-    curve.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(curve, "step,loss\n")
+    log_file = paths.training_log("small")
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(log_file, "step,loss\n")
     log.info("%s/small: nothing to train, since drafters begin with layers %s of the large model", paths.task, named)
 
 
 if __name__ == "__main__":
-    with stage(), launch.as_rank():
+    with stage(), distributed.as_rank():
         main()

@@ -51,24 +51,16 @@ class MachineSettings:
         "Address of a Dask scheduler, such as tcp://127.0.0.1:8786, whose workers share the untimed part of a sweep too.",
         default=None,
     )
-    hostfile: str | None = setting(
-        "Train on the hosts of this file, a line `host slots=N` each, which share this folder; pdsh reaches them over ssh.",
-        default=None,
-    )
 
     def alone(self) -> MachineSettings:
         """Return these settings without those that say how many processes work, which changes no result of a stage."""
-        return dataclasses.replace(self, processes=0, workers=1, dask=None, hostfile=None)
+        return dataclasses.replace(self, processes=0, workers=1, dask=None)
 
     def validate(self) -> None:
         if self.runtime == "native" and self.device == "cuda":
             raise ValueError("runtime is native, which runs on a CPU, but device is cuda; set runtime to auto")
         if self.dtype == "int8" and self.runtime not in ("auto", "native"):
             raise ValueError(f"dtype is int8, which takes the native runtime, but runtime is {self.runtime}; set it to auto")
-        if self.processes and self.hostfile is not None:
-            raise ValueError(
-                f"processes is {self.processes}, but the slots in hostfile {self.hostfile} already give the number; set one"
-            )
 
 
 def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
@@ -104,8 +96,8 @@ def _own_gpu() -> torch.device:
     local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if local >= count:
         raise InputError(
-            f"process {local + 1} of this machine has no GPU, because the machine has {count}; set --nproc, machine.processes "
-            "or the slots in the hostfile to at most that, or machine.device to cpu"
+            f"process {local + 1} of this machine has no GPU, because the machine has {count}; start at most "
+            "that many (--nproc, machine.processes), or set machine.device to cpu"
         )
     torch.cuda.set_device(local)
     return torch.device("cuda", local)

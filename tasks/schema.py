@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from tasks.alignment.calibrating.settings import CalibrateSettings
-from tasks.alignment.settings import AlignSettings
+from tasks.alignment.settings import AlignSettings, CalibrateSettings
 from tasks.corpora.settings import CorpusSettings
 from tasks.errors import InputError
 from tasks.evaluation.metrics import MetricSettings, metric_of

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tasks.training.data import Batch, TokenDataset
+from tasks.training.data import Batch, TokenDataset, TopLogitsSource
 from tests.architectures import gpt2
 from tests.toys import toy_t5
 
@@ -37,10 +38,10 @@ def pair(causal: bool) -> tuple[Any, Any]:
 
 
 @torch.inference_mode()
-def by_single_steps(model: Any, causal: bool, targets: list[list[int]] = TARGETS) -> list[Tensor]:
+def by_single_steps(model: Any, causal: bool) -> list[Tensor]:
     """log softmax (target positions, vocabulary) of each example, each position from a forward pass of its own."""
     found = []
-    for source, target in zip(SOURCES, targets, strict=True):
+    for source, target in zip(SOURCES, TARGETS, strict=True):
         rows = []
         for place in range(len(target)):
             if causal:
@@ -53,12 +54,22 @@ def by_single_steps(model: Any, causal: bool, targets: list[list[int]] = TARGETS
     return found
 
 
-def whole(causal: bool, **options: Any) -> Batch:
-    return whole_of(TARGETS, causal, **options)
+def whole(causal: bool) -> TokenDataset:
+    return TokenDataset(SOURCES, TARGETS, 0, decoder_only=causal)
 
 
-def whole_of(targets: list[list[int]], causal: bool, **options: Any) -> Batch:
-    return TokenDataset(SOURCES, targets, 0, decoder_only=causal, **options).batch(range(3))
+def whole_batch(causal: bool, *, weighted: bool = False, stored: TopLogitsSource | None = None) -> Batch:
+    """All texts in one batch, with `WEIGHTS` at their targets or without."""
+    texts = whole(causal)
+    texts.stored = stored
+    batch = texts.batch(range(3))
+    if not weighted:
+        return batch
+    weights = torch.zeros(batch.labels.shape)
+    for row, (source, given) in enumerate(zip(SOURCES, WEIGHTS, strict=True)):
+        begin = len(source) if causal else 0
+        weights[row, begin : begin + len(given)] = torch.tensor(given)
+    return dataclasses.replace(batch, weights=weights)
 
 
 DRAFTED = [1, 2, 3, 5, 6, 9, 14, 20]

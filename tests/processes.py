@@ -20,7 +20,7 @@ from tasks.errors import stage
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings
-from tasks.training import distributed, launch
+from tasks.training import distributed
 from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 from tests.training import train_on
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("recipes", nargs="+", choices=tuple(RECIPES))
     parser.add_argument("--killed", action="store_true")
-    launch.add_arguments(parser)
+    distributed.add_arguments(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -94,9 +94,9 @@ def main() -> None:
         for name in arguments.recipes:
             train_recipe(name, arguments.folder, killed=arguments.killed)
 
-    launch.run(launch.with_overrides(MachineSettings(device="cpu"), arguments), work)
+    distributed.run(distributed.with_overrides(MachineSettings(device="cpu"), arguments), work)
 
 
 if __name__ == "__main__":
-    with stage(), launch.as_rank():
+    with stage(), distributed.as_rank():
         main()

@@ -12,7 +12,7 @@ import torch
 
 from tasks.errors import InputError, stage
 from tasks.machine import MachineSettings
-from tasks.training import distributed, launch
+from tasks.training import distributed
 
 
 def refuse() -> None:
@@ -62,12 +62,12 @@ SCENARIOS = {work.__name__: work for work in (refuse, refuse_in_last_rank, crash
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenario", choices=SCENARIOS)
-    launch.add_arguments(parser)
+    distributed.add_arguments(parser)
     arguments = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    launch.run(launch.with_overrides(MachineSettings(device="cpu"), arguments), SCENARIOS[arguments.scenario])
+    distributed.run(distributed.with_overrides(MachineSettings(device="cpu"), arguments), SCENARIOS[arguments.scenario])
 
 
 if __name__ == "__main__":
-    with stage(), launch.as_rank():
+    with stage(), distributed.as_rank():
         main()

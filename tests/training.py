@@ -7,13 +7,10 @@ from typing import Any
 
 import torch
 
-from tasks.training.data import TokenDataset
-from tasks.training.log import LogMetrics
-from tasks.training.loop import EvaluationData, Evaluator, TrainingResult, train
-from tasks.training.losses import Loss
-from tasks.training.objective import Objective
+from tasks.training.data import BatchSource, DatasetSource, TokenDataset
+from tasks.training.loop import EvaluationData, Evaluator, LogMetrics, TrainingResult, train
+from tasks.training.objective import Loss, Objective
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import BatchSource, DatasetSource
 
 CPU = torch.device("cpu")
 

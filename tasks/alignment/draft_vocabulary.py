@@ -14,15 +14,15 @@ from tasks.decoding.decoder import Rows
 from tasks.errors import InputError
 from tasks.models.pruned_head import PrunedHead, prune_head
 from tasks.training import distributed
-from tasks.training.context import TrainingContext
 from tasks.training.data import JsonlDataset
+from tasks.training.stage import TrainingContext
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def prune_drafter(context: TrainingContext, size: int, vocabulary: int) -> None:
-    """Give the drafter of `context` a draft vocabulary of `size` tokens, in place, and print what it covers.
+    """Give the drafter of `context` a draft vocabulary of `size` tokens, in place, and log what it covers.
 
     Raises:
         InputError: there are not so many tokens, or more special ones.
@@ -42,7 +42,7 @@ def prune_drafter(context: TrainingContext, size: int, vocabulary: int) -> None:
             job.paths.task,
             job.label,
             head.rows,
-            *(100 * head.coverage[name] for name in ("calibration", "validation", "targets")),
+            *(100 * head.coverage[name] for name in texts),
         )
 
 

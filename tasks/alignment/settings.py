@@ -1,20 +1,60 @@
-"""Alignment settings."""
+"""Settings of the calibration set and of alignment.
+
+They are two classes, since a change of alignment's settings must not generate the calibration set again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import ClassVar
 
+from tasks.decoding.method import SamplingSettings
 from tasks.settings import setting, settings
 from tasks.training.settings import WEIGHT_CHOICES, TrainingSettings
 
-OF_TEXT = ("sequence", "gatekeeper")
-"""Losses that read the text alone."""
-DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon", "total_variation", "negative_log_acceptance")
+DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon", "total_variation")
 """Losses that compare both models' predictions."""
-LOSSES = (*OF_TEXT, *DIVERGENCES)
-POSITION_WEIGHTS = ("none", "decay", "acceptance")
-WRITERS = ("drafter", "interleaved")
+LOSSES = ("sequence", *DIVERGENCES)
+
+
+@settings
+class CalibrateSettings:
+    """How the large model labels the training inputs; by default with its greedy output for each, as in BiLD (3.5.1)."""
+
+    batch_size: int = setting("Inputs decoded side by side.", default=128, unit="examples", ge=1)
+    shard: int = setting("Inputs between two saves; a killed run repeats at most these.", default=2000, unit="inputs", ge=1)
+    fraction: float = setting("Fraction of the training inputs to label, drawn by seed.", default=1.0, gt=0, le=1)
+    texts: str = setting(
+        "Which texts the large model labels for each input: its own outputs (BiLD, 3.5.1), or the corpus' references, along "
+        "which align.loss then compares both models' predictions. References suit the metric perplexity.",
+        default="outputs",
+        choices=("outputs", "references"),
+    )
+    sampling: SamplingSettings = setting("How outputs are generated: greedy or sampled.", default_factory=SamplingSettings)
+    samples: int = setting("Outputs drawn for each training input; duplicates are dropped.", default=1, unit="outputs", ge=1)
+    seed: int = setting("Seed of the fraction and of sampled outputs.", default=0, ge=0)
+    max_repeats: int = setting(
+        "An output that repeats one token, or a group of up to four, more often than this in a row is degenerate and dropped; "
+        "0 drops none for repetition.",
+        default=6,
+        unit="times",
+        ge=0,
+    )
+    top_logits: int = setting(
+        "Number of most likely tokens whose probabilities are stored at each target position, for align.reference stored; 0 "
+        "stores none.",
+        default=0,
+        unit="tokens",
+        ge=0,
+    )
+
+    def validate(self) -> None:
+        if self.texts == "references" and (self.samples > 1 or not self.sampling.greedy):
+            raise ValueError("texts is references, which are not generated; leave out sampling and samples")
+        if self.samples > 1 and self.sampling.greedy:
+            raise ValueError(
+                f"samples is {self.samples}, but sampling is greedy, which gives one output; set sampling.temperature"
+            )
 
 
 @settings
@@ -39,12 +79,9 @@ class AlignSettings(TrainingSettings):
         ge=0,
     )
     loss: str = setting(
-        "sequence: cross-entropy of the text (BiLD, 3.5.1). gatekeeper: that where the drafter's likeliest token is the text's "
-        "and KL(q|uniform) elsewhere, so that its confidence says where to defer (Rabanser et al., 2025). Otherwise a "
-        "divergence between the large model's softmax p and the drafter's q at each position: forward_kl, KL(p|q); reverse_kl, "
-        "KL(q|p); jensen_shannon; total_variation, which is 1 minus the acceptance rate and hardly moves a drafter that starts "
-        "at random (DistillSpec, section 4); negative_log_acceptance, -log Σ min(p, q), whose gradient does not vanish there "
-        "(LK losses: Samarin et al., 2026).",
+        "sequence: cross-entropy of the text (BiLD, 3.5.1). Otherwise a divergence between the large model's softmax p and the "
+        "drafter's q at each position (DistillSpec, section 4): forward_kl, KL(p|q); reverse_kl, KL(q|p); jensen_shannon; "
+        "total_variation, which is 1 minus the acceptance rate and hardly moves a drafter that starts at random.",
         default="sequence",
         choices=LOSSES,
     )
@@ -53,40 +90,6 @@ class AlignSettings(TrainingSettings):
         default=0.5,
         gt=0,
         lt=1,
-    )
-    sure_weight: float = setting(
-        "gatekeeper only: weight α of the cross-entropy where the drafter is right; 1 - α weighs KL(q|uniform) where it is "
-        "not. A small α defers more reliably, a large one drafts better (Rabanser et al., 2025).",
-        default=0.5,
-        gt=0,
-        lt=1,
-    )
-    kl_until: float = setting(
-        "Share of the steps over which KL(p|q) turns into the divergence D that `loss` names: λ KL(p|q) + (1 - λ) D, with λ "
-        "falling linearly from 1 at the first step to 0 at this share of the steps (1: at the last step). 0: D throughout. LK "
-        "losses (Samarin et al., 2026) let λ follow the acceptance instead.",
-        default=0.0,
-        ge=0,
-        le=1,
-    )
-    label_weight: float = setting(
-        "Weight w of the text's cross-entropy beside a divergence D: the loss is (1 - w) D - w log q(y) at each position, with "
-        "y the text's token (distillation with soft and hard targets: Hinton et al., 2015, section 2).",
-        default=0.0,
-        ge=0,
-        lt=1,
-    )
-    position_weights: str = setting(
-        "Weights of positions in a draft window, for any loss; training texts are cut into windows of position_window tokens. "
-        "decay: position_decay^j at the j-th position of a window, from 0, as heads are weighted (Medusa-1, equation 1). "
-        "acceptance: the probability that all earlier tokens of the window are accepted, Π Σ min(p, q), where loss sequence "
-        "takes the text's token for p.",
-        default="none",
-        choices=POSITION_WEIGHTS,
-    )
-    position_window: int = setting("position_weights only: draft length γ.", default=5, unit="tokens", ge=2, le=64)
-    position_decay: float = setting(
-        "position_weights decay only: factor from one position to the next.", default=0.8, gt=0, lt=1
     )
     reference: str = setting(
         "Source of p: the large model, run along with the drafter (live), or the predictions stored in the calibration set "
@@ -104,7 +107,7 @@ class AlignSettings(TrainingSettings):
         "How on-policy text is generated: by the drafter alone (DistillSpec, GKD), or by the drafter with every token replaced "
         "that is not among the large model's interleave_top_k most likely (speculative knowledge distillation).",
         default="drafter",
-        choices=WRITERS,
+        choices=("drafter", "interleaved"),
     )
     interleave_top_k: int = setting("Writer interleaved only: number of acceptable tokens.", default=25, unit="tokens", ge=1)
     writing_temperature: float = setting("Softmax temperature of generated text; 0 is greedy.", default=1.0, ge=0)
@@ -115,27 +118,11 @@ class AlignSettings(TrainingSettings):
         unit="steps",
         ge=1,
     )
-    replay_rounds: int = setting(
-        "Rounds at the end in which the drafter learns from its rejected draft tokens (Online Speculative Decoding, "
-        "Draft-OPD); 0: none.",
-        default=0,
-        unit="rounds",
-        ge=0,
-    )
-    replay_steps: int = setting("Steps per round; they count towards steps.", default=100, unit="steps", ge=1)
-    replay_kept: float = setting(
-        "Weight of positions that were not rejected; rejected positions weigh 1.", default=0.1, ge=0, le=1
-    )
 
     @property
     def reads_stored(self) -> bool:
         """Whether the loss reads the predictions stored in the calibration set."""
-        return self.loss in DIVERGENCES and self.reference == "stored"
-
-    @property
-    def reads_progress(self) -> bool:
-        """Whether the loss differs between training and held-out texts, or over training."""
-        return self.kl_until > 0 or self.position_weights == "acceptance"
+        return self.loss != "sequence" and self.reference == "stored"
 
     @property
     def control(self) -> AlignSettings:
@@ -147,72 +134,25 @@ class AlignSettings(TrainingSettings):
         super().validate()
         if self.steps == 0:
             raise ValueError("steps is 0, so that no drafter learns anything; set it to at least 1")
-        self._validate_auxiliary_losses()
-        self._validate_loss()
-        self._validate_rollouts()
-
-    def _validate_auxiliary_losses(self) -> None:
-        if not self.has_auxiliary_losses:
-            return
-        if self.draft_vocabulary:
+        if self.has_auxiliary_losses and self.draft_vocabulary:
             raise ValueError(
                 f"draft_vocabulary is {self.draft_vocabulary}, but exit_loss, draft_heads and exit_classifier predict all "
                 "tokens; leave out one of them"
             )
-        if self.loss != "sequence":
+        if self.has_auxiliary_losses and self.loss != "sequence":
             raise ValueError(
                 f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "
                 "must be sequence"
             )
-        if self.position_weights != "none":
-            raise ValueError(
-                f"position_weights is {self.position_weights}, which weighs the loss of the last logits alone; with exit_loss, "
-                "draft_heads or exit_classifier it must be none"
-            )
-
-    def _validate_loss(self) -> None:
-        if self.kl_until and self.loss in (*OF_TEXT, "forward_kl"):
-            what = "has no divergence" if self.loss in OF_TEXT else "is KL(p|q) itself"
-            raise ValueError(
-                f"kl_until is {self.kl_until}, but loss {self.loss} {what}; set loss to another divergence, for example "
-                "total_variation"
-            )
-        if self.label_weight and self.loss in OF_TEXT:
-            raise ValueError(
-                f"label_weight is {self.label_weight}, but loss {self.loss} learns from the text alone; set loss to a "
-                "divergence"
-            )
-        if self.position_weights == "acceptance" and self.loss == "gatekeeper":
-            raise ValueError(
-                "position_weights is acceptance, but loss gatekeeper wants a drafter that is not accepted to be unsure; set "
-                "position_weights to decay or none"
-            )
-
-    def _validate_rollouts(self) -> None:
-        if self.label_weight and self.on_policy:
-            raise ValueError(
-                f"label_weight is {self.label_weight}, which would teach the drafter its own on_policy text again; set one to 0"
-            )
-        if self.on_policy and self.reference == "stored":
+        if not self.on_policy:
+            return
+        if self.reference == "stored":
             raise ValueError("on_policy text has no stored reference; set reference to live, or on_policy to 0")
-        if self.on_policy and self.loss in OF_TEXT:
+        if self.loss == "sequence":
             raise ValueError(
-                f"on_policy text is the drafter's own, which loss {self.loss} would only teach it again; set loss to a "
-                "divergence"
+                "on_policy text is the drafter's own, which loss sequence would only teach it again; set loss to a divergence"
             )
-        if self.replay_rounds and self.reference == "stored":
-            raise ValueError("replay_rounds write text without a stored reference; set reference to live, or them to 0")
-        if self.zero_stage == 3 and (self.on_policy or self.replay_rounds):
-            what = "on_policy" if self.on_policy else "replay_rounds"
+        if self.zero_stage == 3:
             raise ValueError(
-                f"{what} is set, but no process has the whole drafter to write with at zero_stage 3; set it to 2 or less"
-            )
-        if self.replay_rounds and self.patience:
-            raise ValueError(
-                f"patience is {self.patience}, which may end training before its last steps, the replay_rounds; set one to 0"
-            )
-        if self.replay_rounds * self.replay_steps >= self.steps:
-            raise ValueError(
-                f"replay_rounds of replay_steps come to {self.replay_rounds * self.replay_steps} steps; they must leave some "
-                f"of steps, {self.steps}, to the first alignment"
+                "on_policy is set, but no process has the whole drafter to write with at zero_stage 3; set it to 2 or less"
             )

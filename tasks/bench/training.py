@@ -44,12 +44,11 @@ from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import initial_model
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.training.data import IGNORED, Batch, JsonlDataset, TokenDataset
+from tasks.training.data import IGNORED, Batch, DatasetSource, JsonlDataset, TokenDataset
+from tasks.training.engine import rate_factor
 from tasks.training.loop import EvaluationData, train
 from tasks.training.objective import Objective
-from tasks.training.optimizers import rate_factor
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import DatasetSource
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainerControl

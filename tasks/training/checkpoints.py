@@ -1,27 +1,36 @@
-"""Checkpoints to resume from: written as a whole or not at all, and loaded only if their checksums match.
+"""What a run resumes from and what it keeps: checkpoints, written as a whole or not at all, and the best weights.
 
-With several hosts, the folder must be shared by all of them.
+A checkpoint is loaded only if its checksums match. With several hosts, the folder must be shared by all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+import torch
 
 from tasks import errors
 from tasks.errors import InputError
-from tasks.files import atomic_write, checksum, remove
+from tasks.files import atomic_path, atomic_write, checksum, partial_path, remove
 from tasks.training import distributed
+from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
+    from transformers import PreTrainedModel
 
 KEPT_CHECKPOINTS = 2
 """Checkpoints on disk: the newest, and the one before in case the newest is damaged."""
 _SEAL = "complete.json"
+_LOWER = ("validation_loss",)
+"""Measurements of which less is better."""
+_State = tuple[int, float, int, str, list[int]]
+"""Best step, its value, evaluations without improvement, checksum of the weights, best steps of the checkpoints on disk."""
 
 
 def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, object]) -> None:
@@ -30,27 +39,24 @@ def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, o
     Raises:
         InputError: no space is left. The partial checkpoint is removed and older ones are untouched.
     """
-    tag = f"step{step:08d}"
+    checkpoint = folder / f"step{step:08d}"
     if distributed.is_main():
-        remove(folder / tag)
+        remove(checkpoint)
     distributed.barrier()
-    with writing_to_resume(f"the checkpoint of step {step}", folder / tag, folder):
-        engine.save_checkpoint(str(folder), tag=tag, client_state={**state, "step": step}, save_latest=False)
+    with writing_to_resume(f"the checkpoint of step {step}", checkpoint, folder):
+        engine.save_checkpoint(str(folder), tag=checkpoint.name, client_state={**state, "step": step}, save_latest=False)
         distributed.barrier()
         if distributed.is_main():
-            _seal(folder / tag)
+            # The seal is written last: without it, or with another checksum in it, the checkpoint does not count.
+            files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and not file.name.startswith(_SEAL))
+            sums = {str(file.relative_to(checkpoint)): checksum(file) for file in files}
+            atomic_write(checkpoint / _SEAL, json.dumps(sums))
     if distributed.is_main():
-        _rotate(folder, tag)
-
-
-def writing_to_resume(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Return `errors.writing` for a run that resumes from the checkpoints in `folder`."""
-    return errors.writing(what, partial, lambda: _goes_on(folder))
-
-
-def _goes_on(folder: Path) -> str:
-    good = latest(folder)
-    return f"goes on from step {int(good.removeprefix('step'))}" if good else "starts anew, for there is no checkpoint yet"
+        # All others go, also partial and damaged ones, and those of later steps that a resumed run writes again.
+        before = [sealed.name for sealed in _sealed(folder) if sealed.name < checkpoint.name]
+        for other in folder.glob("step*"):
+            if other.name not in (*before[1 - KEPT_CHECKPOINTS :], checkpoint.name):
+                remove(other)
 
 
 def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, Mapping[str, object]]:
@@ -72,10 +78,24 @@ def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, Mapping[str
 
 def latest(folder: Path) -> str | None:
     """Return the name of the newest checkpoint whose checksums match."""
-    return next((checkpoint.name for checkpoint in reversed(_sealed(folder)) if _holds(checkpoint)), None)
+    return next((checkpoint.name for checkpoint in reversed(_sealed(folder)) if _is_intact(checkpoint)), None)
 
 
-def _holds(checkpoint: Path) -> bool:
+def writing_to_resume(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Return `errors.writing` for a run that resumes from the checkpoints in `folder`."""
+
+    def then() -> str:
+        good = latest(folder)
+        return f"goes on from step {int(good.removeprefix('step'))}" if good else "starts anew, for there is no checkpoint yet"
+
+    return errors.writing(what, partial, then)
+
+
+def _sealed(folder: Path) -> list[Path]:
+    return sorted(seal.parent for seal in folder.glob(f"step*/{_SEAL}"))
+
+
+def _is_intact(checkpoint: Path) -> bool:
     try:
         sums = json.loads((checkpoint / _SEAL).read_text())
     except ValueError:
@@ -86,22 +106,89 @@ def _holds(checkpoint: Path) -> bool:
     return bool(sums) and all(file.is_file() and checksum(file) == known for file, known in files)
 
 
-def _rotate(folder: Path, newest: str) -> None:
-    """Remove every checkpoint except the newest and the one before it, including partial and damaged ones."""
-    before = [checkpoint.name for checkpoint in _sealed(folder) if checkpoint.name < newest]
-    for checkpoint in folder.glob("step*"):
-        if checkpoint.name not in (*before[1 - KEPT_CHECKPOINTS :], newest):
-            remove(checkpoint)
+class BestWeights:
+    """Saves the weights with the best `choose_by` so far; saves nothing if `choose_by` is `last`."""
+
+    def __init__(self, folder: Path, settings: TrainingSettings, state: Mapping[str, object]) -> None:
+        """Continue from a checkpoint's state; start over if it is empty, or if the saved weights are missing or damaged."""
+        self._folder, self._by, self._patience = folder, settings.choose_by, settings.patience
+        self._step, self._value, self._waited, self._sum = 0, 0.0, 0, ""
+        self._named: list[int] = []
+        """Best steps that the checkpoints on disk refer to."""
+        step, value, waited, known, named = cast("_State", state.get("best", (0, 0.0, 0, "", [])))
+        file = self._file(step)
+        if step and distributed.broadcast(file.is_file() and checksum(file) == known if distributed.is_main() else None):
+            self._step, self._value, self._waited, self._sum = step, value, waited, known
+            self._named = [*named, step][-KEPT_CHECKPOINTS:]
+
+    def update(self, model: PreTrainedModel, measured: Mapping[str, float], step: int) -> None:
+        """Save these weights if they are better than all before. The first of equal values is kept; NaN and infinity never win.
+
+        Raises:
+            InputError: `choose_by` was not measured, or no space is left.
+        """
+        if self._by == "last":
+            return
+        if self._by not in measured:
+            raise InputError(f"choose_by is {self._by}, but this run measures {', '.join(measured)}; name one of them")
+        value = distributed.broadcast(measured[self._by])
+        better = not self._step or (value < self._value if self._by in _LOWER else value > self._value)
+        if not (better and math.isfinite(value)):
+            self._waited += 1
+            return
+        self._step, self._value, self._waited = step, value, 0
+        if distributed.is_main():
+            self._save(model)
+            self._sweep()
+        distributed.barrier()
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether `patience` evaluations have passed without better weights."""
+        return self._patience > 0 and self._waited >= self._patience
+
+    def restore_weights(self, model: PreTrainedModel) -> int | None:
+        """Load the best weights into the model and return their step; None if the last weights are kept."""
+        from safetensors.torch import load_file
+
+        if not self._step:
+            return None
+        kept, weights = load_file(self._file(self._step)), _learned(model)
+        with torch.no_grad():
+            for name, values in kept.items():
+                weights[name].copy_(values)
+        return self._step
+
+    def state_dict(self) -> dict[str, _State]:
+        """Return the state for a checkpoint."""
+        return {"best": (self._step, self._value, self._waited, self._sum, self._named)}
+
+    def prune(self) -> None:
+        """Remove all saved weights except those that a checkpoint on disk refers to; called after each checkpoint."""
+        self._named = [*self._named, self._step][-KEPT_CHECKPOINTS:]
+        if distributed.is_main():
+            self._sweep()
+
+    def _sweep(self) -> None:
+        kept = {self._file(step) for step in (*self._named, self._step)}
+        for old in self._folder.glob("best*.safetensors"):
+            if old not in kept:
+                old.unlink()
+
+    def _save(self, model: PreTrainedModel) -> None:
+        from safetensors.torch import save_file
+
+        file = self._file(self._step)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        full = writing_to_resume(f"the best weights, of step {self._step},", partial_path(file), self._folder)
+        with full, atomic_path(file) as partial:
+            save_file({name: weight.detach().contiguous() for name, weight in _learned(model).items()}, partial)
+            self._sum = checksum(partial)
+
+    def _file(self, step: int) -> Path:
+        return self._folder / f"best{step:08d}.safetensors"
 
 
-def _seal(checkpoint: Path) -> None:
-    sums = {str(file.relative_to(checkpoint)): checksum(file) for file in _files(checkpoint)}
-    atomic_write(checkpoint / _SEAL, json.dumps(sums))
-
-
-def _sealed(folder: Path) -> list[Path]:
-    return sorted(seal.parent for seal in folder.glob(f"step*/{_SEAL}"))
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(_SEAL))
+def _learned(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:
+    """Return the trained weights, each under one name even if weights are tied."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

@@ -1,25 +1,34 @@
-"""Tokenised examples and padded batches of them."""
+"""The batches of each training step: tokenised examples, their order, and a process's share of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
+from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError
 from tasks.models.prompting import SourceEncoder
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
+from tasks.training import distributed
+from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
 """Label of padding, which `transformers` leaves out of the loss."""
+_WINDOW = 256
+"""Batches per sorting window: wide enough to save padding, narrow enough to keep the order random."""
+_TARGET = 2
+"""Cost of a padded target position relative to a source position: targets attend to both and predict the whole vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +58,12 @@ class Batch:
     """Weight of each position in the loss, float32, shaped like labels, 0 at padding; None: 1 everywhere."""
     top: TopLogits | None = None
     """The large model's predictions at each position; None if the calibration set stores none."""
-    progress: float | None = None
-    """Share of the training steps before this one, in 0…1, for losses that change over training; None outside of training."""
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
         weights = None if self.weights is None else self.weights.to(device)
         top = None if self.top is None else self.top.to(device)
-        return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top, self.progress)
+        return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top)
 
 
 class TopLogitsSource(Protocol):
@@ -70,16 +77,12 @@ class TopLogitsSource(Protocol):
 class TokenDataset:
     """Sources and targets as token ids."""
 
-    def __init__(
-        self,
-        sources: list[list[int]],
-        targets: list[list[int]],
-        pad: int,
-        *,
-        decoder_only: bool = False,
-        weights: list[list[float]] | None = None,
-        stored: TopLogitsSource | None = None,
-    ) -> None:
+    stored: TopLogitsSource | None = None
+    """The large model's predictions at each target position."""
+    batched_like: TokenDataset | None = None
+    """Examples of the same inputs whose lengths order the batches, so that both see equal ones; None: their own lengths."""
+
+    def __init__(self, sources: list[list[int]], targets: list[list[int]], pad: int, *, decoder_only: bool = False) -> None:
         """Take one list of ids per example.
 
         Args:
@@ -87,13 +90,8 @@ class TokenDataset:
             targets: Ids that end with the end token.
             pad: Id that pads sources.
             decoder_only: Whether source and target form one sequence.
-            weights: Weight of each target position in the loss; None: 1 everywhere.
-            stored: The large model's predictions at each target position.
         """
         self.sources, self.targets, self.pad, self.decoder_only = sources, targets, pad, decoder_only
-        self.weights, self.stored = weights, stored
-        self.batched_like: TokenDataset | None = None
-        """Examples of the same inputs whose lengths order the batches, so that both see equal ones; None: their own lengths."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -103,33 +101,29 @@ class TokenDataset:
         sources, labels = [self.sources[index] for index in indices], [self.targets[index] for index in indices]
         lengths = [len(row) if self.decoder_only else 0 for row in sources]
         if self.decoder_only:
+            # The loss ignores the source part of the joined sequence.
             sources = [source + target for source, target in zip(sources, labels, strict=True)]
             labels = [[IGNORED] * length + target for length, target in zip(lengths, labels, strict=True)]
         mask = pad_rows([[1] * len(row) for row in sources], 0)
-        weights = None
-        if self.weights is not None:
-            rows = [[0.0] * length + self.weights[index] for length, index in zip(lengths, indices, strict=True)]
-            weights = pad_rows(rows, 0.0, torch.float32)
-        return Batch(pad_rows(sources, self.pad), mask, pad_rows(labels, IGNORED), weights, self._top(indices, lengths))
-
-    def _top(self, indices: Sequence[int], lengths: list[int]) -> TopLogits | None:
-        if self.stored is None:
-            return None
-        rows = [self.stored.top_logits(index) for index in indices]
-        widest = max(length + len(tokens) for length, (tokens, _) in zip(lengths, rows, strict=True))
-        shape = (len(rows), widest, rows[0][0].shape[-1])
-        top = TopLogits(torch.zeros(shape, dtype=torch.long), torch.zeros(shape))
-        for row, (length, (tokens, log_probabilities)) in enumerate(zip(lengths, rows, strict=True)):
-            top.tokens[row, length : length + len(tokens)] = tokens
-            top.log_probabilities[row, length : length + len(tokens)] = log_probabilities
-        return top
+        top = None if self.stored is None else _padded_top([self.stored.top_logits(index) for index in indices], lengths)
+        return Batch(pad_rows(sources, self.pad), mask, pad_rows(labels, IGNORED), top=top)
 
 
-class ExampleColumns(TypedDict):
-    """The columns of a JSONL file of examples."""
+def _padded_top(rows: list[tuple[Tensor, Tensor]], lengths: list[int]) -> TopLogits:
+    """Return the stored predictions of some examples, each behind as many empty positions as its source takes up."""
+    widest = max(length + len(tokens) for length, (tokens, _) in zip(lengths, rows, strict=True))
+    shape = (len(rows), widest, rows[0][0].shape[-1])  # (examples, target positions, k)
+    top = TopLogits(torch.zeros(shape, dtype=torch.long), torch.zeros(shape))
+    for row, (length, (tokens, log_probabilities)) in enumerate(zip(lengths, rows, strict=True)):
+        top.tokens[row, length : length + len(tokens)] = tokens
+        top.log_probabilities[row, length : length + len(tokens)] = log_probabilities
+    return top
 
-    source: list[str]
-    references: list[list[str]]
+
+def pad_rows(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
+    """Return rows of numbers as one int64 tensor (rows, longest), padded on the right."""
+    widest = max(map(len, rows))
+    return torch.tensor([[*row, *[filler] * (widest - len(row))] for row in rows], dtype=torch.long)
 
 
 class JsonlDataset(TokenDataset):
@@ -141,34 +135,136 @@ class JsonlDataset(TokenDataset):
         """Read and tokenise the file; `decoder_only` joins each source with its target.
 
         Raises:
-            InputError: the file is missing or empty.
+            InputError: the file is missing, empty or broken.
         """
-        if not path.is_file() or not path.stat().st_size:
+        examples = read_jsonl(path) if path.is_file() else []
+        if not examples:
             raise InputError(f"{path} is missing or empty; run the stage that makes it (dvc repro)")
-        import datasets
-
-        datasets.disable_progress_bars()
-        raw = datasets.Dataset.from_json(str(path), keep_in_memory=True, cache_dir=str(Path(".cache") / "datasets"))
-
         encode_sources = SourceEncoder(tokenizer, text)
-
-        def tokenise(rows: ExampleColumns) -> dict[str, list[list[int]]]:
-            return {
-                "source_ids": encode_sources(rows["source"]),
-                "target_ids": encode(tokenizer, [row[0] for row in rows["references"]], text.max_target_tokens),
-            }
-
-        ids = raw.map(tokenise, batched=True, remove_columns=raw.column_names, keep_in_memory=True)
-        targets: list[list[int]] = ids["target_ids"][:]
-        if decoder_only:
-            # The start of a text is marked once, before its source.
-            targets = [row[1:] if row[0] == tokenizer.bos_token_id else row for row in targets]
-        super().__init__(ids["source_ids"][:], targets, tokenizer.pad_token_id, decoder_only=decoder_only)
+        sources = encode_sources([example.source for example in examples])
+        targets = encode_targets(tokenizer, [example.references[0] for example in examples], text, decoder_only=decoder_only)
+        super().__init__(sources, targets, tokenizer.pad_token_id, decoder_only=decoder_only)
         self.cut = encode_sources.cut
         """Sources whose end did not fit into a chat prompt."""
 
 
-def pad_rows(rows: Sequence[Sequence[float]], filler: float, dtype: torch.dtype = torch.long) -> Tensor:
-    """Return rows of numbers as one tensor (rows, longest), padded on the right."""
-    widest = max(map(len, rows))
-    return torch.tensor([[*row, *[filler] * (widest - len(row))] for row in rows], dtype=dtype)
+def encode_targets(
+    tokenizer: PreTrainedTokenizerBase, texts: list[str], text: TextSettings, *, decoder_only: bool
+) -> list[list[int]]:
+    """Return the ids of target texts, each with its end token, as a drafter reads them."""
+    rows = encode(tokenizer, texts, text.max_target_tokens)
+    # A decoder-only sequence marks the start of a text once, before its source.
+    return [row[1:] if row[0] == tokenizer.bos_token_id else row for row in rows] if decoder_only else rows
+
+
+class BucketBatchSampler:
+    """Example indices of every step of a run, in buckets of similar length; epochs follow one another.
+
+    The order depends on seed and step alone, so that training can resume anywhere.
+    """
+
+    def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
+        """Read the lengths of `examples`, or those that they are batched by, and seed and batch size from `settings`."""
+        by = examples if examples.batched_like is None else examples.batched_like
+        self._lengths = [(len(source), len(target)) for source, target in zip(by.sources, by.targets, strict=True)]
+        self._size, self._budget, self._seed = settings.batch_size, settings.batch_tokens, settings.seed
+        self._epoch, self._begins, self._batches = -1, 0, list[list[int]]()
+
+    def batch_at(self, step: int) -> list[int]:
+        """Return the example indices of a step, counted from 0, for all processes together."""
+        if step < self._begins:
+            self._epoch, self._begins, self._batches = -1, 0, []
+        while step >= self._begins + len(self._batches):
+            self._epoch, self._begins = self._epoch + 1, self._begins + len(self._batches)
+            self._batches = self._shuffled(random.Random(f"{self._seed} {self._epoch}"))  # noqa: S311 (an order, not a secret)
+        return self._batches[step - self._begins]
+
+    def _shuffled(self, rng: random.Random) -> list[list[int]]:
+        """Return every example once, in shuffled batches of similar length."""
+        # 1. Shuffle the examples.
+        indices = list(range(len(self._lengths)))
+        rng.shuffle(indices)
+        # 2. Sort them by length, but only within windows of many batches.
+        mean = max(1, sum(map(sum, self._lengths)) // len(self._lengths))
+        window = _WINDOW * (self._size if not self._budget else max(1, self._budget // mean))
+        for begin in range(0, len(indices), window):
+            indices[begin : begin + window] = self._alike(indices[begin : begin + window])
+        # 3. Cut the batches, and shuffle these.
+        batches = list(self._cut(indices))
+        rng.shuffle(batches)
+        return batches
+
+    def _alike(self, indices: list[int]) -> list[int]:
+        """Sort by target and then source length, or the reverse, whichever needs less padding."""
+        orders = [sorted(indices, key=lambda index: _winding(*self._lengths[index][::turn])) for turn in (-1, 1)]
+        return min(orders, key=lambda order: sum(map(self._padded, self._cut(order))))
+
+    def _padded(self, batch: list[int]) -> int:
+        source, target = (max(self._lengths[index][side] for index in batch) for side in (0, 1))
+        return len(batch) * (source + _TARGET * target)
+
+    def _cut(self, indices: list[int]) -> Iterator[list[int]]:
+        """Cut batches of `batch_size`, or fill each up to the token budget, padding included.
+
+        An example over the budget forms a batch alone.
+        """
+        if not self._budget:
+            yield from (indices[begin : begin + self._size] for begin in range(0, len(indices), self._size))
+            return
+        batch: list[int] = []
+        source = target = 0
+        for index in indices:
+            wider = max(source, self._lengths[index][0]), max(target, self._lengths[index][1])
+            if batch and sum(wider) * (len(batch) + 1) > self._budget:
+                yield batch
+                batch, wider = [], self._lengths[index]
+            batch.append(index)
+            source, target = wider
+        yield batch
+
+
+def _winding(first: int, second: int) -> tuple[int, int]:
+    """Return a sort key: `first`, then `second` in alternating direction, so that neighbours are similar as `first` grows."""
+    return first, second if first % 2 else -second
+
+
+class BatchSource(Protocol):
+    """Micro-batches by step. They depend only on the step and the weights before it, so that a resumed run gets the same."""
+
+    def microbatches(self, step: int) -> list[Batch]:
+        """Return this process's micro-batches of a step, counted from 0: equally many in each process, none of them empty."""
+        ...
+
+
+class DatasetSource:
+    """A dataset in the order of its seed."""
+
+    def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
+        self._examples, self._accumulation = examples, settings.accumulation
+        self._order = BucketBatchSampler(examples, settings)
+
+    def microbatches(self, step: int) -> list[Batch]:
+        return split_microbatches(self._examples, self._order.batch_at(step), self._accumulation)
+
+
+def own_parts(indices: Sequence[int], accumulation: int) -> list[Sequence[int]]:
+    """Return this process's share of the indices of a step, for each of its micro-batches; some may be empty.
+
+    Neighbours are similar in length, so each part takes every n-th index.
+    """
+    world, rank = distributed.world_size(), distributed.rank()
+    return [indices[micro * world + rank :: world * accumulation] for micro in range(accumulation)]
+
+
+def split_microbatches(examples: TokenDataset, indices: list[int], accumulation: int) -> list[Batch]:
+    """Return this process's share of a batch as `accumulation` micro-batches.
+
+    All processes must run the model equally often. Where a batch has fewer examples than micro-batches, the empty ones get an
+    example without labels.
+    """
+
+    def unlabelled() -> Batch:
+        batch = examples.batch(indices[:1])
+        return dataclasses.replace(batch, labels=torch.full_like(batch.labels, IGNORED))
+
+    return [examples.batch(part) if part else unlabelled() for part in own_parts(indices, accumulation)]

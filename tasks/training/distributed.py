@@ -1,25 +1,188 @@
-"""The processes that train one model together, in `torch.distributed`'s words; one process alone is a group of one."""
+"""The processes that train one model together: how they start, how they talk, and what each takes of the machine.
+
+torchrun, deepspeed or srun starts one process for each rank and names its place in environment variables. A process that none
+of them started trains alone, or starts its own command once for each of `machine.processes`. One process alone is a group of
+one.
+"""
 
 from __future__ import annotations
 
-import datetime
-import functools
+import argparse
+import contextlib
+import dataclasses
+import logging
 import os
+import re
+import signal
 import socket
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
-from tasks.errors import InputError
+from tasks import cgroups, console, supervisor
+from tasks.errors import STATUS_BAD_INPUT, InputError
+from tasks.locks import Share
+from tasks.machine import MachineSettings
+from tasks.models.settings import TextSettings
+from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from torch.distributed import Store  # type: ignore[attr-defined]  # torch documents it without listing it
-
-_TIMEOUT = datetime.timedelta(minutes=10)
-"""How long a process waits for the others to start."""
+    from transformers import PreTrainedModel
 
 Value = TypeVar("Value")
+
+_GRACE_SECONDS = 10.0
+"""Seconds that a rank waits before it reports a failure that another may report as well: its launcher ends it in that time."""
+_LOADED = 600_000_000
+"""Bytes of a process that has imported torch, transformers and DeepSpeed, and of the examples."""
+_USABLE = 0.9
+"""The part of a machine's memory that trainings may fill."""
+_EAGER = 2
+"""Factor on the formula's activations: gradients of activations and copies that PyTorch makes between its kernels come to 1.5
+times it for a T5 of 7.6 million parameters on a CPU."""
+_OPTIMIZER_VALUES = {"adamw": 2, "adafactor": 1}
+"""Values that the optimiser holds for each trained weight; adafactor's factors are few, but its update is of the same size."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the option that overrides `machine.processes` of params.yaml."""
+    parser.add_argument(
+        "--nproc", type=int, metavar="N", help="processes on this machine (default: one per GPU, or one on a CPU)"
+    )
+
+
+def with_overrides(machine: MachineSettings, arguments: argparse.Namespace) -> MachineSettings:
+    """Return the settings, overridden by the command line.
+
+    Raises:
+        InputError: the number of processes is out of bounds.
+    """
+    if arguments.nproc is None:
+        return machine
+    try:
+        return dataclasses.replace(machine, processes=arguments.nproc)
+    except ValueError as error:
+        raise InputError(f"--nproc: {error}") from None
+
+
+@contextlib.contextmanager
+def as_rank() -> Iterator[None]:
+    """Run the whole command of a process, as one rank of a group if a launcher started it.
+
+    Every launcher ends the other ranks once one has failed (srun with --kill-on-bad-exit). So that the group shows its first
+    failure once, a rank gives the launcher time to end it before it reports what another rank may report as well: ranks other
+    than 0 do so with every failure, and all ranks with an unexpected one, which may be a connection to a rank that has ended.
+    """
+    adopt_launcher()
+    if world_size() == 1:
+        yield
+        return
+    supervisor.die_with_parent()
+    # torch's launcher passes an interrupt on to every rank, each of which would show where it was interrupted.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Otherwise messages about a store whose host has ended hide the message about what ended it.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if not is_main():
+        console.set_up(logging.WARNING)
+    try:
+        yield
+        destroy()
+    except Exception as error:
+        refused = isinstance(error, InputError)
+        time.sleep(_GRACE_SECONDS * ((not is_main()) + (not refused)))
+        if refused:
+            raise InputError(f"{description()}: {error}") from None
+        error.add_note(f"in {description()}")
+        raise
+
+
+def adopt_launcher(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Complete torch's variables from those of the launcher that started this process.
+
+    torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; deepspeed has another name for
+    the fourth. For srun the first four are those of the job step, and the address is the user's.
+    """
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", "1")
+    if "RANK" not in environment and tasks != "1":
+        environment.update(RANK=environment["SLURM_PROCID"], WORLD_SIZE=tasks, LOCAL_RANK=environment["SLURM_LOCALID"])
+        # Slurm writes the tasks of each node as 2(x3),1; nodes are taken to be alike.
+        per_node = re.match(r"\d+", environment.get("SLURM_STEP_TASKS_PER_NODE", "1"))
+        environment.setdefault("LOCAL_WORLD_SIZE", per_node[0] if per_node else "1")
+    if "RANK" in environment:
+        environment.setdefault("LOCAL_WORLD_SIZE", environment.get("LOCAL_SIZE", "1"))
+
+
+def run(machine: MachineSettings, work: Callable[[], None]) -> None:
+    """Do `work` in as many processes as the settings ask for: here, or in ranks that run this process's own command.
+
+    Raises:
+        SystemExit: a rank that was started here failed.
+    """
+    per_gpu = 1 if machine.device == "cpu" else max(1, torch.cuda.device_count())
+    processes = machine.processes or per_gpu
+    if "RANK" in os.environ or processes == 1:
+        work()
+    else:
+        _run_ranks(processes)
+
+
+def _run_ranks(processes: int) -> None:
+    """Run this command in several processes on this machine, as `torchrun --standalone` would, by the same launcher.
+
+    Raises:
+        SystemExit: a rank failed, with its status (the rank itself has reported why), or a signal ended this process.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    # Ranks inherit it: otherwise one that briefly outlives its store prints many messages.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    logging.disable(logging.CRITICAL)  # the launcher reports at length what the ranks report in a line
+    with tempfile.TemporaryDirectory(prefix="draftline-launch-") as logs:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=processes,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        )
+        try:
+            elastic_launch(config, sys.executable)(*sys.orig_argv[1:])
+        except ChildFailedError as error:
+            logging.disable(logging.NOTSET)
+            exits = {rank: failure.exitcode for rank, failure in error.failures.items()}
+            raise SystemExit(_status_of(exits, processes)) from None
+        except SignalException as error:
+            raise SystemExit(128 + error.sigval) from None
+
+
+def _status_of(exits: dict[int, int], processes: int) -> int:
+    """Return the status of the run, and report a rank that was killed, which could not report it itself."""
+    if STATUS_BAD_INPUT in exits.values():
+        return STATUS_BAD_INPUT
+    for rank, status in exits.items():
+        if status < 0 and -status != signal.SIGTERM:
+            console.log.error(
+                "rank %d of %d was killed by %s; check for lack of memory, and run the same command again to resume from the "
+                "last checkpoint",
+                rank,
+                processes,
+                signal.Signals(-status).name,
+            )
+    return 1
 
 
 def rank() -> int:
@@ -42,32 +205,27 @@ def description() -> str:
     return f"rank {rank()} on {socket.gethostname()}"
 
 
-@functools.cache
-def connect() -> Store:
-    """Connect to the key-value store of this group, at MASTER_ADDR and MASTER_PORT, and wait until every process has done so.
+def init(backend: str) -> None:
+    """Open the process group; further calls of a process do nothing.
 
     Raises:
-        InputError: the other processes did not start, or the address is taken or wrong.
+        InputError: the other processes did not start, or their common address is missing, taken or wrong.
     """
+    if torch.distributed.is_initialized():
+        return
+    if world_size() == 1:
+        # One process alone needs no port: even one just found free can be taken by the time it is opened.
+        store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # documented by torch
+        torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+        return
     try:
-        rendezvous = torch.distributed.rendezvous("env://", timeout=_TIMEOUT)  # type: ignore[attr-defined]  # as above
-        store: Store = next(rendezvous)[0]
+        torch.distributed.init_process_group(backend)
     except (RuntimeError, ValueError) as error:
         address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise InputError(
-            f"{description()} found no group of {world_size()} processes at {address} ({str(error).splitlines()[0]}); "
-            "start all of them with torchrun, deepspeed or srun, with one free MASTER_PORT"
+            f"found no group of {world_size()} processes at {address} ({str(error).splitlines()[0]}); start all of them with "
+            "torchrun or deepspeed, or with srun, MASTER_ADDR (the first host) and a free MASTER_PORT"
         ) from None
-    return store
-
-
-def init(backend: str) -> None:
-    """Open the process group; further calls of a process do nothing."""
-    if torch.distributed.is_initialized():
-        return
-    # One process alone needs no port: even one just found free can be taken by the time it is opened.
-    store = connect() if world_size() > 1 else torch.distributed.HashStore()  # type: ignore[attr-defined]  # documented by torch
-    torch.distributed.init_process_group(backend, store=store, rank=rank(), world_size=world_size())
 
 
 def destroy() -> None:
@@ -100,3 +258,45 @@ def barrier() -> None:
     """Wait until all processes have reached this point."""
     if world_size() > 1:
         torch.distributed.barrier()
+
+
+def training_share(model: PreTrainedModel, training: TrainingSettings, text: TextSettings, teachers: tuple[Path, ...]) -> Share:
+    """Return the threads of a training and an estimate of its memory.
+
+    Weights, gradients and the optimiser's values are counted in float32, teachers with their files. Activations follow
+    equation 1 of Korthikanti et al. (2022), "Reducing Activation Recomputation in Large Transformer Models", but in float32:
+    2 (34 s b h + 5 a s² b) bytes a layer, for s tokens, b texts, width h and a heads. Logits and two copies of them are added.
+
+    Args:
+        model: The model, on the device that it trains on.
+        training: Batch size, micro-batches and optimiser.
+        text: The longest source and target.
+        teachers: Folders of the models that it is trained with.
+    """
+    parameters, config = list(model.parameters()), model.config
+    trained = sum(one.numel() for one in parameters if one.requires_grad)
+    state = 4 * (sum(one.numel() for one in parameters) + trained * (1 + _OPTIMIZER_VALUES[training.optimizer]))
+    teachers_state = sum(file.stat().st_size for folder in teachers for file in Path(folder).glob("*.safetensors"))
+    both = text.max_source_tokens + text.max_target_tokens
+    texts = max(1, training.batch_tokens // both) if training.batch_tokens else training.batch_size
+    layers = config.num_hidden_layers + (getattr(config, "num_decoder_layers", 0) or 0)
+    longest = max(text.max_source_tokens, text.max_target_tokens) if config.is_encoder_decoder else both
+    activations = _EAGER * layers * 2 * texts * longest * (34 * config.hidden_size + 5 * config.num_attention_heads * longest)
+    predicted = text.max_target_tokens if config.is_encoder_decoder else both
+    logits = 3 * 4 * texts * predicted * config.vocab_size
+    on_cpu = parameters[0].device.type == "cpu"
+    memory = (_LOADED if on_cpu else 0) + state + teachers_state + (activations + logits) // training.accumulation
+    return Share(min(torch.get_num_threads(), _cores()) if on_cpu else 1, memory)
+
+
+def room_of(device: torch.device) -> Share:
+    """Return the cores of this process's machine, and the memory of the device that trainings may fill."""
+    if device.type == "cuda":
+        return Share(_cores(), int(_USABLE * torch.cuda.get_device_properties(device).total_memory))
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Share(_cores(), int(_USABLE * min(whole, cgroups.memory_limit() or whole)))
+
+
+def _cores() -> int:
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(own, cgroups.core_limit() or own)))

@@ -1,42 +1,41 @@
-"""Opens DeepSpeed for one CPU, one GPU or many processes; the only module that imports it."""
+"""Opens DeepSpeed, with optimiser and schedule, for one CPU, one GPU or many processes; the only module that imports it."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.training import distributed
-from tasks.training.optimizers import make_optimizer, rate_factor
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
-    from transformers import PreTrainedModel
 
 _LINEAR = torch.nn.functional.linear
+_EPSILON = 1e-15, 1e-3
+"""Of Adafactor. torch squares the first, which gives the 1e-30 of the paper (Shazeer and Stern, 2018, algorithm 6)."""
 
 
-def create_engine(
-    model: PreTrainedModel,
-    settings: TrainingSettings,
-    device: torch.device,
-) -> DeepSpeedEngine:
+def create_engine(model: torch.nn.Module, settings: TrainingSettings, device: torch.device) -> DeepSpeedEngine:
     """Return a DeepSpeed engine around `model`, with the optimiser and schedule of `settings`, in the group of all processes.
 
-    The engine averages gradients over processes and micro-batches; `loss_scale` undoes that.
+    The engine averages gradients over processes and micro-batches; `backward` undoes that.
     """
     os.environ.setdefault("DS_ACCELERATOR", device.type)
     # DeepSpeed requires this variable even for one process.
     os.environ.setdefault("LOCAL_RANK", "0")
-    deepspeed = _import_deepspeed()
-    _quiet()
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # DeepSpeed calls functions of torch by names that are deprecated; nothing can be done about it here.
+    warnings.filterwarnings("ignore", category=FutureWarning, message=r".*`torch\.distributed\.")
+    import deepspeed
+
     if device.type == "cpu":
         # This extension takes a minute to compile and serves only inference over several processes.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -54,51 +53,72 @@ def create_engine(
     return engine
 
 
-def _import_deepspeed() -> Any:
-    """Import DeepSpeed without its autotuner's import of mlflow, which takes seconds and is not needed."""
-    hidden = not {"deepspeed", "mlflow"} & sys.modules.keys()
-    if hidden:
-        sys.modules["mlflow"] = None  # type: ignore[assignment]  # Python's way to make an import fail
-    try:
-        import deepspeed
-    finally:
-        if hidden:
-            del sys.modules["mlflow"]
-    return deepspeed
+def deepspeed_config(settings: TrainingSettings) -> dict[str, object]:
+    """Return DeepSpeed's configuration. A micro-batch counts as one example, since the loss handles batch sizes itself."""
+    zero: dict[str, object] = {"stage": settings.zero_stage}
+    if settings.offload != "none":
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if settings.offload == "parameters":
+        zero["offload_param"] = {"device": "cpu"}
+    return {
+        "train_batch_size": distributed.world_size() * settings.accumulation,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": settings.accumulation,
+        "gradient_clipping": settings.gradient_clipping,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "fp16": {"enabled": settings.precision == "float16"},
+        "steps_per_print": sys.maxsize,
+    }
 
 
-def loss_scale(settings: TrainingSettings) -> int:
-    """Return the factor that turns the engine's mean over processes and micro-batches back into a sum."""
-    return distributed.world_size() * settings.accumulation
+def make_optimizer(model: torch.nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """Return AdamW, or Adafactor without a first moment (Shazeer and Stern, 2018, algorithms 4 and 5).
+
+    torch's Adafactor updates many weights in one call, but its rate is always relative to each weight's root mean square and
+    at most 1/sqrt(step), as in the paper. The slower one of `transformers` takes an absolute rate.
+    """
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    rate, decay = settings.learning_rate, settings.weight_decay
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(weights, lr=rate, weight_decay=decay, fused=True)
+    if settings.relative_rate:
+        return torch.optim.Adafactor(weights, lr=rate, eps=_EPSILON, weight_decay=decay, foreach=True)
+    from transformers.optimization import Adafactor
+
+    absolute: torch.optim.Optimizer = Adafactor(
+        weights, lr=rate, weight_decay=decay, scale_parameter=False, relative_step=False
+    )
+    return absolute
+
+
+def rate_factor(settings: TrainingSettings, step: int) -> float:
+    """Return the factor of the peak rate at optimiser step `step`, counted from 0."""
+    if step < settings.warmup_steps:
+        return (step + 1) / settings.warmup_steps
+    if settings.decay == "constant":
+        return 1.0
+    return max(0.0, (settings.steps - step) / (settings.steps - settings.warmup_steps))
 
 
 def backward(engine: DeepSpeedEngine, loss: Tensor, settings: TrainingSettings) -> None:
     """Add the gradients of a micro-batch's share of the loss; a single process skips the all-reduce, which would copy them."""
     alone = distributed.world_size() == 1 and settings.zero_stage == 0
+    # The factor turns the engine's mean over processes and micro-batches back into a sum.
+    factor = distributed.world_size() * settings.accumulation
     with engine.no_sync() if alone else contextlib.nullcontext():
-        engine.backward(loss * loss_scale(settings))
+        engine.backward(loss * factor)
 
 
-@contextlib.contextmanager
-def gathered_weights(engine: DeepSpeedEngine) -> Iterator[None]:
-    """Give every process the complete weights for reading, also if ZeRO stage 3 partitions them."""
+def gathered_weights(engine: DeepSpeedEngine) -> contextlib.AbstractContextManager[None]:
+    """Give every process the complete weights, also if ZeRO stage 3 partitions them: to read them, not to run the model."""
     if engine.zero_optimization_stage() < 3:
-        yield
-        return
+        return contextlib.nullcontext()
     import deepspeed
 
-    weights, hooks = list(engine.module.parameters()), engine.optimizer.parameter_offload
-    with deepspeed.zero.GatheredParameters(weights):
-        # DeepSpeed's hooks would release each layer's weights as soon as that layer has run.
-        for weight in weights:
-            weight.ds_active_sub_modules.clear()
-        for hook in (*hooks.forward_hooks, *hooks.backward_hooks):
-            hook.remove()
-        hooks.forward_hooks, hooks.backward_hooks = [], []
-        try:
-            yield
-        finally:
-            hooks._register_deepspeed_module(hooks.module)
+    gathered: contextlib.AbstractContextManager[None] = deepspeed.zero.GatheredParameters(list(engine.module.parameters()))
+    return gathered
 
 
 def weights_finite(engine: DeepSpeedEngine) -> bool:
@@ -123,31 +143,3 @@ def close(engine: DeepSpeedEngine) -> None:
     torch.nn.functional.linear = _LINEAR
     for weight, values in zip(weights, whole, strict=False):
         weight.data = values
-
-
-def deepspeed_config(settings: TrainingSettings) -> dict[str, object]:
-    """Return DeepSpeed's configuration. A micro-batch counts as one example, since the loss handles batch sizes itself."""
-    zero: dict[str, object] = {"stage": settings.zero_stage}
-    if settings.offload != "none":
-        zero["offload_optimizer"] = {"device": "cpu"}
-    if settings.offload == "parameters":
-        zero["offload_param"] = {"device": "cpu"}
-    return {
-        "train_batch_size": distributed.world_size() * settings.accumulation,
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": settings.accumulation,
-        "gradient_clipping": settings.gradient_clipping,
-        "zero_optimization": zero,
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "fp16": {"enabled": settings.precision == "float16"},
-        "steps_per_print": sys.maxsize,
-    }
-
-
-def _quiet() -> None:
-    import logging
-
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    # DeepSpeed calls functions of torch by names that are deprecated; nothing can be done about it here.
-    warnings.filterwarnings("ignore", category=FutureWarning, message=r".*`torch\.distributed\.")

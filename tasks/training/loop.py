@@ -1,30 +1,34 @@
-"""The training loop: one model, resumable at every checkpoint with the same result."""
+"""The training loop: one model, resumable at every checkpoint with the same result; what is measured and logged meanwhile."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from tasks.console import progress
+from tasks.corpora.example import Example
 from tasks.errors import InputError
+from tasks.evaluation.quality import value_of
+from tasks.models.prompting import encode_sources
+from tasks.models.settings import TextSettings
 from tasks.training import checkpoints, distributed
-from tasks.training.best_weights import BestWeights
-from tasks.training.data import Batch, TokenDataset
+from tasks.training.checkpoints import BestWeights
+from tasks.training.data import Batch, BatchSource, TokenDataset, pad_rows
 from tasks.training.engine import backward, close, create_engine, gathered_weights, step_was_skipped, weights_finite
-from tasks.training.log import LogMetrics, Rows, TrainingLog
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import BatchSource
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
@@ -33,6 +37,10 @@ _MOST_LOGITS = 2**26
 
 Evaluator = Callable[["PreTrainedModel"], dict[str, float]]
 """Measures a model in training and returns numbers by name, without changing the weights."""
+LogMetrics = Callable[[dict[str, float], int], None]
+"""Takes metrics by name and the step that they belong to."""
+Rows = dict[int, dict[str, float]]
+"""Values by name for each step at which something was logged, in the order of the steps."""
 
 
 class DivergedError(InputError):
@@ -109,35 +117,35 @@ def train(
         measured = _evaluated(objective, evaluation, device)
         log(measured, 0)
         return TrainingResult(math.nan, time.monotonic() - begun, 0, steps=0, kept=0, measured=measured, log={0: measured})
+    # 1. Open the engine, and continue from the newest checkpoint, if there is one.
     engine = create_engine(objective, settings, device)
     first, state = checkpoints.load_latest(engine, resume)
-    best = BestWeights(resume, settings)
-    best.load_state_dict(state)
-    whole = TrainingLog(state, log)
+    best, whole = BestWeights(resume, settings, state), TrainingLog(state, log)
     meter = _Meter(whole.add, resume, device, whole.last("target_tokens"))
     step, measured = first, dict[str, float]()
-    with progress(
-        total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0, disable=not distributed.is_main()
-    ) as bar:
+    with progress(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
         while step < settings.steps and not best.out_of_patience:
-            # Each step has its own seed, so that dropout is the same after a resume.
+            # 2. Take a step. Each has its own seed, so that dropout is the same after a resume.
             torch.manual_seed((settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank())
             parts = [part.to(device) for part in source.microbatches(step)]
             step += 1
             meter.add(step, sum(map(objective.target_tokens, parts)), *_train_step(engine, objective, parts, settings))
             if step_was_skipped(engine):
                 raise DivergedError("the gradient is no longer finite", step, resume)
+            # 3. Log the means since the last line.
             saving = step % settings.checkpoint_every == 0 and step < settings.steps
             if step % _LOG_EVERY == 0 or step == settings.steps or saving:
                 bar.set_postfix(meter.flush(step, engine.get_lr()[0]), refresh=False)
+            # 4. Evaluate, and keep the weights if they are the best so far; never measure or save broken ones.
             evaluating = step % settings.evaluate_every == 0 or step == settings.steps
             if (evaluating or saving) and not weights_finite(engine):
                 raise DivergedError("weights are no longer finite", step, resume)
             if evaluating:
+                measured = _evaluated(objective, evaluation, device)
                 with gathered_weights(engine):
-                    measured = _evaluated(objective, evaluation, device)
                     best.update(objective.model, measured, step)
                 whole.add(measured, step)
+            # 5. Save a checkpoint, which carries the log and refers to the best weights.
             if saving:
                 checkpoints.save(engine, resume, step, {**best.state_dict(), **whole.state_dict()})
                 best.prune()
@@ -155,7 +163,7 @@ def _train_step(
     engine: DeepSpeedEngine, objective: Objective, parts: list[Batch], settings: TrainingSettings
 ) -> tuple[float, float]:
     """Take a step; return its mean loss over all processes, and the count that the first term was divided by."""
-    counts = objective.counts(parts)
+    counts = objective.counts(parts)  # (terms,)
     engine.train()
     loss = torch.zeros((), device=counts.device)
     for part in parts:
@@ -169,7 +177,7 @@ def _train_step(
 class _Meter:
     """Means since the last log line."""
 
-    def __init__(self, log: LogMetrics, resume: Path, device: torch.device, target_tokens: float = 0.0) -> None:
+    def __init__(self, log: LogMetrics, resume: Path, device: torch.device, target_tokens: float) -> None:
         """Take the log, the checkpoint folder that errors name, the device, and the target tokens of an interrupted run."""
         self._log, self._resume, self._device = log, resume, device
         self.target_tokens = int(target_tokens)
@@ -194,7 +202,7 @@ class _Meter:
         tokens = float(distributed.all_reduce(self._tokens))
         speed = tokens / (time.monotonic() - self._since)
         self.target_tokens += int(tokens)
-        # The count is 0 where no position has a weight, as in a replay in which nothing was rejected.
+        # The count is 0 where no label can be learned, as in texts outside of the draft vocabulary.
         self.loss = self._sum / self._count if self._count else 0.0
         values = {"loss": self.loss, "learning_rate": rate, "tokens_per_second": speed, "target_tokens": self.target_tokens}
         self._log(values, step)
@@ -202,23 +210,112 @@ class _Meter:
         return {"loss": f"{self.loss:.3f}", "tokens/s": f"{speed:.0f}"}
 
 
+class TrainingLog:
+    """Collects what is logged and passes it on. Checkpoints carry the rows, so that a resumed run has those before it."""
+
+    def __init__(self, state: Mapping[str, object], log: LogMetrics) -> None:
+        """Continue from a checkpoint's state; an empty one has no rows."""
+        self.rows = cast("Rows", state.get("log", {}))
+        self._log = log
+
+    def add(self, values: dict[str, float], step: int) -> None:
+        """Add values to the row of a step."""
+        self.rows.setdefault(step, {}).update(values)
+        self._log(values, step)
+
+    def last(self, name: str) -> float:
+        """The last logged value of that name; 0 before the first."""
+        return next((values[name] for values in reversed(self.rows.values()) if name in values), 0.0)
+
+    def state_dict(self) -> dict[str, Rows]:
+        """Return the state for a checkpoint."""
+        return {"log": self.rows}
+
+
+def as_csv(rows: Rows) -> str:
+    """Return a line for each step, with empty fields where a value was not measured at that step.
+
+    There is always a column `loss`, which dvc plots, even of a model that was not trained.
+    """
+    names = dict.fromkeys(["loss", *(name for values in rows.values() for name in values)])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["step", *names], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"step": step, **values} for step, values in rows.items())
+    return text.getvalue()
+
+
 def _evaluated(objective: Objective, evaluation: EvaluationData, device: torch.device) -> dict[str, float]:
     measured = {"validation_loss": evaluate(objective, evaluation.examples, device)}
     return measured if evaluation.measure is None else {**measured, **evaluation.measure(objective.model)}
 
 
-@torch.inference_mode()
+# Not in inference mode: ZeRO stage 3 gathers weights here, which training needs afterwards.
+@torch.no_grad()
 def evaluate(objective: Objective, examples: TokenDataset, device: torch.device) -> float:
     """Return the mean loss per target token, in nats, without dropout; every process evaluates all texts."""
     objective.eval()
-    size = _evaluation_batch(examples, objective.model.config.get_text_config().vocab_size)
-    batches = [examples.batch(range(begin, min(begin + size, len(examples)))) for begin in range(0, len(examples), size)]
-    sums = torch.stack([objective.sums(batch.to(device)) for batch in batches]).sum(0)
-    return objective.mean(sums, objective.own_counts(batches).to(device))
-
-
-def _evaluation_batch(examples: TokenDataset, vocabulary: int) -> int:
-    """Return how many examples fit into an evaluation batch, however long they are."""
     rows = zip(examples.sources, examples.targets, strict=True)
     longest = max(len(target) + (len(source) if examples.decoder_only else 0) for source, target in rows)
+    size = evaluation_batch(longest, objective.model.config.get_text_config().vocab_size)
+    batches = [examples.batch(range(begin, min(begin + size, len(examples)))) for begin in range(0, len(examples), size)]
+    sums = torch.stack([objective.sums(batch.to(device)) for batch in batches]).sum(0)
+    return float(objective.mean(sums, objective.own_counts(batches).to(device)))
+
+
+def evaluation_batch(longest: int, vocabulary: int) -> int:
+    """Return how many texts fit into an evaluation batch, of at most `longest` positions with logits of a vocabulary."""
     return max(1, min(_EVALUATION_BATCH, _MOST_LOGITS // (longest * vocabulary)))
+
+
+class HeldOutQuality:
+    """An `Evaluator` of `quality`: the metric of greedy outputs against all references, in points from 0 to 100.
+
+    Outputs come from transformers' `generate`, so that a change of `tasks.decoding` does not require training again.
+    """
+
+    def __init__(
+        self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, text: TextSettings, metric: str
+    ) -> None:
+        """Tokenise the held-out text.
+
+        Args:
+            examples: Sources with at least one reference each.
+            tokenizer: The model's tokenizer.
+            text: Length limits of sources and outputs.
+            metric: One of `tasks.evaluation.metrics.METRICS`.
+        """
+        self._tokenizer, self._limit, self._metric = tokenizer, text.max_target_tokens, metric
+        sources = encode_sources(tokenizer, [example.source for example in examples], text)
+        # Texts of similar length are decoded together, to save padding.
+        order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+        self._sources = [sources[index] for index in order]
+        self.examples = [examples[index] for index in order]
+        """The examples in the order of their outputs."""
+
+    def __call__(self, model: PreTrainedModel) -> dict[str, float]:
+        """Return `{"quality": …}` of a model, which is left in evaluation mode."""
+        references = [example.references for example in self.examples]
+        return {"quality": value_of(self.outputs(model), references, self._metric)}
+
+    def outputs(self, model: PreTrainedModel) -> list[str]:
+        """Return the greedy output for each example; the model is left in evaluation mode."""
+        model.eval()
+        pad = self._tokenizer.pad_token_id
+        outputs: list[str] = []
+        for begin in range(0, len(self._sources), _EVALUATION_BATCH):
+            sources = self._sources[begin : begin + _EVALUATION_BATCH]
+            # Decoder-only models continue the row, so padding goes on the left; encoders ignore it.
+            mask = pad_rows([[1] * len(row) for row in sources], 0).flip(1)
+            ids = pad_rows([row[::-1] for row in sources], pad).flip(1)  # (texts, longest)
+            tokens = model.generate(
+                input_ids=ids.to(model.device),
+                attention_mask=mask.to(model.device),
+                do_sample=False,
+                num_beams=1,
+                max_new_tokens=self._limit,
+                pad_token_id=pad,
+            )
+            written = tokens if model.config.is_encoder_decoder else tokens[:, ids.shape[1] :]
+            outputs += self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        return outputs

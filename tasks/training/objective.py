@@ -1,28 +1,262 @@
-"""The module that the engine trains: a model with its heads, returning the loss of a micro-batch."""
+"""What is trained: a model's predictions at the target positions of a batch, the losses on them, and the module of both.
+
+A loss has terms, each a sum over positions and the count that the sum is divided by. The count covers the whole step, all
+processes and micro-batches together, so that the partition of a step does not change the gradient. A mean of per-part means
+would give tokens of short texts more weight.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tasks.errors import InputError
 from tasks.models.extras import add_classifier, add_heads, classifier_of, heads_of
-from tasks.models.layers import decoder_layers, freeze_encoder, reads_large_encoder, require_layered
+from tasks.models.layers import decoder_layers, freeze_encoder, normed, predict, reads_large_encoder
 from tasks.models.pruned_head import pruned_head
 from tasks.training import distributed
-from tasks.training.auxiliary import AuxiliaryLoss
-from tasks.training.data import IGNORED, Batch
-from tasks.training.losses import CrossEntropyLoss, Loss, without_labels_outside
+from tasks.training.data import IGNORED, Batch, TopLogits
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.utils import ModelOutput
+
+
+def check_model(
+    model: PreTrainedModel, name: str, settings: TrainingSettings, device: torch.device, *, random_start: bool = False
+) -> None:
+    """Refuse a model that cannot be trained with these settings, before any work.
+
+    Raises:
+        InputError: the message names the model, the contradiction and the fix.
+    """
+    kind = model.config.model_type
+    if kind == "fsmt":
+        raise InputError(
+            f"the {name} model is of type fsmt, which transformers trains on its source; it can be decoded with, not trained: "
+            "name another"
+        )
+    if settings.precision == "float16" and reads_large_encoder(model):
+        raise InputError(
+            f"precision is float16, which rounds all weights, but with from_large.share_encoder the {name} model's encoder "
+            "stays the large model's; set precision to bfloat16 or float32"
+        )
+    layers = len(decoder_layers(model)) if settings.has_auxiliary_losses and kind in ("t5", "mt5") else 0
+    for problem in settings.model_problems(kind, layers, device.type, random_start=random_start):
+        raise InputError(f"the {name} model: {problem}")
+
+
+def forward(model: PreTrainedModel, batch: Batch, **options: object) -> ModelOutput:
+    """Return the output of a `transformers` model for the texts of a batch, without its own loss and without a cache."""
+    if not model.config.is_encoder_decoder:
+        return model(input_ids=batch.source, attention_mask=batch.mask, use_cache=False, **options)
+    fed = model.prepare_decoder_input_ids_from_labels(labels=batch.labels)
+    return model(input_ids=batch.source, attention_mask=batch.mask, decoder_input_ids=fed, use_cache=False, **options)
+
+
+@dataclass(frozen=True)
+class TargetPositions:
+    """The labelled positions of a batch, flattened, first example first."""
+
+    tokens: Tensor
+    """int64 (positions,)"""
+    weights: Tensor
+    """float32 (positions,): weight of each position."""
+    top: TopLogits | None
+    """(positions, k); None without stored predictions."""
+    _labelled: Tensor
+    _shift: int
+
+    def select(self, values: Tensor) -> Tensor:
+        """Return the entries of `values` (examples, input positions, …) that predict each target: (positions, …)."""
+        # A decoder-only model predicts a token one position before it.
+        return values[:, : values.shape[1] - self._shift][self._labelled]
+
+
+def target_positions(model: PreTrainedModel, batch: Batch) -> TargetPositions:
+    """Return the target positions of a batch for this kind of model."""
+    shift = 0 if model.config.is_encoder_decoder else 1
+    labels = batch.labels[:, shift:]
+    labelled = labels != IGNORED  # (examples, target positions)
+    tokens = labels[labelled]  # (positions,)
+    weights = torch.ones_like(tokens, dtype=torch.float32) if batch.weights is None else batch.weights[:, shift:][labelled]
+    top = None
+    if batch.top is not None:
+        stored = (batch.top.tokens, batch.top.log_probabilities)
+        top = TopLogits(*(numbers[:, shift:][labelled] for numbers in stored))
+    return TargetPositions(tokens, weights, top, labelled, shift)
+
+
+def drafted_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """Return the logits at each target position of the tokens that a model predicts.
+
+    They are those of all tokens, (positions, vocabulary), or of a draft vocabulary, (positions, N): `PrunedHead.positions`.
+    """
+    head = pruned_head(model)
+    with contextlib.nullcontext() if head is None else head.compact():
+        return _target_logits(model, batch)
+
+
+def target_log_probs(model: PreTrainedModel, batch: Batch, vocabulary: int) -> Tensor:
+    """Return the log-softmax at each target position over the first `vocabulary` ids: float32 (positions, vocabulary), nats."""
+    return _target_logits(model, batch)[:, :vocabulary].float().log_softmax(-1)
+
+
+def _target_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """Return the logits at each target position: (positions, outputs of the head)."""
+    targets = target_positions(model, batch)
+    head = None if model.config.is_encoder_decoder else model.get_output_embeddings()
+    if head is None:
+        return targets.select(forward(model, batch).logits)
+    # Most positions of a decoder-only model belong to prompts, whose logits nobody reads: the head skips them.
+    selecting = head.register_forward_pre_hook(lambda _module, inputs: (targets.select(inputs[0])[None],))
+    try:
+        logits: Tensor = forward(model, batch).logits[0]
+    finally:
+        selecting.remove()
+    return logits
+
+
+class Loss:
+    """A training loss of one or more terms; of one, a weighted sum over labelled positions, unless a subclass has more."""
+
+    def term_weights(self) -> list[float]:
+        """Weight of each term's mean in the loss."""
+        return [1.0]
+
+    def counts(self, batch: Batch) -> list[float]:
+        """Return the divisor of each term, computed from the labels alone, before the model runs."""
+        return [_total_weight(batch)]
+
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
+        """Return each term, summed over the batch: scalars on the model's device, in nats."""
+        raise NotImplementedError
+
+
+class CrossEntropyLoss(Loss):
+    """Cross-entropy of the text: fine-tuning, and BiLD's alignment on the large model's outputs."""
+
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
+        targets, head = target_positions(model, batch), pruned_head(model)
+        labels = targets.tokens if head is None else head.positions(targets.tokens)[0]
+        logits = drafted_logits(model, batch)  # (positions, tokens)
+        return [(functional.cross_entropy(logits.float(), labels, reduction="none") * targets.weights).sum()]
+
+
+class AuxiliaryLoss(Loss):
+    """Losses of early exits, draft heads and the exit classifier, in addition to the model's own; T5 and mT5 only.
+
+    The mean of the trunk's loss (unless the trunk is frozen) and of each head's, plus the classifier's loss.
+    """
+
+    def __init__(self, settings: TrainingSettings) -> None:
+        self._settings = settings
+        self._trunk = settings.trunk == "trained"
+
+    def term_weights(self) -> list[float]:
+        parts = self._trunk + self._settings.draft_heads
+        return [1 / max(parts, 1)] * parts + [1.0] * self._settings.exit_classifier
+
+    def counts(self, batch: Batch) -> list[float]:
+        whole = _total_weight(batch)
+        heads = [_total_weight(_later(batch, ahead)) for ahead in range(1, self._settings.draft_heads + 1)]
+        return [whole] * self._trunk + heads + [whole] * self._settings.exit_classifier
+
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
+        output = forward(model, batch, output_hidden_states=True)
+        # transformers returns the embeddings, every layer's output, and for the last layer its output after the final norm,
+        # each of shape (examples, target positions, width).
+        *inner, last = output.decoder_hidden_states[1:]
+        terms = []
+        # 1. The trunk: Σ w_i L_i, with the shared output layer on layer i.
+        if self._trunk:
+            losses = []
+            for layer, weight in layer_weights(self._settings.exit_loss, len(inner) + 1, self._settings.exit_layer).items():
+                logits = output.logits if layer > len(inner) else predict(model, normed(model, inner[layer - 1]))
+                losses.append(weight * cross_entropy_sum(logits, batch))
+            terms.append(torch.stack(losses).sum())
+        # 2. Each draft head, on the last layer's states.
+        heads, classifier = heads_of(model), classifier_of(model)
+        if self._settings.draft_heads and heads is not None:
+            terms += head_loss_sums(predict(model, heads(last)), batch)
+        # 3. The exit classifier: does a layer's top token already equal the last layer's?
+        if self._settings.exit_classifier and classifier is not None:
+            with torch.no_grad():
+                states = [normed(model, hidden) for hidden in inner]
+                agreements = [predict(model, state).argmax(-1) == output.logits.argmax(-1) for state in states]
+            # Hidden states enter without gradients: the classifier never changes the model (CALM trains it in a second step).
+            terms.append(classifier_loss_sum([classifier(state) for state in states], agreements, batch))
+        return terms
+
+
+def layer_weights(kind: str, layers: int, exit_layer: int) -> dict[int, float]:
+    """Return the weight of each of `layers` decoder layers, counted from 1, in the loss; the weights sum to 1.
+
+    `none`: the last layer alone. `first_last`: ½ for the exit layer and ½ for the last (BiLD, 7.2.1). `weighted`: w_i = i / Σ j
+    (CALM; BiLD, 7.2.1).
+    """
+    if kind == "weighted":
+        return {layer: 2 * layer / (layers * (layers + 1)) for layer in range(1, layers + 1)}
+    return {layers: 1.0} if kind == "none" else {exit_layer: 0.5, layers: 0.5}
+
+
+def cross_entropy_sum(logits: Tensor, batch: Batch) -> Tensor:
+    """Return the weighted sum of the cross-entropy of logits (examples, positions, vocabulary): a scalar, in nats."""
+    each = functional.cross_entropy(
+        logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    return each.sum() if batch.weights is None else (each * batch.weights.flatten()).sum()
+
+
+def head_loss_sums(logits: Tensor, batch: Batch) -> list[Tensor]:
+    """Return one sum per head (Stern et al., 2018, section 6): head j predicts the label j positions after the model's own.
+
+    Args:
+        logits: (examples, positions, heads, vocabulary).
+        batch: The labels and their weights.
+    """
+    later = [_later(batch, ahead) for ahead in range(1, logits.shape[2] + 1)]
+    return [cross_entropy_sum(logits[:, : part.labels.shape[1], ahead], part) for ahead, part in enumerate(later)]
+
+
+def classifier_loss_sum(confidences: Sequence[Tensor], agreements: Sequence[Tensor], batch: Batch) -> Tensor:
+    """Return the binary cross-entropy of the early-exit classifier, summed over positions and averaged over layers (CALM).
+
+    Args:
+        confidences: The classifier's logits for each inner layer: (examples, positions).
+        agreements: Whether the top token of each inner layer is the last layer's: (examples, positions), bool.
+        batch: The labels, which mark padding, and their weights.
+    """
+    weights = (batch.labels != IGNORED).float() if batch.weights is None else batch.weights
+    return torch.stack(
+        [
+            (functional.binary_cross_entropy_with_logits(confidence, agreement.float(), reduction="none") * weights).sum()
+            for confidence, agreement in zip(confidences, agreements, strict=True)
+        ]
+    ).mean()
+
+
+def _later(batch: Batch, ahead: int) -> Batch:
+    """Return the batch with labels shifted by this many positions."""
+    weights = None if batch.weights is None else batch.weights[:, ahead:]
+    return Batch(batch.source, batch.mask, batch.labels[:, ahead:], weights)
+
+
+def _total_weight(batch: Batch) -> float:
+    """Return the total weight of the labelled positions of a batch."""
+    return float((batch.labels != IGNORED).sum() if batch.weights is None else batch.weights.sum())
 
 
 class Objective(torch.nn.Module):
-    """A model with its loss.
+    """The module that the engine trains: a model with its heads, returning the loss of a micro-batch.
 
     A frozen trunk or encoder runs without dropout, so that its hidden states are those of decoding.
     """
@@ -31,15 +265,12 @@ class Objective(torch.nn.Module):
         """Add the heads of the settings to `model`, and mark the weights to train.
 
         Args:
-            model: A model of `transformers`.
+            model: A model of `transformers` that `check_model` accepts.
             settings: The training settings.
             loss: The loss; None: cross-entropy of the text and the losses of the heads.
-
-        Raises:
-            InputError: the model does not support the settings.
         """
         super().__init__()
-        _prepare(model, settings)
+        _add_heads(model, settings)
         self.model = model
         self.frozen = settings.trunk == "frozen"
         self.loss: Loss = loss or (AuxiliaryLoss(settings) if settings.has_auxiliary_losses else CrossEntropyLoss())
@@ -57,7 +288,7 @@ class Objective(torch.nn.Module):
             batch: A batch on the model's device.
             counts: Divisor of each term for the whole step: (terms,).
         """
-        return self._mean(self.sums(batch), counts)
+        return self.mean(self.sums(batch), counts)
 
     def sums(self, batch: Batch) -> Tensor:
         """Return each term of the loss, summed over the batch: float32 (terms,)."""
@@ -73,24 +304,25 @@ class Objective(torch.nn.Module):
         mine = [self.loss.counts(self._learnable(batch)) for batch in batches]
         return torch.tensor(mine, device=batches[0].source.device).sum(0)
 
+    def mean(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """Return the loss of terms with these sums and counts, both (terms,): a scalar."""
+        shares = torch.tensor(self.loss.term_weights(), device=counts.device)
+        # A term without positions counts 0, such as that of a head that looks past the end of every text.
+        return (shares * sums / torch.where(counts > 0, counts, torch.ones_like(counts))).sum()
+
     def target_tokens(self, batch: Batch) -> Tensor:
         """Return the number of labels that the model learns from: a scalar."""
         head = pruned_head(self.model)
         return ((batch.labels != IGNORED) if head is None else head.positions(batch.labels)[1]).sum()
 
     def _learnable(self, batch: Batch) -> Batch:
-        """Return the batch without the labels that the model cannot predict: those outside its draft vocabulary."""
+        """Return the batch with weight 0 where the model cannot predict the label: outside its draft vocabulary."""
         head = pruned_head(self.model)
-        return batch if head is None else without_labels_outside(batch, head)
-
-    def mean(self, sums: Tensor, counts: Tensor) -> float:
-        """Return the loss of terms with these sums and counts."""
-        return float(self._mean(sums, counts))
-
-    def _mean(self, sums: Tensor, counts: Tensor) -> Tensor:
-        shares = torch.tensor(self.loss.term_weights(), device=counts.device)
-        # A term without positions counts 0, such as that of a head that looks past the end of every text.
-        return (shares * sums / torch.where(counts > 0, counts, torch.ones_like(counts))).sum()
+        if head is None:
+            return batch
+        weights = (batch.labels != IGNORED).float() if batch.weights is None else batch.weights
+        inside = head.positions(batch.labels.to(head.tokens.device))[1].to(weights.device)
+        return dataclasses.replace(batch, weights=weights * inside)
 
     def train(self, mode: bool = True) -> Objective:
         super().train(mode)
@@ -108,14 +340,7 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     return any(torch.cpu.get_capabilities().get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def _prepare(model: PreTrainedModel, settings: TrainingSettings) -> None:
-    if settings.has_auxiliary_losses:
-        require_layered(model, "training with exit_loss, draft_heads or exit_classifier")
-        layers = len(decoder_layers(model))
-        if settings.exit_loss == "first_last" and settings.exit_layer >= layers:
-            raise InputError(f"exit_layer is {settings.exit_layer}, but the decoder has {layers} layers; it must be less")
-        if settings.exit_classifier and layers == 1:
-            raise InputError("exit_classifier is set, but the decoder has one layer, with none to exit before; give it more")
+def _add_heads(model: PreTrainedModel, settings: TrainingSettings) -> None:
     model.config.exit_layer = settings.exit_layer
     if settings.draft_heads:
         add_heads(model, settings.draft_heads, settings.seed)
@@ -124,6 +349,7 @@ def _prepare(model: PreTrainedModel, settings: TrainingSettings) -> None:
     model.requires_grad_(settings.trunk == "trained")
     if reads_large_encoder(model):
         freeze_encoder(model)
+    # Heads that an earlier training left are kept, and trained only if these settings name them.
     for extra, wanted in ((heads_of(model), settings.draft_heads > 0), (classifier_of(model), settings.exit_classifier)):
         if extra is not None:
             extra.requires_grad_(wanted)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tasks.settings import setting, settings
 
 WEIGHT_CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_greedy")
 """Criteria by which the kept weights are chosen."""
+_OVERFLOWING = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pix2struct", "udop")
+"""Model types with T5's layers; their activations exceed float16's range."""
+_LAYERED = ("t5", "mt5")
+"""Model types whose decoder is built from T5's blocks, which exits and heads read."""
 
 
 @settings
@@ -111,11 +116,6 @@ class TrainingSettings:
         ge=0,
     )
 
-    @property
-    def reads_metric(self) -> bool:
-        """Whether the task's metric decides on weights."""
-        return self.choose_by == "quality"
-
     def validate(self) -> None:
         if self.relative_rate and self.optimizer != "adafactor":
             raise ValueError(f"relative_rate is set, but optimizer is {self.optimizer}; it must be adafactor")
@@ -151,3 +151,28 @@ class TrainingSettings:
     def has_auxiliary_losses(self) -> bool:
         """Whether the loss reads more than the model's last logits."""
         return self.exit_loss != "none" or self.draft_heads > 0 or self.exit_classifier
+
+    def model_problems(self, kind: str, layers: int, device: str, *, random_start: bool) -> Iterator[str]:
+        """Yield each contradiction between these settings and a model, with its fix.
+
+        Args:
+            kind: The model's type, as `transformers` names it.
+            layers: Its decoder layers; read only for early exits.
+            device: What it trains on, cpu or cuda.
+            random_start: Whether it starts from random weights.
+        """
+        if self.precision == "float16" and kind in _OVERFLOWING:
+            yield f"precision is float16, in which the activations of a {kind} overflow; set precision to auto"
+        if self.precision == "float16" and device == "cpu":
+            yield "precision is float16, which needs a GPU, but training runs on the CPU; set precision to auto"
+        if self.trunk == "frozen" and random_start:
+            yield "trunk is frozen, but the model starts from random weights; set its pretrained, or trunk to trained"
+        if self.has_auxiliary_losses and kind not in _LAYERED:
+            yield (
+                f"exit_loss, draft_heads and exit_classifier need the layers of a t5, but the model is a {kind}; leave them "
+                "out, or set its architecture to t5"
+            )
+        elif self.exit_loss == "first_last" and self.exit_layer >= layers:
+            yield f"exit_layer is {self.exit_layer}, but the decoder has {layers} layers; it must be less"
+        elif self.exit_classifier and layers == 1:
+            yield "exit_classifier is set, but the decoder has one layer, with none to exit before; give it more"

@@ -1,37 +1,120 @@
-"""The common part of the training stages: from settings and files to a saved, recorded model."""
+"""A training stage from its settings and files to a saved, recorded model: what finetune, align and control have in common."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
 
 from tasks import tracking
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
+from tasks.errors import InputError
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.quality import check_outputs
 from tasks.evaluation.results.pair import OutputCheck, against_teacher, described, length_warning
 from tasks.files import atomic_write, partial_path, remove
-from tasks.fingerprint import discard_others
+from tasks.fingerprint import discard_others, fingerprint
 from tasks.lineage import datasets, lineage
 from tasks.locks import folder_lock, share_lock, working_lock
+from tasks.machine import MachineSettings, set_up
 from tasks.models.card import Card, TextFile, non_default, render_card
-from tasks.models.checkpoints import read_training_record, save_model
-from tasks.models.settings import TrainingRecord
+from tasks.models.checkpoints import initial_model, read_training_record, save_model
+from tasks.models.pair import check_lengths, check_pair
+from tasks.models.settings import ModelSettings, TextSettings, TrainingRecord
+from tasks.models.tokenizers import load_tokenizer
+from tasks.paths import TaskPaths
 from tasks.training import distributed
 from tasks.training.checkpoints import writing_to_resume
-from tasks.training.context import TrainingContext, TrainingJob, open_context, reference_file
-from tasks.training.log import LogMetrics, as_csv
-from tasks.training.loop import EvaluationData, TrainingResult, train
-from tasks.training.losses import Loss
-from tasks.training.objective import Objective
-from tasks.training.quality import HeldOutQuality
-from tasks.training.share import room_of, training_share
-from tasks.training.sources import BatchSource
+from tasks.training.data import BatchSource, JsonlDataset, TokenDataset
+from tasks.training.loop import EvaluationData, HeldOutQuality, TrainingResult, as_csv, train
+from tasks.training.objective import Loss, Objective, check_model
+from tasks.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _CARD = "README.md"
 """The card in a model's folder."""
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One model to train."""
+
+    name: str
+    """large, small, or an arm: aligned or unaligned."""
+    stage: str
+    paths: TaskPaths
+    model: ModelSettings
+    """The model that training starts from."""
+    training: TrainingSettings
+    text: TextSettings
+    machine: MachineSettings
+    train_file: Path
+    held_out_file: Path
+    metric: str
+    """Quality metric, used if weights are chosen by quality."""
+    method: str = "It was trained on the first reference of each text, by cross-entropy."
+    """One sentence for the model card."""
+    teachers: tuple[Path, ...] = ()
+    """Folders of the models that it is trained with."""
+    files: tuple[Path, ...] = ()
+    """Other files that training reads; a change of their content starts training over."""
+    checked: int = 0
+    """Validation examples whose greedy outputs are compared with trivial baselines after training; 0: none."""
+    code: tuple[str, ...] = ("training", "models")
+    """Packages whose code can change the result."""
+    batched_like: Path | None = None
+    """A file of the same inputs with other targets, whose lengths order the batches: both trainings then see equal batches."""
+    seed: int | None = None
+    """The seed of a drafter, which names its folder; None for models that are trained once."""
+
+    @property
+    def label(self) -> str:
+        """Stage and model in words."""
+        return f"{self.stage} {self.name}" + ("" if self.seed is None else f" seed {self.seed}")
+
+    @property
+    def tokenizer(self) -> str | Path:
+        """Where the model's tokenizer is: the task's, unless the model keeps its own."""
+        own = self.model.pretrained if self.model.own_tokenizer else None
+        return self.paths.tokenizer if own is None else own
+
+    @property
+    def folder(self) -> Path:
+        """Where the model is saved."""
+        return self.paths.model(self.name, self.seed)
+
+    @property
+    def log_file(self) -> Path:
+        """Where the training log is saved."""
+        return self.paths.training_log(self.name, self.seed)
+
+    @property
+    def reference_file(self) -> Path:
+        """Examples that quality is measured on: human references, even where the held-out text is the large model's own."""
+        return self.paths.split("validation")
+
+
+@dataclass(frozen=True)
+class TrainingContext:
+    """A training job with its files read: model, tokenizer and data."""
+
+    job: TrainingJob
+    model: PreTrainedModel
+    """A model of `transformers`, on `device`."""
+    tokenizer: PreTrainedTokenizerBase
+    examples: TokenDataset
+    held_out: TokenDataset
+    device: torch.device
+    resume: Path
+    """Folder for checkpoints, of exactly this work (settings, data, code)."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +139,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     """
     opened = open_context(job)
     known = read_training_record(job.folder) if job.seed is not None else None
-    if known is not None and known.work == opened.resume.name and job.paths.training_log(job.name, job.seed).is_file():
+    if known is not None and known.work == opened.resume.name and job.log_file.is_file():
         if distributed.is_main():
             log.info("%s: %s is already trained", job.paths.task, job.label)
         return
@@ -67,53 +150,128 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
         _train_and_save(opened, spec)
 
 
+def open_context(job: TrainingJob) -> TrainingContext:
+    """Read the files of a job; raise `InputError` as `train_stage` does."""
+    device, _ = set_up(job.machine)
+    tokenizer = load_tokenizer(job.tokenizer)
+    large = job.paths.model("large") if job.model.from_large is not None else None
+    model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, large)
+    random_start = job.model.pretrained is None and large is None
+    check_model(model, job.name, job.training, device, random_start=random_start)
+    check_vocabulary(tokenizer, str(job.tokenizer), job.model)
+    check_lengths(model, job.name, job.text)
+    decoder_only = not model.config.is_encoder_decoder
+    examples, held_out = (
+        JsonlDataset(file, tokenizer, job.text, decoder_only=decoder_only) for file in (job.train_file, job.held_out_file)
+    )
+    if job.batched_like is not None:
+        other = JsonlDataset(job.batched_like, tokenizer, job.text, decoder_only=decoder_only)
+        # Inputs without references teach the aligned drafter alone, so that the batches cannot be equal.
+        examples.batched_like = other if len(other) == len(examples) else None
+    if distributed.is_main():
+        for file, texts in ((job.train_file, examples), (job.held_out_file, held_out)):
+            if texts.cut:
+                cut = f"{texts.cut} of {len(texts)} sources of {file.name}"
+                log.info("%s: %s are cut to fit the chat prompt", job.paths.task, cut)
+    resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
+    return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, tokenizer_name: str, settings: ModelSettings) -> None:
+    """Refuse a pre-trained model whose tokenizer has another vocabulary: its embeddings would stand for other tokens.
+
+    A pre-trained model without a tokenizer is accepted.
+
+    Raises:
+        InputError: the message names the first token that differs.
+    """
+    if settings.pretrained is None:
+        return
+    try:
+        own = load_tokenizer(settings.pretrained)
+    except InputError:
+        return
+    try:
+        check_pair(tokenizer, own, f"the tokenizer at {tokenizer_name}", f"that of {settings.pretrained}")
+    except InputError as error:
+        raise InputError(f"{error}; a small model may keep its own with own_tokenizer: true") from None
+
+
+def _work(job: TrainingJob, device: torch.device) -> str:
+    """Return the fingerprint of the work: checkpoints of any other work are not resumed."""
+    settings: dict[str, object] = {"model": job.model, "training": job.training, "text": job.text}
+    files = [job.train_file, job.held_out_file, job.paths.tokenizer, *job.teachers, *job.files]
+    if job.batched_like is not None:
+        files.append(job.batched_like)
+    if job.model.pretrained is not None and Path(job.model.pretrained).exists():
+        files.append(Path(job.model.pretrained))
+    code = list(job.code)
+    if job.training.choose_by == "quality":
+        settings["metric"] = job.metric
+        files.append(job.reference_file)
+        code += ["evaluation/quality", "evaluation/metrics", "evaluation/words"]
+    return fingerprint({**settings, "device": device.type, "processes": distributed.world_size()}, files, code)
+
+
 def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
     """Train, record and save."""
-    job, evaluation = opened.job, _evaluation_data(opened, spec.evaluation)
+    job = opened.job
     objective = Objective(opened.model, job.training, spec.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
     with _sharing(opened), working_lock(opened.device.type), _recording(opened, parameters) as record:
-        send: LogMetrics = _nowhere if record is None else record.log_metrics
+        # 1. Train; only rank 0 records and saves.
         outcome = train(
-            objective, spec.source, evaluation, job.training, opened.device, resume=opened.resume, log=send, label=job.label
+            objective,
+            spec.source,
+            _evaluation_data(opened, spec.evaluation),
+            job.training,
+            opened.device,
+            resume=opened.resume,
+            log=(lambda _metrics, _step: None) if record is None else record.log_metrics,
+            label=job.label,
         )
-        send(_final_metrics(outcome), outcome.steps)
         if record is None:
             return
-        folder, log_file = job.folder, job.paths.training_log(job.name, job.seed)
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        with writing_to_resume(f"the log of the {job.name} model", partial_path(log_file), opened.resume):
-            atomic_write(log_file, as_csv(outcome.log))
+        # 2. The curves show every evaluation, the last metrics the weights that are kept.
+        kept = {f"kept_{name}": value for name, value in outcome.measured.items()}
+        taken = {"seconds": outcome.seconds, "steps": outcome.steps, "target_tokens": outcome.target_tokens}
+        record.log_metrics({**taken, "kept_step": outcome.kept, **kept}, outcome.steps)
+        # 3. Save the log, and the model with its card.
+        job.log_file.parent.mkdir(parents=True, exist_ok=True)
+        with writing_to_resume(f"the log of the {job.name} model", partial_path(job.log_file), opened.resume):
+            atomic_write(job.log_file, as_csv(outcome.log))
         check = _check(opened)
-        with writing_to_resume(f"the {job.name} model", partial_path(folder), opened.resume):
+        with writing_to_resume(f"the {job.name} model", partial_path(job.folder), opened.resume):
             _save(opened, outcome, check)
+        # 4. Show the card beside the run; the weights stay with DVC.
         record.log_artifact(job.folder / _CARD)
     remove(opened.resume)
-    log.info("%s", _summary_line(job, parameters, outcome))
-    if check is not None:
-        _log_check(job, check)
-
-
-def _nowhere(metrics: Mapping[str, float], step: int) -> None:
-    """Take metrics of a process whose run is not recorded."""
+    _report(job, parameters, outcome, check)
 
 
 def _sharing(opened: TrainingContext) -> contextlib.AbstractContextManager[None]:
     """Wait until the device has room for this training; the ranks of one training share the machine as their settings say."""
+    job = opened.job
     if distributed.world_size() > 1:
         return contextlib.nullcontext()
-    return share_lock(opened.device.type, training_share(opened), room_of(opened.device))
+    share = distributed.training_share(opened.model, job.training, job.text, job.teachers)
+    return share_lock(opened.device.type, share, distributed.room_of(opened.device))
 
 
 def _evaluation_data(opened: TrainingContext, evaluation: EvaluationData) -> EvaluationData:
     """Add the quality of greedy outputs if weights are chosen by it; otherwise it is left out, since it takes time."""
-    job, measure = opened.job, evaluation.measure
-    if job.training.choose_by != "quality":
+    measure = evaluation.measure
+    if opened.job.training.choose_by != "quality":
         return evaluation
-    quality = HeldOutQuality(read_jsonl(reference_file(job)), opened.tokenizer, job.text, job.metric)
+    quality = _held_out_quality(opened)
     if measure is None:
         return dataclasses.replace(evaluation, measure=quality)
     return dataclasses.replace(evaluation, measure=lambda model: {**measure(model), **quality(model)})
+
+
+def _held_out_quality(opened: TrainingContext, most: int | None = None) -> HeldOutQuality:
+    job = opened.job
+    return HeldOutQuality(read_jsonl(job.reference_file)[:most], opened.tokenizer, job.text, job.metric)
 
 
 @contextlib.contextmanager
@@ -139,13 +297,6 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[tracking.Re
         yield record
 
 
-def _final_metrics(outcome: TrainingResult) -> dict[str, float]:
-    """Return the final metrics: the curves show every evaluation, these the weights that are kept."""
-    kept = {f"kept_{name}": value for name, value in outcome.measured.items()}
-    taken = {"seconds": outcome.seconds, "steps": outcome.steps, "target_tokens": outcome.target_tokens}
-    return {**taken, "kept_step": outcome.kept, **kept}
-
-
 def _check(opened: TrainingContext) -> OutputCheck | None:
     """Return how the trained model's outputs compare with trivial baselines, where the job asks for it.
 
@@ -154,15 +305,8 @@ def _check(opened: TrainingContext) -> OutputCheck | None:
     job = opened.job
     if not job.checked or metric_of(job.metric).name == PERPLEXITY:
         return None
-    examples = read_jsonl(reference_file(job))[: job.checked]
-    return HeldOutQuality(examples, opened.tokenizer, job.text, job.metric).check(opened.model)
-
-
-def _log_check(job: TrainingJob, check: OutputCheck) -> None:
-    """Log the check, and a warning for everything that speaks against the model."""
-    log.info("%s/%s: %s", job.paths.task, job.name, described(check))
-    for clause in [*against_teacher(check, f"the {job.name} model"), *length_warning(check, f"the {job.name} model")]:
-        log.warning("%s: %s", job.paths.task, clause)
+    quality = _held_out_quality(opened, job.checked)
+    return check_outputs(quality.outputs(opened.model), quality.examples, job.metric)
 
 
 def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck | None) -> None:
@@ -170,18 +314,17 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
     job, model = opened.job, opened.model.cpu().float()
     model.generation_config.max_new_tokens = job.text.max_target_tokens
     model.generation_config.max_length = None
+    examples = len(opened.examples) if outcome.steps else 0
+    training_text = [TextFile("training", job.train_file, examples)] if outcome.steps else []
     card = Card(
         task=job.paths.task,
         name=job.name,
         stage=job.stage,
-        base=job.model.pretrained if job.model.from_large is None else str(job.large),
+        base=job.model.pretrained if job.model.from_large is None else str(job.paths.model("large")),
         method=job.method if outcome.steps else "It was taken as it is, without training.",
         settings=_card_settings(job),
         text=job.text,
-        texts=(
-            *([TextFile("training", job.train_file, len(opened.examples))] if outcome.steps else ()),
-            TextFile("held-out", job.held_out_file, len(opened.held_out)),
-        ),
+        texts=(*training_text, TextFile("held-out", job.held_out_file, len(opened.held_out))),
         teachers=job.teachers,
         measured=outcome.measured,
         steps=outcome.steps,
@@ -189,7 +332,6 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         seed=job.seed,
         outputs=() if check is None else (described(check), *against_teacher(check, "the model")),
     )
-    examples = len(opened.examples) if outcome.steps else 0
     record = TrainingRecord(opened.resume.name, outcome.steps, examples, outcome.target_tokens)
     save_model(model, opened.tokenizer, job.folder, card=render_card(card, model, opened.tokenizer), record=record)
 
@@ -200,10 +342,15 @@ def _card_settings(job: TrainingJob) -> dict[str, dict[str, object]]:
     return shown if job.model.pretrained is not None else {"model": non_default(job.model), **shown}
 
 
-def _summary_line(job: TrainingJob, parameters: int, outcome: TrainingResult) -> str:
-    """Return the run in one line."""
+def _report(job: TrainingJob, parameters: int, outcome: TrainingResult, check: OutputCheck | None) -> None:
+    """Log the run in one line, and a warning for everything that speaks against the model."""
     kept = "" if outcome.kept == outcome.steps else f", step {outcome.kept} kept"
     measured = ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in outcome.measured.items())
     took = f"{outcome.steps} steps in {outcome.seconds:.0f} s{kept}" if outcome.steps else "taken as it is"
     name = job.name if job.seed is None else f"{job.name}/{job.seed}"
-    return f"{job.paths.task}/{name}: {parameters / 1e6:.2f} M parameters, {took}, {measured}"
+    log.info("%s/%s: %.2f M parameters, %s, %s", job.paths.task, name, parameters / 1e6, took, measured)
+    if check is not None:
+        log.info("%s/%s: %s", job.paths.task, job.name, described(check))
+        model = f"the {job.name} model"
+        for clause in [*against_teacher(check, model), *length_warning(check, model)]:
+            log.warning("%s: %s", job.paths.task, clause)

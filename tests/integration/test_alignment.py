@@ -23,12 +23,11 @@ from tasks.models.pruned_head import pruned_head
 from tasks.models.settings import LayersSettings, ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
-from tasks.training.context import TrainingContext, TrainingJob
 from tasks.training.data import JsonlDataset
 from tasks.training.loop import TrainingResult, evaluate, train
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
-from tasks.training.stage import TrainingSpec
+from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec
 from tests.training import CPU, InterruptedRun, interrupt_at, train_on
 
 TEXT = TextSettings(max_source_tokens=16, max_target_tokens=12)
@@ -147,22 +146,10 @@ SOURCES: dict[str, dict[str, Any]] = {
     "on-policy": {"loss": "forward_kl", "on_policy": 1.0, "write_every": 20},
     "mixed": {"loss": "jensen_shannon", "on_policy": 0.5, "write_every": 20, "writing_temperature": 0.7},
     "interleaved": {"loss": "reverse_kl", "on_policy": 0.5, "write_every": 30, "writer": "interleaved", "interleave_top_k": 4},
-    "replayed": {"loss": "forward_kl", "replay_rounds": 2, "replay_steps": 20},
-    "replayed labels": {"loss": "sequence", "replay_rounds": 2, "replay_steps": 20, "replay_kept": 0.3},
 }
-WEIGHTED: dict[str, dict[str, Any]] = {
-    "kl to total variation": {"loss": "total_variation", "kl_until": 1.0},
-    "decay": {"loss": "forward_kl", "position_weights": "decay", "position_window": 3},
-    "acceptance": {"loss": "negative_log_acceptance", "position_weights": "acceptance", "position_window": 3},
-    "acceptance of labels": {"loss": "sequence", "position_weights": "acceptance", "position_window": 3},
-}
-LEARNT = [loss for loss in LOSSES if loss != "gatekeeper"]
-"""Gatekeeper is not for acceptance: it makes a drafter unsure where that is wrong."""
-CASES = {loss: {"loss": loss} for loss in LEARNT} | WEIGHTED | SOURCES
-
-
-FAST = ("jensen_shannon", "negative_log_acceptance", "kl to total variation", "acceptance", "mixed", "replayed labels")
-"""One of each kind: a loss alone, rollouts of the drafter, replay. Unit tests cover what the others add."""
+CASES = {loss: {"loss": loss} for loss in LOSSES} | SOURCES
+FAST = ("jensen_shannon", "mixed")
+"""A loss alone, and rollouts of the drafter. Unit tests cover what the others add."""
 
 
 def cases(names: Iterable[str]) -> list[Any]:
@@ -186,7 +173,7 @@ def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting,
 def test_a_run_killed_inside_a_window_ends_with_the_same_weights(setting: Setting, tmp_path: Path, case: str) -> None:
     """Texts come from the weights at the first step of their window, which a resumed run no longer has."""
     settings = recipe(
-        **SOURCES[case] | {"write_every": 8} | ({"replay_rounds": 1} if "replay_rounds" in SOURCES[case] else {}),
+        **SOURCES[case] | {"write_every": 8},
         steps=26,
         evaluate_every=23,
         checkpoint_every=10,

@@ -7,10 +7,9 @@ from pathlib import Path
 import datasets
 import pytest
 
-from tasks.alignment.calibrating.labelling import Labeller
-from tasks.alignment.calibrating.publishing import Provenance, publish
-from tasks.alignment.calibrating.settings import CalibrateSettings
-from tasks.alignment.calibrating.shards import Shards
+from tasks.alignment.calibration_set import Provenance, Shards, publish
+from tasks.alignment.labelling import Labeller
+from tasks.alignment.settings import CalibrateSettings
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.runtimes.choose import open_decoder
 from tests.calibration import DRAWN, INPUTS, TEXT, tiny

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tasks.alignment.calibrating.labelling import Labeller
-from tasks.alignment.calibrating.settings import CalibrateSettings
+from tasks.alignment.labelling import Labeller
+from tasks.alignment.settings import CalibrateSettings
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings

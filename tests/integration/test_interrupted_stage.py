@@ -14,11 +14,10 @@ from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training import checkpoints
-from tasks.training.context import TrainingContext, TrainingJob
+from tasks.training.data import DatasetSource
 from tasks.training.loop import EvaluationData
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import DatasetSource
-from tasks.training.stage import TrainingSpec, train_stage
+from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, train_stage
 from tests.training import InterruptedRun
 
 PATHS = TaskPaths("toy")

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from tasks.corpora.example import Example, write_jsonl
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
-from tasks.training.batching import BucketBatchSampler, partition
+from tasks.training.data import BucketBatchSampler
 from tests.processes import RECIPES, examples, train_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def test_a_mean_of_means_would_be_a_different_loss() -> None:
     # Otherwise the tests above could not distinguish them: one process has far more tokens than the other, or all of them.
     texts, recipe = examples(), RECIPES["adamw"]
     order = BucketBatchSampler(texts, recipe)
-    shares = [[partition(order.batch_at(step), process, 2) for process in range(2)] for step in range(recipe.steps)]
+    shares = [[order.batch_at(step)[process::2] for process in range(2)] for step in range(recipe.steps)]
     tokens = [[sum(len(texts.targets[index]) for index in part) for part in parts] for parts in shares]
     assert sum(max(counts) >= 1.5 * min(counts) for counts in tokens) > 0.7 * recipe.steps
     assert any(min(counts) == 0 for counts in tokens)

@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.alignment.acceptance import HeldOutAcceptance
+from tasks.alignment.spec import HeldOutAcceptance
 from tasks.corpora.example import Example, write_jsonl
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.training import checkpoints
-from tasks.training.data import JsonlDataset
-from tasks.training.engine import create_engine
+from tasks.training.data import DatasetSource, JsonlDataset
+from tasks.training.engine import create_engine, make_optimizer, rate_factor
 from tasks.training.loop import DivergedError, Evaluator
 from tasks.training.objective import Objective
-from tasks.training.optimizers import make_optimizer, rate_factor
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import DatasetSource
 from tests.training import CPU, InterruptedRun, interrupt_at, train_on
 
 SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.1, seed=3)

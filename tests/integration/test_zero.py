@@ -9,16 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.alignment.acceptance import HeldOutAcceptance
+from tasks.alignment.spec import HeldOutAcceptance
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.layers import model_from_layers
 from tasks.models.settings import LayersSettings, ModelSettings
 from tasks.training import engine, loop
-from tasks.training.data import Batch, TokenDataset
+from tasks.training.data import Batch, DatasetSource, TokenDataset
 from tasks.training.loop import DivergedError
-from tasks.training.losses import CrossEntropyLoss
+from tasks.training.objective import CrossEntropyLoss
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import DatasetSource
 from tests.toys import VOCABULARY, toy_sources
 from tests.training import CPU, InterruptedRun, interrupt_at, train_on
 
@@ -144,15 +143,11 @@ def test_partitioned_weights_are_measured_and_saved_complete(tmp_path: Path) -> 
     large, shapes = fresh_model(), [weight.shape for weight in fresh_model().parameters()]
     acceptance = HeldOutAcceptance(large, TEXTS, VOCABULARY, CPU)
 
-    def measure(model: Any) -> dict[str, float]:
-        assert [weight.shape for weight in model.parameters()] == shapes
-        return acceptance(model)
-
     found = {}
     for name, changes in {"alone": {}, "split": {"zero_stage": 3, "precision": "bfloat16"}}.items():
         model = fresh_model()
         settings = TrainingSettings(**{**RECIPE, "steps": 4, **changes})
-        found[name] = train_on(model, TEXTS, settings, tmp_path / name, measure=measure).measured
+        found[name] = train_on(model, TEXTS, settings, tmp_path / name, measure=acceptance).measured
     assert found["split"] == pytest.approx(found["alone"], abs=0.02)
     assert torch.nn.functional.linear is LINEAR
     save_model(model.cpu(), _Nothing(), tmp_path / "saved")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tasks import align
-from tasks.training.context import TrainingJob
+from tasks.training.stage import TrainingJob
 
 
 def jobs_of(
@@ -21,7 +21,7 @@ def jobs_of(
     jobs: list[TrainingJob] = []
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["align", "--task", "words", "--arm", drafter])
-    monkeypatch.setattr("tasks.training.stage.train_stage", lambda job, _: jobs.append(job))
+    monkeypatch.setattr("tasks.align.train_stage", lambda job, _: jobs.append(job))
     params = {
         "active": {"words": "data/words"},
         "tasks": {"words": {"metric": "bleu", "seeds": list(seeds), "calibrate": {"top_logits": 4}, "align": settings}},

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tasks import calibrate
-from tasks.alignment.calibrating.labelling import Labeller
-from tasks.alignment.stored import StoredTopLogits
+from tasks.alignment.calibration_set import StoredTopLogits
+from tasks.alignment.labelling import Labeller
 from tasks.corpora.example import UNLABELLED, Corpus, Example, read_jsonl
 from tasks.errors import InputError
 from tasks.models.tokenizers import load_tokenizer
@@ -70,10 +70,8 @@ def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsy
     assert f"{found['sets']['calibration']['over_long']} over-long" in warning
     tokenizer, decoder_only = load_tokenizer(PATHS.model("large")), found["model"]["type"] == "llama"
     for which, file in (("calibration", PATHS.calibration_set), ("validation", PATHS.held_out_calibration)):
-        stored, read = (
-            StoredTopLogits.open(PATHS.calibration, which),
-            JsonlDataset(file, tokenizer, TEXT, decoder_only=decoder_only),
-        )
+        read = JsonlDataset(file, tokenizer, TEXT, decoder_only=decoder_only)
+        stored = StoredTopLogits.open(PATHS.calibration, which, read.targets)
         assert [stored.top_logits(place)[0].shape for place in range(len(stored))] == [(len(row), 5) for row in read.targets]
 
 
@@ -89,9 +87,8 @@ def test_references_are_labelled_with_predictions_alone(run: Run, monkeypatch: p
     assert read_jsonl(PATHS.control_set) == read_jsonl(PATHS.calibration_set)
     tokenizer = load_tokenizer(PATHS.model("large"))
     decoder_only = json.loads((PATHS.calibration / "provenance.json").read_text())["model"]["type"] == "llama"
-    stored = StoredTopLogits.open(PATHS.calibration, "calibration")
     read = JsonlDataset(PATHS.calibration_set, tokenizer, TEXT, decoder_only=decoder_only)
-    assert [len(stored.top_logits(place)[0]) for place in range(len(stored))] == list(map(len, read.targets))
+    assert len(StoredTopLogits.open(PATHS.calibration, "calibration", read.targets)) == len(read)
 
 
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path, model: str, layers: list[
     trained: list[Any] = []
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["finetune", "--task", "words", "--model", model])
-    monkeypatch.setattr("tasks.training.stage.train_stage", lambda job, make_spec: trained.append((job, make_spec)))
+    monkeypatch.setattr("tasks.finetune.train_stage", lambda job, make_spec: trained.append((job, make_spec)))
     models = {"small": {"from_large": {"layers": layers}}, "large": {"pretrained": "folder"}}
     params = {"active": {"words": "data/words"}, "tasks": {"words": {"metric": "bleu", "models": models}}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))

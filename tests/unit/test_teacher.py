@@ -12,7 +12,7 @@ import yaml
 
 from tasks import calibrate
 from tasks import sweep as sweep_stage
-from tasks.alignment.calibrating.labelling import Labeller
+from tasks.alignment.labelling import Labeller
 from tasks.corpora.example import Example, write_jsonl
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summary import summarize

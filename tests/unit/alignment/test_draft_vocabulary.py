@@ -17,7 +17,7 @@ from tasks.machine import MachineSettings
 from tasks.models.pruned_head import pruned_head
 from tasks.models.settings import ModelSettings, TextSettings
 from tasks.paths import TaskPaths
-from tasks.training.context import TrainingContext, TrainingJob, open_context
+from tasks.training.stage import TrainingContext, TrainingJob, open_context
 from tests.calibration import examples, tiny
 
 PATHS = TaskPaths("toy")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.alignment.calibrating.predicting import TopLogitsPredictor
+from tasks.alignment.labelling import TopLogitsPredictor
 from tasks.corpora.example import Example, write_jsonl
 from tasks.errors import InputError
 from tasks.evaluation.sweep.replay import Split

@@ -1,47 +1,116 @@
-"""One process alone is a group of its own; several meet where their launcher says."""
+"""How many processes train, how they find each other, and what a training takes of the machine, against real steps."""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tasks import cgroups
 from tasks.errors import InputError
+from tasks.locks import Share
+from tasks.machine import MachineSettings
+from tasks.models.checkpoints import initial_model
+from tasks.models.settings import ModelSettings, TextSettings
 from tasks.training import distributed
+from tasks.training.settings import TrainingSettings
+
+GROUP = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
+def _not_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in GROUP:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def group(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """How a group would have been opened."""
-    found: dict[str, Any] = {}
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: "backend" in found)
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **how: found.update(how, backend=backend))
-    return found
+def options(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    distributed.add_arguments(parser)
+    return parser.parse_args(given)
 
 
-def test_a_single_process_is_the_main_one_and_never_waits() -> None:
+def test_the_command_line_overrides_the_settings() -> None:
+    machine = MachineSettings(processes=2)
+    assert distributed.with_overrides(machine, options()) == machine
+    assert distributed.with_overrides(machine, options("--nproc", "3")) == MachineSettings(processes=3)
+    with pytest.raises(InputError, match=r"--nproc: processes is -1; it must be at least 0"):
+        distributed.with_overrides(machine, options("--nproc", "-1"))
+
+
+def test_the_settings_give_the_number_of_processes_and_a_rank_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(distributed, "_run_ranks", started.append)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    for machine in (
+        MachineSettings(device="cpu"),
+        MachineSettings(processes=1),
+        MachineSettings(processes=2),
+        MachineSettings(),
+    ):
+        distributed.run(machine, lambda: started.append("here"))
+    assert started == ["here", "here", 2, 3]
+    monkeypatch.setenv("RANK", "0")
+    distributed.run(MachineSettings(processes=2), lambda: started.append("rank"))
+    assert started[-1] == "rank"
+
+
+def test_the_status_of_ranks_started_here_is_that_of_a_refusal_or_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert distributed._status_of({0: -signal.SIGTERM, 1: 2}, 2) == 2
+    assert distributed._status_of({0: 1, 1: -signal.SIGTERM}, 2) == 1
+    assert capsys.readouterr().err == ""
+    assert distributed._status_of({1: -signal.SIGKILL}, 2) == 1
+    assert "rank 1 of 2 was killed by SIGKILL" in capsys.readouterr().err
+
+
+def test_a_command_that_no_launcher_started_is_left_alone() -> None:
+    with pytest.raises(KeyError, match="bug"), distributed.as_rank():
+        raise KeyError("bug")
+    assert not set(GROUP) & os.environ.keys()
+
+
+def adopted(**given: str) -> dict[str, str]:
+    environment = dict(given)
+    distributed.adopt_launcher(environment)
+    return {name: environment[name] for name in GROUP[:4] if name in environment}
+
+
+def test_a_launcher_s_variables_become_torch_s() -> None:
+    assert adopted() == adopted(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1", SLURM_NTASKS="4") == {}
+    group = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    known = {**group, "LOCAL_WORLD_SIZE": "2"}
+    srun = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+    # torchrun, also inside a Slurm allocation; deepspeed; srun.
+    assert adopted(**known) == adopted(**known, **srun) == adopted(**group, LOCAL_SIZE="2") == known
+    assert adopted(**srun) == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+
+
+def test_a_single_process_is_the_main_one_and_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (distributed.rank(), distributed.world_size(), distributed.is_main()) == (0, 1, True)
     assert distributed.all_reduce(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
     assert distributed.broadcast("word") == "word"
     distributed.barrier()
     distributed.destroy()
-
-
-def test_a_launcher_says_which_rank_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert (distributed.rank(), distributed.world_size(), distributed.is_main()) == (2, 3, False)
-    assert distributed.description().startswith("rank 2 on ")
+    assert distributed.description() == f"rank 2 on {socket.gethostname()}"
 
 
-def test_one_process_opens_no_port_and_only_one_group(group: dict[str, Any]) -> None:
+def test_one_process_opens_no_port_and_only_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    group: dict[str, Any] = {}
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: "backend" in group)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **how: group.update(how, backend=backend))
     distributed.init("gloo")
     assert type(group.pop("store")).__name__ == "HashStore"
     assert group == {"backend": "gloo", "rank": 0, "world_size": 1}
@@ -49,17 +118,68 @@ def test_one_process_opens_no_port_and_only_one_group(group: dict[str, Any]) -> 
     assert group["backend"] == "gloo"
 
 
-def test_several_processes_meet_at_their_store(group: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # documented by torch
-    monkeypatch.setattr(distributed, "connect", lambda: store)
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    distributed.init("nccl")
-    assert group == {"backend": "nccl", "store": store, "rank": 1, "world_size": 2}
+@pytest.mark.parametrize("port", ["70000", None])
+def test_a_group_that_does_not_meet_is_one_line(port: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=rf"found no group of 2 processes at 127\.0\.0\.1:{port} .* a free MASTER_PORT"):
+        distributed.init("gloo")
 
 
-def test_a_group_that_does_not_meet_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "70000"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=r"rank 1 on .* found no group of 2 processes at 127\.0\.0\.1:70000"):
-        distributed.connect.__wrapped__()
+TEXT = TextSettings(max_source_tokens=128, max_target_tokens=64)
+SHAPE = ModelSettings(d_model=256, d_ff=1024, d_kv=64, heads=4, encoder_layers=4, decoder_layers=4)
+TINY = ModelSettings(d_model=32, d_ff=64, d_kv=16, heads=2, encoder_layers=1, decoder_layers=1)
+TRAINING = TrainingSettings(optimizer="adamw", batch_size=32)
+
+
+def need(training: TrainingSettings, shape: ModelSettings = TINY, teachers: tuple[Path, ...] = ()) -> Share:
+    return distributed.training_share(initial_model(shape, 1000, 0, 1), training, TEXT, teachers)
+
+
+def test_the_memory_grows_with_what_needs_it(tmp_path: Path) -> None:
+    usual = need(TRAINING).memory
+    assert need(replace(TRAINING, batch_size=64)).memory > 1.5 * (usual - distributed._LOADED)
+    assert need(replace(TRAINING, accumulation=4)).memory < usual
+    assert need(replace(TRAINING, optimizer="adafactor")).memory < usual
+    assert need(replace(TRAINING, batch_size=1, batch_tokens=32 * 192)).memory == usual
+    (tmp_path / "model.safetensors").write_bytes(bytes(1000))
+    assert need(TRAINING, teachers=(tmp_path,)).memory == usual + 1000
+
+
+def test_threads_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.setattr(cgroups, "core_limit", lambda: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert (need(TRAINING).threads, distributed.room_of(torch.device("cpu")).threads) == (4, 6)
+    monkeypatch.setattr(cgroups, "core_limit", lambda: 2.5)
+    monkeypatch.setattr(cgroups, "memory_limit", lambda: 1000)
+    assert need(TRAINING).threads == 2
+    assert distributed.room_of(torch.device("cpu")) == Share(2, 900)
+
+
+STEP = """
+import resource, sys, torch
+from tasks.models.checkpoints import initial_model
+from tasks.models.settings import ModelSettings
+torch.set_num_threads(1)
+model = initial_model(ModelSettings(**eval(sys.argv[1])), 1000, 0, 1).train()
+optimizer = torch.optim.AdamW(model.parameters())
+ids = lambda length: torch.randint(2, 1000, (32, length))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(2):
+    model(input_ids=ids(128), labels=ids(64)).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+@pytest.mark.slow
+def test_the_estimate_is_near_the_peak_of_two_steps() -> None:
+    """Not too low by more than a tenth, which a machine keeps free, and less than twice as high."""
+    shape: Any = {field.name: getattr(SHAPE, field.name) for field in dataclasses.fields(SHAPE)}
+    done = subprocess.run([sys.executable, "-c", STEP, repr(shape)], capture_output=True, text=True, check=True)
+    weights = 4 * sum(one.numel() for one in initial_model(SHAPE, 1000, 0, 1).parameters())
+    measured, estimated = int(done.stdout), need(TRAINING, SHAPE).memory - distributed._LOADED - weights
+    assert 0.9 * measured < estimated < 2 * measured, (measured, estimated)

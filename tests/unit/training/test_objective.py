@@ -1,7 +1,9 @@
-"""What is trained, and on which loss: against runs of the model, of its first layers, and of heads written out."""
+"""What is trained, on which loss: against runs of the model, of its first layers, of heads written out, and by hand."""
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,10 +11,21 @@ import torch
 from torch import Tensor
 
 from tasks.errors import InputError
+from tasks.models.checkpoints import initial_model
 from tasks.models.layers import first_layers
+from tasks.models.settings import ModelSettings
 from tasks.training import objective as objective_module
-from tasks.training.data import IGNORED, Batch
-from tasks.training.objective import Objective
+from tasks.training.data import IGNORED, Batch, TokenDataset
+from tasks.training.objective import (
+    AuxiliaryLoss,
+    CrossEntropyLoss,
+    Objective,
+    check_model,
+    classifier_loss_sum,
+    cross_entropy_sum,
+    head_loss_sums,
+    layer_weights,
+)
 from tasks.training.settings import TrainingSettings
 from tests.toys import END, toy_t5
 
@@ -157,46 +170,38 @@ def test_extras_without_settings_are_kept() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"exit_loss": "first_last", "exit_layer": 3}, "exit_layer is 3, but the decoder has 3 layers; it must be less"),
-        ({"exit_loss": "first_last", "exit_layer": 7}, "exit_layer is 7"),
-    ],
-)
-def test_a_model_too_shallow(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        objective_of(**settings)
+def refused(model: Any, words: str, device: str = "cpu", *, random_start: bool = False, **settings: Any) -> None:
+    with pytest.raises(InputError, match=f"the small model.* {words}"):
+        check_model(model, "small", TrainingSettings(**settings), torch.device(device), random_start=random_start)
 
 
-def test_a_single_layer_cannot_exit_early() -> None:
-    with pytest.raises(InputError, match="exit_classifier is set, but the decoder has one layer"):
-        Objective(toy_t5(3, 1, 1), TrainingSettings(exit_classifier=True))
+def of_type(kind: str, **config: Any) -> Any:
+    return SimpleNamespace(config=SimpleNamespace(model_type=kind, **config))
 
 
-def test_other_architectures_train_without_extras_alone() -> None:
-    from transformers import GPT2Config, GPT2LMHeadModel
+def test_models_too_shallow_or_of_another_kind_are_refused() -> None:
+    deep, flat, other = toy_t5(3, 1, 3), toy_t5(3, 1, 1), of_type("gpt2")
+    refused(deep, "exit_layer is 3, but the decoder has 3 layers; it must be less", exit_loss="first_last", exit_layer=3)
+    refused(flat, "exit_classifier is set, but the decoder has one layer", exit_classifier=True)
+    for settings in ({"exit_loss": "weighted"}, {"draft_heads": 1}, {"exit_classifier": True}):
+        refused(
+            other, "exit_loss, draft_heads and exit_classifier need the layers of a t5, but the model is a gpt2", **settings
+        )
+    check_model(other, "small", TrainingSettings(), torch.device("cpu"))
+    refused(deep, "trunk is frozen, but the model starts from random", random_start=True, trunk="frozen", draft_heads=1)
+    check_model(deep, "small", TrainingSettings(trunk="frozen", draft_heads=1), torch.device("cpu"))
+    refused(of_type("fsmt"), "is of type fsmt, which transformers trains on its source")
 
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=2, n_positions=16))
-    Objective(model, TrainingSettings())
-    refused: list[dict[str, Any]] = [{"exit_loss": "weighted"}, {"draft_heads": 1}, {"exit_classifier": True}]
-    for settings in refused:
-        with pytest.raises(InputError, match="takes T5 and mT5, but the model is of type gpt2"):
-            Objective(model, TrainingSettings(**settings))
 
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"trunk": "frozen"}, "trunk is frozen, so nothing is trained; set draft_heads or exit_classifier"),
-        ({"trunk": "frozen", "draft_heads": 1, "exit_loss": "weighted"}, "exit_loss is weighted, which trains the trunk"),
-        ({"exit_loss": "all"}, "exit_loss is 'all'; it must be one of none, first_last, weighted"),
-        ({"draft_heads": -1}, "draft_heads is -1; it must be at least 0"),
-    ],
-)
-def test_settings_that_contradict_each_other(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        TrainingSettings(**settings)
+def test_float16_is_refused_where_it_cannot_train() -> None:
+    for kind in ("t5", "mt5", "umt5", "longt5"):
+        refused(of_type(kind), "precision is float16, in which the activations of a", "cuda", precision="float16")
+    refused(of_type("gpt2"), "precision is float16, which needs a GPU, but training runs on the CPU", precision="float16")
+    encoder = of_type("bart", shares_encoder=True)
+    with pytest.raises(InputError, match="the small model's encoder stays the large model's; set precision to"):
+        check_model(encoder, "small", TrainingSettings(precision="float16"), torch.device("cuda"))
+    for precision, device in (("float16", "cuda"), ("float32", "cpu"), ("bfloat16", "cpu")):
+        check_model(of_type("gpt2"), "small", TrainingSettings(precision=precision), torch.device(device))
 
 
 @pytest.mark.parametrize(
@@ -219,3 +224,112 @@ def test_native_bfloat16_is_read_from_the_processor(
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert objective_module.multiplies_bfloat16(torch.device("cpu")) is found
+
+
+def logits_of(probabilities: list[float], positions: int) -> Tensor:
+    """(1, positions, vocabulary): the same prediction everywhere."""
+    return torch.tensor(probabilities).log().expand(1, positions, -1)
+
+
+def labelled(*labels: int, weights: list[float] | None = None) -> Batch:
+    """One example; its source does not matter."""
+    weighed = None if weights is None else torch.tensor([weights])
+    return Batch(torch.ones(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.long), torch.tensor([labels]), weighed)
+
+
+def test_a_sum_over_real_tokens() -> None:
+    logits = logits_of([0.5, 0.25, 0.25], 3)
+    assert cross_entropy_sum(logits, labelled(0, 1, IGNORED)).item() == pytest.approx(math.log(2) + math.log(4))
+    assert cross_entropy_sum(logits, labelled(0, 1, IGNORED, weights=[0.5, 2.0, 0.0])).item() == pytest.approx(
+        4.5 * math.log(2)
+    )
+    assert cross_entropy_sum(logits, labelled(*[IGNORED] * 3)).item() == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers", "exit_layer", "weights"),
+    [
+        ("none", 3, 1, {3: 1.0}),
+        ("first_last", 8, 1, {1: 0.5, 8: 0.5}),
+        ("first_last", 8, 3, {3: 0.5, 8: 0.5}),
+        ("weighted", 3, 1, {1: 1 / 6, 2: 2 / 6, 3: 3 / 6}),
+        ("weighted", 1, 1, {1: 1.0}),
+    ],
+)
+def test_what_each_layer_weighs(kind: str, layers: int, exit_layer: int, weights: dict[int, float]) -> None:
+    assert layer_weights(kind, layers, exit_layer) == pytest.approx(weights)
+
+
+def test_head_j_predicts_the_label_j_positions_ahead() -> None:
+    """Labels 0 1 2 and padding: head 1 stands before 1, 2; head 2 before 2; head 3 before nothing but padding."""
+    first, second, third = ([0.1, 0.2, 0.7], [0.2, 0.3, 0.5], [0.3, 0.3, 0.4])
+    logits = torch.stack([logits_of(head, 4) for head in (first, second, third)], dim=2)
+    sums = [loss.item() for loss in head_loss_sums(logits, labelled(0, 1, 2, IGNORED))]
+    assert sums == pytest.approx([-(math.log(0.2) + math.log(0.7)), -math.log(0.5), 0.0])
+
+
+def test_a_head_uses_the_weights_of_the_labels_that_it_predicts() -> None:
+    logits = logits_of([0.5, 0.25, 0.25], 3)[:, :, None]
+    (head,) = head_loss_sums(logits, labelled(0, 1, 2, weights=[5.0, 1.0, 0.5]))
+    assert head.item() == pytest.approx(1.5 * math.log(4))
+
+
+def test_heads_that_look_past_every_text_lose_nothing() -> None:
+    logits = torch.zeros(2, 1, 3, 5, requires_grad=True)
+    batch = Batch(torch.ones(2, 1), torch.ones(2, 1), torch.tensor([[1], [1]]))
+    losses = head_loss_sums(logits, batch)
+    assert [loss.item() for loss in losses] == [0, 0, 0]
+    [gradient] = torch.autograd.grad(torch.stack(losses).sum(), [logits])
+    assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+def test_the_classifier_learns_where_a_layer_agrees_with_the_last() -> None:
+    """Two layers, two real tokens and one of padding; a confidence of 0 is even odds."""
+    confidences = [torch.tensor([[0.0, math.log(3), 50.0]]), torch.tensor([[0.0, 0.0, -50.0]])]
+    agreements = [torch.tensor([[True, False, False]]), torch.tensor([[True, True, True]])]
+    expected = ((math.log(2) - math.log(0.25)) + 2 * math.log(2)) / 2
+    assert classifier_loss_sum(confidences, agreements, labelled(4, 5, IGNORED)).item() == pytest.approx(expected)
+
+
+def test_terms_and_counts_of_a_trunk_two_heads_and_a_classifier() -> None:
+    loss = AuxiliaryLoss(TrainingSettings(draft_heads=2, exit_classifier=True))
+    assert loss.term_weights() == [1 / 3, 1 / 3, 1 / 3, 1.0]
+    assert loss.counts(labelled(3, 4, 5, IGNORED)) == [3, 2, 1, 3]
+    frozen = AuxiliaryLoss(TrainingSettings(draft_heads=2, trunk="frozen"))
+    assert frozen.term_weights() == [1 / 2, 1 / 2]
+    assert frozen.counts(labelled(3, 4, 5, IGNORED)) == [2, 1]
+
+
+ROWS = [[5, 6, END], [7, END], [8, 9, 4, 5, END], [6, END]]
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_the_loss_of_a_decoder_only_model_is_the_targets_alone(architecture: str) -> None:
+    """Σ -log p(target token | all before it) over the target tokens, the end token among them."""
+    shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, decoder_layers=2)
+    model = initial_model(shape, 64, 0, END).eval()
+    examples = TokenDataset(ROWS, ROWS[::-1], 0, decoder_only=True)
+    batch = examples.batch([0, 1, 2, 3])
+    with torch.inference_mode():
+        loss = CrossEntropyLoss().sums(model, batch)[0] / CrossEntropyLoss().counts(batch)[0]
+        each = []
+        for source, target in zip(examples.sources, examples.targets, strict=True):
+            for place, token in enumerate(target):
+                logits = model(input_ids=torch.tensor([source + target[:place]])).logits[0, -1]
+                each.append(-torch.log_softmax(logits, -1)[token])
+    assert float(loss) == pytest.approx(float(torch.stack(each).mean()), abs=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "t5"])
+def test_the_head_of_a_decoder_only_model_skips_prompts(architecture: str) -> None:
+    shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, decoder_layers=1, encoder_layers=1)
+    model = initial_model(shape, 64, 0, END).eval()
+    examples = TokenDataset(ROWS, ROWS[::-1], 0, decoder_only=architecture != "t5")
+    multiplied: list[int] = []
+    model.lm_head.register_forward_hook(lambda _module, _inputs, output: multiplied.append(output.shape[:-1].numel()))
+    batch = examples.batch([0, 1, 2, 3])
+    CrossEntropyLoss().sums(model, batch)
+    targets = int((batch.labels != IGNORED).sum())
+    assert multiplied == [batch.labels.numel() if architecture == "t5" else targets]
+    if architecture != "t5":
+        assert model(input_ids=batch.source).logits.shape[:2] == batch.source.shape

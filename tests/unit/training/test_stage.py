@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
+from tasks.errors import InputError
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, load_model, read_training_record, save_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
@@ -20,12 +22,10 @@ from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.tracking import DataSet
 from tasks.training import stage
-from tasks.training.context import TrainingContext, TrainingJob, open_context
-from tasks.training.log import LogMetrics
-from tasks.training.loop import EvaluationData, TrainingResult
+from tasks.training.data import DatasetSource
+from tasks.training.loop import EvaluationData, LogMetrics, TrainingResult
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import DatasetSource
-from tasks.training.stage import TrainingSpec, train_stage
+from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, check_vocabulary, open_context, train_stage
 
 PATHS = TaskPaths("toy")
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
@@ -251,7 +251,7 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
 def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(
     job: TrainingJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks.training.stage.HeldOutQuality.check", lambda *_: pytest.fail("outputs were asked for"))
+    monkeypatch.setattr("tasks.training.stage.check_outputs", lambda *_: pytest.fail("outputs were asked for"))
     train_stage(dataclasses.replace(job, checked=20, metric="perplexity"), make_spec)
     assert "validation loss" in capsys.readouterr().err
     assert (PATHS.model("small") / "README.md").is_file()
@@ -288,3 +288,22 @@ def test_batches_follow_another_file_of_the_same_inputs(job: TrainingJob, tmp_pa
     assert open_context(like).resume != open_context(job).resume
     write_jsonl(longer[:-1], tmp_path / "longer.jsonl")
     assert open_context(like).examples.batched_like is None
+
+
+def tokenizer_of(seed: int) -> Any:
+    letters = random.Random(seed)
+    words = ("".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(200))
+    return train_tokenizer(words, TokenizerSettings(vocabulary=64))
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    ours, start = tokenizer_of(1), ModelSettings(pretrained=str(tmp_path))
+    # A folder of weights alone says nothing of its tokens, and a random start has none of its own.
+    check_vocabulary(ours, "data/tokenizer", start)
+    check_vocabulary(ours, "data/tokenizer", ModelSettings())
+    ours.save_pretrained(tmp_path)
+    check_vocabulary(ours, "data/tokenizer", start)
+    tokenizer_of(2).save_pretrained(tmp_path)
+    words = f"token .* in the tokenizer at data/tokenizer but .* in that of {tmp_path}; train or load .*; a small model may"
+    with pytest.raises(InputError, match=words):
+        check_vocabulary(ours, "data/tokenizer", start)

@@ -1,4 +1,4 @@
-"""Quality during training: greedy generation by transformers equals decoding; each text is scored with its references."""
+"""What is measured during training: quality by greedy texts, which equal decoding, and the size of evaluation batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tasks.decoding.runtimes.choose import open_decoder
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, train_tokenizer
-from tasks.training.quality import HeldOutQuality
+from tasks.training.loop import HeldOutQuality, evaluation_batch
 
 TEXT = TextSettings(max_source_tokens=20, max_target_tokens=12)
 SHAPE: dict[str, Any] = {"d_model": 32, "d_ff": 48, "d_kv": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 3}
@@ -80,3 +80,8 @@ def test_measuring_changes_neither_weights_nor_randomness(sources: list[str], to
     assert measured.keys() == {"quality"}
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert not model.training
+
+
+@pytest.mark.parametrize(("longest", "vocabulary", "size"), [(256, 2**16, 4), (56, 2**16, 18), (256, 100, 64), (2**20, 100, 1)])
+def test_an_evaluation_batch_is_as_large_as_its_logits_allow(longest: int, vocabulary: int, size: int) -> None:
+    assert evaluation_batch(longest, vocabulary) == size
