@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import shutil
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +20,11 @@ from tasks.decoding.inference import OpenedModels, open_models
 from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingSettings
 from tasks.decoding.registry import build_method
 from tasks.errors import InputError
-from tasks.evaluation.acceptance import Drafting, measure_acceptance_of
+from tasks.evaluation.acceptance import Drafting, measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, DraftingAcceptance, DraftVocabulary, PairAcceptance, PairSizes
+from tasks.evaluation.sweep.fan_out import FanOut, find_cluster
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.fingerprint import code_of, fingerprint
 from tasks.models.layers import shared_parameters
@@ -108,11 +110,6 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid:
     return LoadedPair(pair, loaded.models, loaded.tokenizer, loaded.device, inputs)
 
 
-def load_pair_alone(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> Pair:
-    """What `load_pair` loads, for a process that shares the work of one that has checked it."""
-    return load_pair(params, task, paths, drafter, grid).pair
-
-
 def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
     """Whose acceptance is measured: the small model's first, then that of each drafter and each lenience in the grid.
 
@@ -134,10 +131,8 @@ def measure_pair(
     rates: dict[str, dict[Drafting, AcceptanceRate]] = {}
     for name, sampling in (("greedy", SamplingSettings()), ("sampled", _SAMPLED)):
         with contextlib.suppress(RuntimeError):  # a model that cannot run is reported by the rows of the baselines
-            rates[name] = measure_acceptance_of(
-                *(wanted, loaded.pair, sources, sampling, sweep.seed, request.max_new_tokens, sweep.quality_batch),
-                samples=sweep.bootstrap_samples,
-            )
+            limit, batch, samples = request.max_new_tokens, sweep.quality_batch, sweep.bootstrap_samples
+            rates[name] = measure_acceptance(wanted, loaded.pair, sources, sampling, sweep.seed, limit, batch, samples=samples)
     pair, *others = ({name: found[one] for name, found in rates.items()} for one in wanted)
     acceptance = PairAcceptance(
         **pair,
@@ -157,38 +152,42 @@ def measure_pair(
     )
 
 
-_PLANNING = (
-    "grid",
-    "plan",
-    "near",
-    "sample",
-    "seed_methods",
-    "margins",
-    "risk",
-    "temperatures",
-    "batch_sizes",
-    "batch_examples",
-)
+_PLANNING = {
+    *("grid", "plan", "near", "sample", "seed_methods", "margins", "risk", "temperatures"),
+    *("batch_sizes", "batch_examples"),
+}
 """Settings that select points or come after them, and do not change how a point is measured; its row stays valid.
 
 Margins select points by bounds that the rows hold; their confidence changes the bounds and is part of the fingerprint.
 """
 
 
-def load_pair_elsewhere(
-    params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint], files: str
+def fan_out_of(
+    params: Params, task: Task, paths: TaskPaths, model: Path, grid: Sequence[SweepPoint], loaded: LoadedPair
+) -> FanOut:
+    """The processes that share what is not timed: those of `machine.workers`, and the workers of `machine.dask`."""
+    alone = functools.partial(open_pair, params, task, paths, model, grid)
+    cluster = None
+    if params.machine.dask is not None:
+        there = functools.partial(alone, files_fingerprint(loaded))
+        cluster = find_cluster(params.machine.dask, there, loaded.device)
+    return FanOut(params.machine.workers, alone, cluster)
+
+
+def open_pair(
+    params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint], files: str | None = None
 ) -> Pair:
-    """What `load_pair` loads, on a machine with a copy of the repository of its own.
+    """What `load_pair` loads, for a process that shares the work of one that has checked it.
 
     Args:
-        files: `files_fingerprint` of the machine that sweeps.
         params, task, paths, drafter, grid: See `load_pair`.
+        files: On a machine with a copy of the repository of its own, `files_fingerprint` of the one that sweeps.
 
     Raises:
         InputError: models, data, code or versions here are others.
     """
     loaded = load_pair(params, task, paths, drafter, grid)
-    if files_fingerprint(loaded) != files:
+    if files is not None and files_fingerprint(loaded) != files:
         fix = "check out the same commit and run dvc pull"
         raise InputError(f"code, models, data or torch in {Path.cwd()} are not those of the machine that sweeps; {fix}")
     return loaded.pair

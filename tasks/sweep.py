@@ -8,9 +8,6 @@ The drafter of the first seed is swept over the whole grid, those of the others 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -29,27 +26,16 @@ from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
-from tasks.evaluation.sweep.fan_out import ALONE, FanOut, find_cluster
+from tasks.evaluation.sweep.fan_out import ALONE
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
-from tasks.evaluation.sweep.grid import SweepPoint, expand
+from tasks.evaluation.sweep.grid import expand
 from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import RowWriter
-from tasks.evaluation.sweep.run import BatchTimer, SweepRunner, measure_temperatures, points_at, points_by_batch
+from tasks.evaluation.sweep.run import BatchTimer, SweepRunner, measure_temperatures, measure_tests, points_at, points_by_batch
 from tasks.files import remove
-from tasks.fingerprint import fingerprint
 from tasks.lineage import lineage
-from tasks.loaded_pair import (
-    LoadedPair,
-    cache_folder,
-    files_fingerprint,
-    load_pair,
-    load_pair_alone,
-    load_pair_elsewhere,
-    measure_pair,
-    require_composable,
-    work_fingerprint,
-)
+from tasks.loaded_pair import cache_folder, fan_out_of, load_pair, measure_pair, require_composable, work_fingerprint
 from tasks.locks import timing_lock
 from tasks.models.checkpoints import read_training_record
 from tasks.paths import ARMS, TaskPaths
@@ -92,44 +78,53 @@ def sweep(
     Returns:
         The rows of this grid, and what it recorded of the pair.
     """
-    grid = expand(task.sweep.grid)
+    # 1. Load the pair once for all points, and refuse points that it cannot run.
+    grid, settings = expand(task.sweep.grid), task.sweep
+    temperatures = settings.temperatures if first else ()
     model, other = paths.model(arm, seed), None if first else seed
     loaded = load_pair(params, task, paths, model, grid)
-    request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
+    request = Request(task.text.max_target_tokens, settings.sampling, settings.seed)
     require_composable(grid, loaded.pair, request)
-    temperatures = task.sweep.temperatures if first else ()
     for temperature in temperatures:
         require_composable(points_at(temperature, grid), loaded.pair, request.at(temperature))
 
-    # Perplexity is of given texts: there is nothing to generate at a further temperature or in batches, or in other processes.
+    # 2. Perplexity is of given texts: there is nothing to generate at a further temperature or in batches, or in other
+    # processes.
     given = metric_of(task.metric).name == PERPLEXITY
     kind = GivenTextEvaluator if given else PointEvaluator
     fan_out = ALONE if given else fan_out_of(params, task, paths, model, grid, loaded)
 
     def evaluator_at(temperature: float) -> PointEvaluator:
-        asked = request.at(temperature)
-        return kind(loaded.pair, loaded.tokenizer, task.metric, asked, task.sweep, loaded.device)
+        return kind(loaded.pair, loaded.tokenizer, task.metric, request.at(temperature), settings, loaded.device)
 
     evaluator = evaluator_at(request.sampling.temperature)
     validation, test, *further = (
-        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, task.sweep)
+        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, settings)
         for name in (CHOSEN_ON, REPORTED_ON, *paths.further_tests())
     )
-    inputs = [*loaded.inputs, *(paths.split(split.name) for split in further)]
+
+    # 3. The rows of an interrupted sweep are valid while what they depend on stays the same.
+    tests = [paths.split(split.name) for split in further]
+    inputs = [*loaded.inputs, *tests]
     origin = {name: value for name, value in lineage(inputs=list(map(str, inputs))).items() if not name.startswith("mlflow.")}
     work = work_fingerprint(params, task, loaded, origin)
     rows = SweepRowFile(paths.rows(arm, other), work)
-    measured_as = {"latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
-    settings = {"points": len(grid), **measured_as, "drafter_seed": seed}
+    cache = cache_folder(work, paths.resume(f"sweep-{arm}-{seed}"))
+    described = {
+        "points": len(grid),
+        "latency_examples": settings.latency_examples,
+        "seed": settings.seed,
+        "drafter_seed": seed,
+    }
+    record = SweepRecord(paths, arm, loaded.described, described, inputs, other)
     # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
-    about = (paths, arm, loaded.described, settings, inputs, other)
-    with timing_lock(loaded.device), SweepRecord(*about) as record:
-        acceptance, sizes = measure_pair(*(loaded, validation.sources, request, task, params.machine.dtype == "int8", grid))
-        training = read_training_record(model)
+    with timing_lock(loaded.device), record:
+        # 4. What is measured of the pair whatever the method.
+        acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8", grid)
         pair = PairRecord(
             arm=arm,
             seed=seed,
-            training=training,
+            training=read_training_record(model),
             draft_vocabulary=loaded.draft_vocabulary,
             runtime=loaded.described,
             acceptance=acceptance,
@@ -137,29 +132,32 @@ def sweep(
             memory=pair_memory(loaded.pair, sizes, task.text.max_source_tokens, task.text.max_target_tokens),
         )
         record.pair(pair)
+        # 5. The grid on validation, and its choices on test.
         writer = RowWriter(evaluator, rows, paths.task, arm, record.point)
-        cache = cache_folder(work, paths.resume(f"sweep-{arm}-{seed}"))
         runner = SweepRunner(writer, cache, fan_out)
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
-        rows.compact()
-        tested = measure_tests(further, writer, cache, done, grid, paths, fan_out)
-        varied = measure_temperatures(temperatures, evaluator_at, writer, validation, grid, cache, fan_out)
-        by_batch = first and task.sweep.batch_sizes and not given
-        wanted = points_by_batch(done, grid, task.sweep.margins) if by_batch else []
+        runner.compact()
+        # 6. Further test sets, temperatures and batch sizes.
+        tested = measure_tests(runner, further, tests, done, grid)
+        varied = measure_temperatures(runner, temperatures, evaluator_at, validation, grid)
+        batches = None
+        if first and settings.batch_sizes and not given:
+            batches = BatchTimer(evaluator, test).load_or_measure(points_by_batch(done, grid, settings.margins), cache)
+        # 7. The record of the pair.
+        references = (text for example in validation.examples for text in example.references)
+        recorded: dict[str, JsonValue] = {"sweep": codec.encode(settings), "machine": codec.encode(params.machine.alone())}
         pair = dataclasses.replace(
             pair,
-            batches=BatchTimer(evaluator, test).load_or_measure(wanted, cache) if by_batch else None,
+            batches=batches,
             outputs=evaluator.check_vanilla(validation),
-            unsupported_script=unsupported_script(
-                (text for example in validation.examples for text in example.references), task.metric
-            ),
+            unsupported_script=unsupported_script(references, task.metric),
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
-            margins=task.sweep.margins,
-            risk=task.sweep.risk,
-            lineage={**origin, "settings": _settings_record(params, task)},
+            margins=settings.margins,
+            risk=settings.risk,
+            lineage={**origin, "settings": recorded},
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )
         record.pair(pair)
@@ -167,61 +165,6 @@ def sweep(
         kept = sorted(written.parent.glob("rows*.jsonl"))
         record.keep([*kept, written, *uploaded_hypotheses(written.parent)])
     return [*done, *tested, *varied], pair
-
-
-def measure_tests(
-    splits: Sequence[Split],
-    main: RowWriter,
-    cache: Path,
-    done: Sequence[SweepRow],
-    grid: Sequence[SweepPoint],
-    paths: TaskPaths,
-    fan_out: FanOut,
-) -> list[SweepRow]:
-    """Measure the baselines and the chosen points on the test sets beside the main one.
-
-    The rows of each are in a file of their own, so that a set that is added, changed or removed leaves all other rows valid.
-
-    Args:
-        splits: The test sets.
-        main: What writes the rows of validation and of the main test set; theirs stand beside them.
-        cache: See `SweepRunner`.
-        done: The rows of validation, on which points are chosen.
-        grid: The points.
-        paths: The task's files.
-        fan_out: See `SweepRunner`.
-
-    Returns:
-        The rows.
-    """
-    folder, found = main.rows.path.parent, list[SweepRow]()
-    names = {split.name for split in splits}
-    for file in [*folder.glob("rows-test.*.jsonl"), *folder.glob("hypotheses-test.*.parquet")]:
-        if file.stem.partition("-")[2] not in names:
-            remove(file)
-    for split in splits:
-        work = fingerprint({"work": main.rows.fingerprint}, [paths.split(split.name)], [])
-        rows = SweepRowFile(folder / paths.rows(main.arm, test=split.name).name, work)
-        writer = RowWriter(main.evaluator, rows, main.task, main.arm, main.on_row, main.costs)
-        found += SweepRunner(writer, cache, fan_out).report(done, grid, split)
-        rows.compact()
-    return found
-
-
-def _settings_record(params: Params, task: Task) -> dict[str, JsonValue]:
-    return {"sweep": codec.encode(task.sweep), "machine": codec.encode(params.machine.alone())}
-
-
-def fan_out_of(
-    params: Params, task: Task, paths: TaskPaths, model: Path, grid: Sequence[SweepPoint], loaded: LoadedPair
-) -> FanOut:
-    """The processes that share what is not timed: those of `machine.workers`, and the workers of `machine.dask`."""
-    what = (params, task, paths, model, grid)
-    cluster = None
-    if params.machine.dask is not None:
-        there = functools.partial(load_pair_elsewhere, *what, files_fingerprint(loaded))
-        cluster = find_cluster(params.machine.dask, there, loaded.device)
-    return FanOut(params.machine.workers, functools.partial(load_pair_alone, *what), cluster)
 
 
 def with_workers(params: Params, workers: int | None, dask: str | None = None) -> Params:

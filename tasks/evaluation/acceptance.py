@@ -34,23 +34,8 @@ class Drafting:
     """l of SD, A.5; 1 is speculative sampling."""
 
 
-def measure_acceptance(
-    pair: Pair,
-    sources: Rows,
-    sampling: SamplingSettings,
-    seed: int,
-    limit: int,
-    batch: int,
-    most_tokens: int = 10_000,
-    samples: int = 1000,
-) -> AcceptanceRate:
-    """Measure α of the small model; see `measure_acceptance_of`."""
-    wanted = Drafting()
-    return measure_acceptance_of([wanted], pair, sources, sampling, seed, limit, batch, most_tokens, samples)[wanted]
-
-
 @torch.inference_mode()
-def measure_acceptance_of(
+def measure_acceptance(
     wanted: Sequence[Drafting],
     pair: Pair,
     sources: Rows,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
-from tasks.loaded_pair import files_fingerprint, load_pair_elsewhere
+from tasks.loaded_pair import files_fingerprint, open_pair
 
 NOTHING: Any = None
 
@@ -21,7 +21,7 @@ def test_a_machine_with_other_files_is_refused(tmp_path: Path, monkeypatch: pyte
     loaded: Any = SimpleNamespace(inputs=[model], described="native float32", pair=pair)
     monkeypatch.setattr("tasks.loaded_pair.load_pair", lambda *_: loaded)
     files = files_fingerprint(loaded)
-    assert load_pair_elsewhere(NOTHING, NOTHING, NOTHING, model, [], files) is pair
+    assert open_pair(NOTHING, NOTHING, NOTHING, model, [], files) is pair
     model.write_bytes(b"other weights")
     with pytest.raises(InputError, match="check out the same commit and run dvc pull"):
-        load_pair_elsewhere(NOTHING, NOTHING, NOTHING, model, [], files)
+        open_pair(NOTHING, NOTHING, NOTHING, model, [], files)

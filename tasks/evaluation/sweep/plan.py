@@ -34,7 +34,7 @@ from tasks.evaluation.frontier import TradeOff, resolution
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, MethodOverhead, PredictionError, interpolated
 from tasks.evaluation.selection import choose, keeps_quality
-from tasks.evaluation.settings import CHOICES, MarginSettings
+from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.files import atomic_write
 
 # Overheads: what decoding takes besides the model runs. Most of it is common to the methods that use both models: composing a
@@ -341,11 +341,7 @@ class Plan:
         known: Sequence[TradeOff],
         costs: Costs,
         vanilla: Candidate,
-        *,
-        margins: MarginSettings,
-        near: float,
-        sample: int,
-        seed: int,
+        sweep: SweepSettings,
         alone: tuple[Candidate, float] | None = None,
     ) -> None:
         """Begin with nothing timed.
@@ -355,11 +351,8 @@ class Plan:
             known: Measured baselines; a point that is no better than one of them is not timed.
             costs: The cost model, which is refitted as points are timed.
             vanilla: The large model alone.
-            margins: What a choice may lose.
-            near: Relative margin. A point is near the frontier if it would reach it when sped up by this fraction; of points
-                whose speeds differ by less than it, and whose qualities by less than `frontier.resolution`, one is timed.
-            sample: Number of random points of the rest to time.
-            seed: Seed of the sample.
+            sweep: What a choice may lose (`margins`), what is near the frontier (`near`), how many random points of the rest
+                are timed (`sample`), and the seed of that sample.
             alone: The small model alone and its measured speed-up, from which the cost model learns as well.
         """
         self.candidates = candidates
@@ -372,11 +365,9 @@ class Plan:
         self._known = known
         self._costs = costs
         self._vanilla = vanilla
-        self._margins = margins
-        self._near = near
-        self._sample = sample
+        self._sweep = sweep
         self._alone = alone
-        self._rng = random.Random(seed)  # noqa: S311 (a sample, not a secret)
+        self._rng = random.Random(sweep.seed)  # noqa: S311 (a sample, not a secret)
         if alone is not None:
             self._fit()
 
@@ -455,7 +446,7 @@ class Plan:
         for own, choice in self._choices(points):
             index = self._choose(own, points, choice)
             # The fastest point of a method may be slower than vanilla, and then it is no choice worth timing.
-            if index is not None and index in waiting and points[index].speedup * (1 + self._near) > 1:
+            if index is not None and index in waiting and points[index].speedup * (1 + self._sweep.near) > 1:
                 wanted[index] = "choice"
         represented = [points[index] for index in (*self.timed, *wanted)]
         # From the frontier inwards, so that points on the frontier represent those near it.
@@ -467,7 +458,7 @@ class Plan:
 
     def _choose(self, own: Sequence[int], points: Mapping[int, TradeOff], choice: str) -> int | None:
         """The one of these candidates that would be chosen, with measured or predicted speeds."""
-        margin = self._margins.of(choice)
+        margin = self._sweep.margins.of(choice)
         kept = [keeps_quality(self.candidates[index].lower, margin) for index in own]
         position = choose([points[index] for index in own], kept)
         return None if position is None else own[position]
@@ -486,13 +477,13 @@ class Plan:
 
     def _near_frontier(self, point: TradeOff, points: Mapping[int, TradeOff]) -> bool:
         """Whether no point of at least this quality is faster by more than the margin `near`."""
-        reach = point.speedup * (1 + self._near)
+        reach = point.speedup * (1 + self._sweep.near)
         return not any(other.quality >= point.quality and other.speedup > reach for other in (*points.values(), *self._known))
 
     def _represented(self, point: TradeOff, represented: Sequence[TradeOff]) -> bool:
         """Whether a timed point has the same quality and speed within the resolution of a choice."""
         quality = point.quality - resolution(point.quality, self._vanilla.quality)
-        speedup = point.speedup / (1 + self._near)
+        speedup = point.speedup / (1 + self._sweep.near)
         return any(other.quality >= quality and other.speedup >= speedup for other in represented)
 
     def _rest(self) -> dict[int, str]:
@@ -500,7 +491,7 @@ class Plan:
         if "sample" in self.why.values():
             return {}
         left = self._open()
-        return dict.fromkeys(self._rng.sample(left, min(self._sample, len(left))), "sample")
+        return dict.fromkeys(self._rng.sample(left, min(self._sweep.sample, len(left))), "sample")
 
 
 def prediction_error(plan: Plan) -> PredictionError:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tasks.console import log, progress
 from tasks.decoding.decoder import TokenGuarantee
-from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod
 from tasks.decoding.registry import GREEDY_ONLY, ORACLES, build_method
 from tasks.errors import InputError
@@ -66,16 +67,14 @@ class AssessedGrid:
 
     def candidates(self, metric: str, split: Split) -> dict[int, Candidate]:
         """Points that may be timed: one of each behaviour, and no oracle, since only an oracle's outputs matter."""
-        return {
-            index: self._candidate(index, self.outcomes[index].quality[metric], outputs.timed(split))
-            for index, outputs in self.replayed.outputs.items()
-            if index not in self.duplicate_of and self.points[index].method not in ORACLES
-        }
-
-    def _candidate(self, index: int, quality: float, by_example: Sequence[Counts]) -> Candidate:
-        point, bounds = self.points[index], self.outcomes[index].difference_bounds
-        lower = None if bounds is None else bounds.lower
-        return Candidate(point.method, quality, by_example, lower, getattr(point.settings, "rule", ""))
+        found = {}
+        for index, outputs in self.replayed.outputs.items():
+            point, outcome = self.points[index], self.outcomes[index]
+            if index not in self.duplicate_of and point.method not in ORACLES:
+                lower = None if outcome.difference_bounds is None else outcome.difference_bounds.lower
+                rule = getattr(point.settings, "rule", "")
+                found[index] = Candidate(point.method, outcome.quality[metric], outputs.timed(split), lower, rule)
+        return found
 
     def not_replayed(self) -> list[SweepPoint]:
         """Points that have to be decoded."""
@@ -123,6 +122,35 @@ class SweepRunner:
         self._cache = cache
         self._fan_out = fan_out
 
+    def beside(
+        self, name: str, differs: Mapping[str, object], files: list[Path], evaluator: PointEvaluator | None = None
+    ) -> SweepRunner:
+        """A runner of a further split, whose rows have a file of their own: the main rows stay valid whatever becomes of them.
+
+        Args:
+            name: The split's.
+            differs: What its rows depend on beside the main rows' dependencies.
+            files: Files that they depend on.
+            evaluator: None: that of the main rows, and its cost model.
+        """
+        main = self._writer
+        work = fingerprint({"work": main.rows.fingerprint, **differs}, files, [])
+        rows = SweepRowFile(main.rows.path.with_name(f"rows-{name}.jsonl"), work)
+        costs = main.costs if evaluator is None else None
+        writer = RowWriter(evaluator or main.evaluator, rows, main.task, main.arm, main.on_row, costs)
+        return SweepRunner(writer, self._cache, self._fan_out)
+
+    def keep_beside(self, stem: str, names: Collection[str]) -> None:
+        """Remove the rows and outputs of further splits whose names begin with `stem`, except these."""
+        folder = self._writer.rows.path.parent
+        for file in [*folder.glob(f"rows-{stem}*.jsonl"), *folder.glob(f"hypotheses-{stem}*.parquet")]:
+            if file.stem.partition("-")[2] not in names:
+                remove(file)
+
+    def compact(self) -> None:
+        """Leave one row of each point in the file."""
+        self._writer.rows.compact()
+
     def validate(self, points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
         """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
         begun = time.monotonic()
@@ -142,14 +170,7 @@ class SweepRunner:
         candidates = grid.candidates(metric_of(metric).name, split)
         small = self._evaluator.decoded(BASELINES[1], split).timed(split)
         alone = Candidate(BASELINES[1].method, known[1].quality, small), known[1].speedup
-        plan = Plan(
-            *(candidates, known, costs, vanilla),
-            margins=sweep.margins,
-            near=sweep.near,
-            sample=sweep.sample,
-            seed=sweep.seed,
-            alone=alone,
-        )
+        plan = Plan(candidates, known, costs, vanilla, sweep, alone)
         timed = self._time_planned(plan, grid, split, rows)
         self.plan = SweepPlan(
             points=len(points),
@@ -314,8 +335,25 @@ def _shuffled(items: Iterable[_Item], seed: int | str) -> list[_Item]:
     return random.Random(seed).sample(items, len(items))  # noqa: S311 (an order, not a secret)
 
 
-# Further temperatures: each beside vanilla at the same one, in files of their own. Nothing is chosen from these rows. Their
-# split has the temperature in its name, so that no reader takes them for validation's.
+def measure_tests(
+    main: SweepRunner, splits: Sequence[Split], files: Sequence[Path], done: Sequence[SweepRow], grid: Sequence[SweepPoint]
+) -> list[SweepRow]:
+    """Measure the baselines and the chosen points on further test sets.
+
+    Args:
+        main: Runs the sweep on validation and on the main test set.
+        splits: The test sets; rows of others are removed.
+        files: Of the test sets.
+        done: The rows of validation, on which points are chosen.
+        grid: The points.
+    """
+    main.keep_beside("test.", {split.name for split in splits})
+    found = list[SweepRow]()
+    for split, file in zip(splits, files, strict=True):
+        runner = main.beside(split.name, {}, [file])
+        found += runner.report(done, grid, split)
+        runner.compact()
+    return found
 
 
 def points_at(temperature: float, points: Sequence[SweepPoint]) -> list[SweepPoint]:
@@ -324,41 +362,32 @@ def points_at(temperature: float, points: Sequence[SweepPoint]) -> list[SweepPoi
 
 
 def measure_temperatures(
+    main: SweepRunner,
     temperatures: Sequence[float],
     evaluator_at: Callable[[float], PointEvaluator],
-    main: RowWriter,
     validation: Split,
-    points: Sequence[SweepPoint],
-    cache: Path,
-    fan_out: FanOut,
+    grid: Sequence[SweepPoint],
 ) -> list[SweepRow]:
-    """Measure the grid at each temperature, and remove the files of temperatures that are no longer asked for.
+    """Measure the grid on validation at each further temperature, beside vanilla at the same one.
+
+    Nothing is chosen from these rows. Their split has the temperature in its name, so that no reader takes them for
+    validation's.
 
     Args:
-        temperatures: Beside the sweep's own.
+        main: Runs the sweep at its own temperature.
+        temperatures: Further ones; rows of others are removed.
         evaluator_at: Makes what evaluates points at a temperature.
-        main: Writes the rows of the sweep's own temperature; the others stand beside them.
         validation: The examples.
-        points: The grid, see `points_at`.
-        cache: See `SweepRunner`; what it keeps bears the name of the split.
-        fan_out: See `SweepRunner`.
-
-    Returns:
-        The rows, the baselines of each temperature among them.
+        grid: The points.
     """
-    folder, found = main.rows.path.parent, list[SweepRow]()
-    names = {split_at(temperature) for temperature in temperatures}
-    for file in [*folder.glob(f"rows-{STEM}*.jsonl"), *folder.glob(f"hypotheses-{STEM}*.parquet")]:
-        if file.stem.partition("-")[2] not in names:
-            remove(file)
+    main.keep_beside(STEM, {split_at(temperature) for temperature in temperatures})
+    found = list[SweepRow]()
     for temperature in temperatures:
         split = copy.copy(validation)
         split.name = split_at(temperature)
-        work = fingerprint({"work": main.rows.fingerprint, "temperature": temperature}, [], [])
-        rows = SweepRowFile(folder / f"rows-{split.name}.jsonl", work)
-        writer = RowWriter(evaluator_at(temperature), rows, main.task, main.arm, main.on_row)
-        found += SweepRunner(writer, cache, fan_out).validate(points_at(temperature, points), split)
-        rows.compact()
+        runner = main.beside(split.name, {"temperature": temperature}, [], evaluator_at(temperature))
+        found += runner.validate(points_at(temperature, grid), split)
+        runner.compact()
     return found
 
 
@@ -367,9 +396,6 @@ def measure_temperatures(
 # between two model runs in Python; so does vanilla.
 
 _ROUNDS = 3
-
-Batch = list[int]
-"""Examples of the split that are decoded side by side."""
 
 
 def points_by_batch(rows: Sequence[SweepRow], points: Sequence[SweepPoint], margins: MarginSettings) -> list[SweepPoint]:
@@ -393,17 +419,8 @@ def _speedup(row: SweepRow) -> float:
     return row.speedup if isinstance(row, TimedRow) else 0.0
 
 
-@dataclass
-class _Lap:
-    """What one contender took at one batch size in one round, batch by batch."""
-
-    seconds: list[float] = field(default_factory=list)
-    texts: int = 0
-    tokens: int = 0
-
-
-_Laps = dict[tuple[SweepPoint, int], list[_Lap]]
-"""By contender and batch size, a lap a round; all rounds have the same batches."""
+_Laps = dict[tuple[SweepPoint, int], list[list[float]]]
+"""By contender and batch size: the seconds of every batch, round by round; all rounds have the same batches."""
 
 
 class BatchTimer:
@@ -438,7 +455,7 @@ class BatchTimer:
 
         What cannot be measured leaves its error in the record, and does not fail the sweep.
         """
-        record = BatchTimings(split=self._split.name, examples=len(self._examples))
+        about: dict[str, Any] = {"split": self._split.name, "examples": len(self._examples)}
         evaluator = self._evaluator
         try:
             contenders = {
@@ -452,12 +469,15 @@ class BatchTimer:
                 for _ in range(_ROUNDS):
                     self._round(contenders, laps)
         except RuntimeError as error:
-            return BatchTimings(split=record.split, examples=record.examples, error=f"{type(error).__name__}: {error}")
+            return BatchTimings(**about, error=f"{type(error).__name__}: {error}")
+        rates = {size: self._tokens(size) / _seconds(laps[VANILLA, size]) for size in self._sizes}
         return BatchTimings(
-            split=record.split,
-            examples=record.examples,
-            vanilla=[_vanilla(size, laps[VANILLA, size], laps[VANILLA, self._sizes[0]]) for size in self._sizes],
-            points=[_timing(point, size, laps) for point in points for size in self._sizes],
+            **about,
+            vanilla=[
+                VanillaBatch(batch_size=size, tokens_per_second=rate, throughput=rate / rates[self._sizes[0]])
+                for size, rate in rates.items()
+            ],
+            points=[batch_timing(point, size, laps) for point in points for size in self._sizes],
         )
 
     def _learn(self, point: SweepPoint, method: DecodingMethod) -> None:
@@ -465,32 +485,31 @@ class BatchTimer:
         if is_vanillas_output(point):
             outputs = self._evaluator.vanilla(self._split).tokens
             self._known |= {(point, example): outputs[example] for example in self._examples}
-        generations = self._decode(method, self._examples)
-        for example, one in zip(self._examples, generations, strict=True):
+        for example, one in zip(self._examples, self._decode(method, self._examples), strict=True):
             self._known.setdefault((point, example), one.tokens)
+
+    def _batches(self, size: int) -> list[list[int]]:
+        """Examples that are decoded side by side; an incomplete last batch is left out."""
+        return [self._examples[begin : begin + size] for begin in range(0, len(self._examples) // size * size, size)]
+
+    def _tokens(self, size: int) -> int:
+        return sum(len(self._known[VANILLA, example]) for batch in self._batches(size) for example in batch)
 
     def _round(self, contenders: Mapping[SweepPoint, DecodingMethod], laps: _Laps) -> None:
         for size in self._rng.sample(self._sizes, len(self._sizes)):
             for point in contenders:
-                laps[point, size].append(_Lap())
-            for begin in range(0, len(self._examples) // size * size, size):
-                batch = self._examples[begin : begin + size]
+                laps[point, size].append([])
+            for batch in self._batches(size):
                 for point in self._rng.sample(list(contenders), len(contenders)):
-                    self._time(point, contenders[point], batch, laps[point, size][-1])
+                    begun = self._evaluator.clock()
+                    generations = self._decode(contenders[point], batch)
+                    laps[point, size][-1].append(self._evaluator.clock() - begun)
+                    self._check(point, batch, generations)
 
-    def _time(self, point: SweepPoint, method: DecodingMethod, batch: Batch, lap: _Lap) -> None:
-        clock = self._evaluator.clock
-        begun = clock()
-        generations = self._decode(method, batch)
-        lap.seconds.append(clock() - begun)
-        lap.texts += len(batch)
-        lap.tokens += sum(len(one.tokens) for one in generations)
-        self._check(point, batch, generations)
-
-    def _decode(self, method: DecodingMethod, batch: Batch) -> list[Generation]:
+    def _decode(self, method: DecodingMethod, batch: list[int]) -> list[Generation]:
         return method.run([self._split.sources[example] for example in batch], batch, self._evaluator.request.max_new_tokens)
 
-    def _check(self, point: SweepPoint, batch: Batch, generations: Sequence[Generation]) -> None:
+    def _check(self, point: SweepPoint, batch: list[int], generations: Sequence[Generation]) -> None:
         """Refuse other tokens than those known, where the runtimes and the sampling promise the same."""
         evaluator = self._evaluator
         if not evaluator.request.sampling.greedy or guarantee_of(evaluator.pair) is not TokenGuarantee.EQUAL:
@@ -500,15 +519,9 @@ class BatchTimer:
                 raise TimedTokensError(f"{point}: batches of {len(batch)} changed the tokens of {self._split.name} {example}")
 
 
-def _vanilla(size: int, laps: Sequence[_Lap], alone: Sequence[_Lap]) -> VanillaBatch:
-    """Vanilla at a batch size, beside itself at batch 1."""
-    rate, rate_alone = (one[0].tokens / _seconds(one) for one in (laps, alone))
-    return VanillaBatch(batch_size=size, tokens_per_second=rate, throughput=rate / rate_alone)
-
-
-def _timing(point: SweepPoint, size: int, laps: _Laps) -> BatchTiming:
-    own, vanilla = laps[point, size], laps[VANILLA, size]
-    rounds = [sum(theirs.seconds) / sum(ours.seconds) for theirs, ours in zip(vanilla, own, strict=True)]
+def batch_timing(point: SweepPoint, size: int, laps: _Laps) -> BatchTiming:
+    """A point beside vanilla at the same batch size."""
+    rounds = [sum(theirs) / sum(ours) for theirs, ours in zip(laps[VANILLA, size], laps[point, size], strict=True)]
     return BatchTiming(
         method=point.method,
         settings=point.row_settings,
@@ -519,7 +532,6 @@ def _timing(point: SweepPoint, size: int, laps: _Laps) -> BatchTiming:
     )
 
 
-def _seconds(laps: Sequence[_Lap]) -> float:
+def _seconds(laps: Sequence[Sequence[float]]) -> float:
     """All batches, each the median of its rounds: against single slow calls."""
-    batches: Iterable[tuple[float, ...]] = zip(*(lap.seconds for lap in laps), strict=True)
-    return sum(statistics.median(rounds) for rounds in batches)
+    return math.fsum(statistics.median(rounds) for rounds in zip(*laps, strict=True))

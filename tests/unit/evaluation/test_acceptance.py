@@ -18,7 +18,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.evaluation import acceptance
-from tasks.evaluation.acceptance import Drafting, measure_acceptance, measure_acceptance_of
+from tasks.evaluation.acceptance import Drafting, measure_acceptance
 from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_lengths
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
@@ -37,7 +37,9 @@ SIX = [2, 3, 4, 5, 6, 7]
 def measured(
     pair: Pair, sources: Rows, sampling: SamplingSettings, *, limit: int = 10, batch: int = 4, most: int = 10_000
 ) -> AcceptanceRate:
-    return measure_acceptance(pair, sources, sampling, seed=3, limit=limit, batch=batch, most_tokens=most, samples=50)
+    wanted = Drafting()
+    found = measure_acceptance([wanted], pair, sources, sampling, 3, limit, batch, most_tokens=most, samples=50)
+    return found[wanted]
 
 
 def fixed(*rows: dict[int, float]) -> Predict:
@@ -185,7 +187,7 @@ CALIBRATION = [[2, 3, 4, END], [2, 3, 5, 6, END], [3, 4, 5, 6, 3, END]]
 
 def measured_of(pair: Pair, sources: Rows, sampling: SamplingSettings, *wanted: Drafting, batch: int = 4) -> list[float]:
     pair = dataclasses.replace(pair, calibration=CALIBRATION)
-    found = measure_acceptance_of(wanted, pair, sources, sampling, seed=3, limit=10, batch=batch, samples=50)
+    found = measure_acceptance(wanted, pair, sources, sampling, seed=3, limit=10, batch=batch, samples=50)
     assert list(found) == list(wanted)
     return [one.rate for one in found.values()]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from tasks.decoding.generation import Counts
 from tasks.evaluation.frontier import TradeOff, frontier
-from tasks.evaluation.settings import MarginSettings
+from tasks.evaluation.settings import MarginSettings, SweepSettings
 from tasks.evaluation.sweep.plan import Candidate, Costs, Plan
 
 LARGE_MS, SMALL_MS, TOKENS = 10.0, 1.0, 20
@@ -37,7 +37,7 @@ def plan_of(
     seed: int = 0,
 ) -> Plan:
     costs = Costs(0.0, 0.0, SMALL_MS, {1: LARGE_MS})
-    return Plan(candidates, known, costs, VANILLA, margins=MARGINS, near=near, sample=sample, seed=seed)
+    return Plan(candidates, known, costs, VANILLA, SweepSettings(margins=MARGINS, near=near, sample=sample, seed=seed))
 
 
 def true_speedups(candidates: Mapping[int, Candidate], overheads: Mapping[str, tuple[float, float]] | None = None) -> Truth:

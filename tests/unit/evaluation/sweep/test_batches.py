@@ -16,7 +16,7 @@ from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Outputs, Split
-from tasks.evaluation.sweep.run import BatchTimer, _Lap, _timing, points_by_batch
+from tasks.evaluation.sweep.run import BatchTimer, batch_timing, points_by_batch
 from tests.sweeps import GRID, Planned
 from tests.ticking import Clock, evaluator_of, split_of, sweep_settings, ticking_pair
 
@@ -60,11 +60,8 @@ def test_each_point_is_compared_with_vanilla_at_its_own_batch_size() -> None:
 
 
 def test_the_speedup_at_a_batch_size_is_the_median_of_its_rounds() -> None:
-    def laps(*rounds: list[float]) -> list[_Lap]:
-        return [_Lap(seconds=seconds, texts=4) for seconds in rounds]
-
     point = POINTS[0]
-    timing = _timing(point, 2, {(VANILLA, 2): laps([2, 4], [3, 3], [4, 2]), (point, 2): laps([1, 4], [4, 2], [2, 1])})
+    timing = batch_timing(point, 2, {(VANILLA, 2): [[2, 4], [3, 3], [4, 2]], (point, 2): [[1, 4], [4, 2], [2, 1]]})
     assert timing.rounds == pytest.approx([6 / 5, 6 / 6, 6 / 3])
     # A ratio of the medians of single batches would be 6 / 4.
     assert timing.speedup == pytest.approx(6 / 5)
