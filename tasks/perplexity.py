@@ -9,12 +9,11 @@ one line of JSON for each threshold, `--timed 20` adds the speed-up over the lar
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +26,7 @@ from tasks.decoding.decoder import Rows, Runtime
 from tasks.decoding.drafters import make_drafter
 from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.generation import Counts, total
-from tasks.decoding.given_text import UNTRUNCATED, GivenText, without_end_tokens
+from tasks.decoding.given_text import UNTRUNCATED, GivenText, TextPredictions, predict_along, score, without_end_tokens
 from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import DecodingMethod, Pair
 from tasks.decoding.methods.baselines import single_model_method
@@ -60,12 +59,11 @@ class PerplexitySettings:
         le=1,
     )
     chunk: int = setting("Tokens scored together as one piece; the first one is only read.", default=512, unit="tokens", ge=2)
-    batch_size: int = setting("Chunks scored as a batch.", default=4, unit="chunks", ge=1)
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """The score of a text, and the model runs that it took."""
+    """The score of a text, and the model runs that it takes to decode it."""
 
     log_likelihood: float
     """Σ log P(token) over all positions, in nats."""
@@ -93,23 +91,15 @@ class FallbackPoint:
     """Beside the large model alone; None where nothing was timed."""
 
 
-Compose = Callable[[Pair, GivenText], DecodingMethod]
-"""(models, texts) to the method that scores them."""
+def with_fallback(pair: Pair, given: GivenText, threshold: float) -> SpeculativeLoop:
+    """The small model with fallback to the large one; the length of a draft is not limited, and there is no rollback.
 
-
-def with_fallback(threshold: float) -> Compose:
-    """The small model with fallback to the large one; the length of a draft is not limited."""
-
-    def compose(pair: Pair, given: GivenText) -> DecodingMethod:
-        rule = DraftRule(window=sys.maxsize, fallback_threshold=threshold, ends_unverified=True)
-        drafter = make_drafter("small", pair, UNTRUNCATED, given)
-        return SpeculativeLoop(pair.large, accept_all, UNTRUNCATED, given, drafter, rule)
-
-    return compose
-
-
-def _large_alone(pair: Pair, given: GivenText) -> DecodingMethod:
-    return single_model_method(pair.large, UNTRUNCATED, given)
+    The large model scores a position where the small one's top probability is not above the threshold, in one run over all
+    positions that it has not read (BiLD-v1, 3.3).
+    """
+    rule = DraftRule(window=sys.maxsize, fallback_threshold=threshold, ends_unverified=True)
+    drafter = make_drafter("small", pair, UNTRUNCATED, given)
+    return SpeculativeLoop(pair.large, accept_all, UNTRUNCATED, given, drafter, rule)
 
 
 def chunks(tokens: Sequence[int], size: int) -> tuple[Rows, Rows]:
@@ -121,54 +111,42 @@ def chunks(tokens: Sequence[int], size: int) -> tuple[Rows, Rows]:
     return [piece[:1] for piece in pieces], [piece[1:] for piece in pieces]
 
 
-def perplexity(pair: Pair, sources: Rows, texts: Rows, options: PerplexitySettings, label: str | None = None) -> Perplexity:
-    """Score texts token by token, as they would be decoded.
+def read_along(pair: Pair, sources: Rows, texts: Rows) -> list[TextPredictions]:
+    """Read each text with both models, each in one run; these predictions give the perplexity at any threshold.
 
     Args:
         pair: The two models.
         sources: The context of each text: the source of an encoder-decoder, the first tokens of a decoder-only model.
         texts: The tokens to score, none of them empty.
-        options: Threshold and batch size; `chunk` is not used here, but by `chunks`.
-        label: Text before a progress bar on standard error; None for no bar.
     """
-    compose, parts = with_fallback(options.fallback_threshold), []
-    with progress(total=len(texts), desc=label, unit="text", mininterval=2.0, disable=label is None) as bar:
-        for batch in _batches(texts, options.batch_size):
-            parts.append(_score(compose, pair, [sources[index] for index in batch], [texts[index] for index in batch]))
-            bar.update(len(batch))
-    return Perplexity(math.fsum(part.log_likelihood for part in parts), sum((part.counts for part in parts), Counts()))
+    endless = without_end_tokens(pair)
+    bar = progress(zip(sources, texts, strict=True), desc="read", total=len(texts), unit="text", mininterval=2.0)
+    return [predict_along(endless, source, text) for source, text in bar]
+
+
+def perplexity(pair: Pair, known: Sequence[TextPredictions], threshold: float) -> Perplexity:
+    """Score texts as they would be decoded token by token with fallback at a threshold."""
+    parts = with_fallback(without_end_tokens(pair), GivenText([]), threshold)
+    done = [score(parts, text, example) for example, text in enumerate(known)]
+    return Perplexity(math.fsum(value for one in done for value in one.log_probabilities), total(done))
 
 
 def latencies(
-    pair: Pair, sources: Rows, texts: Rows, options: PerplexitySettings, examples: int, clock: Callable[[], float]
+    pair: Pair, sources: Rows, texts: Rows, threshold: float, examples: int, clock: Callable[[], float]
 ) -> Latencies[None]:
-    """Time the evaluation beside the large model alone on `examples` random texts, at batch 1."""
+    """Time decoding `examples` random texts token by token, beside the large model alone, at batch 1."""
+    endless, given = without_end_tokens(pair), GivenText(texts)
 
-    def timed(compose: Compose) -> Callable[[int], None]:
+    def timed(method: DecodingMethod) -> Callable[[int], None]:
         def run(index: int) -> None:
-            _score(compose, pair, [sources[index]], [texts[index]])
+            method.run([sources[index]], [index], len(texts[index]))
 
         return run
 
     rng = random.Random(0)  # noqa: S311 (a sample and an order, not a secret)
     chosen = rng.sample(range(len(texts)), min(examples, len(texts)))
-    method, vanilla = timed(with_fallback(options.fallback_threshold)), timed(_large_alone)
-    return measure(method, vanilla, chosen, warmup=1, rng=rng, clock=clock)
-
-
-def _score(compose: Compose, pair: Pair, sources: Rows, texts: Rows) -> Perplexity:
-    """Score texts of equal length as a batch."""
-    given = GivenText(texts)
-    done = compose(without_end_tokens(pair), given).run(sources, range(len(texts)), len(texts[0]))
-    return Perplexity(given.log_likelihood(), total(done))
-
-
-def _batches(texts: Rows, size: int) -> Iterator[list[int]]:
-    """Indices of texts of equal length, at most `size` at a time, since a batch has one length limit."""
-    order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-    for _, group in itertools.groupby(order, key=lambda index: len(texts[index])):
-        same = list(group)
-        yield from (same[begin : begin + size] for begin in range(0, len(same), size))
+    method, vanilla = with_fallback(endless, given, threshold), single_model_method(endless.large, UNTRUNCATED, given)
+    return measure(timed(method), timed(vanilla), chosen, warmup=1, rng=rng, clock=clock)
 
 
 def read_text(path: Path) -> str:
@@ -234,7 +212,6 @@ def _parser() -> argparse.ArgumentParser:
         help="fallback thresholds, 0 to 1 (default: 0.05)",
     )
     parser.add_argument("--chunk", type=int, default=512, help="most tokens of a chunk or of a line (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=4, help="chunks scored as a batch (default: %(default)s)")
     parser.add_argument("--timed", type=int, default=0, help="chunks to time at batch 1 (default: %(default)s)")
     parser.add_argument("--figure", type=Path, help="draw perplexity at all thresholds to this file, .svg or .png")
     parser.add_argument(
@@ -243,8 +220,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(arguments: argparse.Namespace) -> list[PerplexitySettings]:
-    """The settings of each threshold."""
+def _check(arguments: argparse.Namespace) -> None:
+    """Check the arguments before any model is loaded."""
     if arguments.timed < 0:
         raise InputError(f"--timed is {arguments.timed}; it must be at least 0")
     if arguments.figure is not None and arguments.figure.suffix not in (".svg", ".png"):
@@ -252,10 +229,8 @@ def _settings(arguments: argparse.Namespace) -> list[PerplexitySettings]:
     if arguments.figure is not None and not arguments.figure.parent.is_dir():
         raise InputError(f"--figure is {arguments.figure}; there is no folder {arguments.figure.parent}")
     try:
-        return [
-            PerplexitySettings(fallback_threshold=threshold, chunk=arguments.chunk, batch_size=arguments.batch)
-            for threshold in arguments.fallback
-        ]
+        for threshold in arguments.fallback:
+            PerplexitySettings(fallback_threshold=threshold, chunk=arguments.chunk)
     except ValueError as error:
         raise InputError(str(error)) from None
 
@@ -279,27 +254,6 @@ def _load(
     return small, large, tokenizer
 
 
-@dataclass(frozen=True)
-class _Text:
-    """What is scored."""
-
-    sources: Rows
-    texts: Rows
-
-
-def _measure(pair: Pair, text: _Text, options: PerplexitySettings, device: str, timed: int) -> FallbackPoint:
-    """Score the text at one threshold, and time it on that many chunks."""
-    with working_lock(device):
-        found = perplexity(
-            pair, text.sources, text.texts, options, label=f"perplexity, fallback {options.fallback_threshold:g}"
-        )
-    times = None
-    if timed:
-        with timing_lock(device):
-            times = latencies(pair, text.sources, text.texts, options, timed, synchronised_clock(device))
-    return FallbackPoint(options.fallback_threshold, found, times)
-
-
 def _line(point: FallbackPoint) -> dict[str, object]:
     """One threshold as JSON."""
     found, times = point.found, point.times
@@ -319,18 +273,25 @@ def _line(point: FallbackPoint) -> dict[str, object]:
 def main() -> None:
     """Score the text at each threshold, print each as one line of JSON, and draw them."""
     arguments = _parser().parse_args()
-    settings = _settings(arguments)
+    _check(arguments)
     device, dtype = set_up(MachineSettings(dtype=arguments.dtype))
     small, large, tokenizer = _load(arguments, device, dtype)
     if arguments.sources is None:
-        text = _Text(*stream(tokenizer, arguments.text, arguments.chunk))
+        sources, texts = stream(tokenizer, arguments.text, arguments.chunk)
     else:
-        text = _Text(*pairs(tokenizer, arguments.sources, arguments.text, arguments.chunk))
+        sources, texts = pairs(tokenizer, arguments.sources, arguments.text, arguments.chunk)
     pair = open_pair(small, large, vocabulary_size(tokenizer, small, large), runtime=Runtime.of("auto", arguments.dtype))
-    same = {"chunk": arguments.chunk, "texts": len(text.texts), "device": device.type, "dtype": arguments.dtype}
+    same = {"chunk": arguments.chunk, "texts": len(texts), "device": device.type, "dtype": arguments.dtype}
+    with working_lock(device.type):
+        known = read_along(pair, sources, texts)
     points = []
-    for options in settings:
-        points.append(_measure(pair, text, options, device.type, arguments.timed))
+    for threshold in arguments.fallback:
+        times = None
+        if arguments.timed:
+            with timing_lock(device.type):
+                clock = synchronised_clock(device.type)
+                times = latencies(pair, sources, texts, threshold, arguments.timed, clock)
+        points.append(FallbackPoint(threshold, perplexity(pair, known, threshold), times))
         print(json.dumps(_line(points[-1]) | same), flush=True)
     if arguments.figure is not None:
         save(fallback_curve(points), arguments.figure)

@@ -1,4 +1,4 @@
-"""The command that scores a text: what it prints for both architectures, and how it refuses bad input."""
+"""Perplexity with fallback: a plain implementation without caches and loops, and the command for both architectures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,134 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-from tasks import perplexity
+from tasks import perplexity as stage
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Pair
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import one_line_errors
 from tasks.evaluation.report.figures.figure import Figure, save
+from tasks.perplexity import Perplexity, chunks, latencies, perplexity, read_along
+from tests.toys import END, START, Predict, prefix_pair, random_table, says, toy_sources, toy_t5, whole_runs
+
+SMALL, LARGE = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))
+EIGHT = math.log(math.e**0.5 + 7)
+"""Log of the sum over the eight logits where `says` is unsure."""
+
+
+def by_hand(small: Predict, large: Predict, sources: Rows, texts: Rows, threshold: float) -> Perplexity:
+    """BiLD-v1, 3.3, literally: the small model scores unless its top probability is not above the threshold."""
+    log_likelihood, counts = 0.0, Counts()
+    for source, text in zip(sources, texts, strict=True):
+        unseen = 0
+        for position, token in enumerate(text):
+            prefix = (START, *text[:position])
+            log_q = torch.log_softmax(small(tuple(source), prefix), -1)
+            unseen += 1
+            counts.small_steps += 1
+            if math.exp(float(log_q.max())) > threshold:
+                counts.drafted += 1
+                log_likelihood += float(log_q[token])
+            else:
+                counts.fallbacks += 1
+                counts.large_calls += 1
+                counts.accepted += unseen - 1
+                counts.verified[unseen] += 1
+                if unseen > 1:
+                    counts.kept[unseen - 1, unseen - 1] += 1
+                unseen = 0
+                log_likelihood += float(torch.log_softmax(large(tuple(source), prefix), -1)[token])
+        counts.tokens += len(text)
+    return Perplexity(log_likelihood, counts)
+
+
+def perplexity_of(pair: Pair, sources: Rows, texts: Rows, threshold: float) -> Perplexity:
+    return perplexity(pair, read_along(pair, sources, texts), threshold)
+
+
+def same(one: Perplexity, other: Perplexity) -> bool:
+    return one.counts == other.counts and one.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-6)
+
+
+def random_texts(count: int, vocabulary: int) -> Rows:
+    """Texts of several lengths that contain end tokens."""
+    return [[token % vocabulary for token in (*row, *row[:3])] for row in toy_sources(count, seed=3)]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.7, 1.0])
+def test_it_follows_the_paper_on_random_tables(threshold: float) -> None:
+    sources, texts = toy_sources(40), random_texts(40, 8)
+    assert any(END in text[:-1] for text in texts)
+    found = perplexity_of(prefix_pair(SMALL, LARGE), sources, texts, threshold)
+    assert same(found, by_hand(SMALL, LARGE, sources, texts, threshold))
+    assert (found.large_share == 0, found.large_share == 1) == (threshold == 0, threshold == 1)
+
+
+def test_caches_change_nothing() -> None:
+    models = toy_t5(1, 2, 1), toy_t5(2, 1, 3)
+    pair = Pair(TransformersDecoder(models[0], "small"), TransformersDecoder(models[1], "large"))
+    sources, texts = toy_sources(12), random_texts(12, 24)
+    found = perplexity_of(pair, sources, texts, 0.5)
+    assert same(found, by_hand(whole_runs(models[0]), whole_runs(models[1]), sources, texts, 0.5))
+    assert 0.2 < found.large_share < 0.8
+    assert pair.large.end_token == pair.small.end_token == END
+
+
+def test_counts_by_hand() -> None:
+    """Sure, sure, unsure, sure, unsure, unsure, sure: the large model reads 3, 2 and 1 new positions in its three runs."""
+    pair = prefix_pair(says([2, 3, 4, 5, 6, 7, 2], unsure=[2, 4, 5]), says([2, 3, 4, 5, 6, 6, 2]))
+    found = perplexity_of(pair, [[5, END]], [[2, 3, 4, 5, 6, 7, 2]], 0.5)
+    expected = Counts(7, small_steps=7, large_calls=3, drafted=4, accepted=3, fallbacks=3)
+    expected.verified, expected.kept = Counter({3: 1, 2: 1, 1: 1}), Counter({(2, 2): 1, (1, 1): 1})
+    assert found.counts == expected
+    assert found.large_share == 3 / 7
+    # All positions but one are nearly certain; there the large model predicts 6, and 7 is e^-20 as likely.
+    assert found.log_likelihood == pytest.approx(-20, abs=1e-4)
+    assert found.value == pytest.approx(math.exp(20 / 7), rel=1e-4)
+
+
+def test_an_unsure_model_scores_alone_without_fallback() -> None:
+    pair = prefix_pair(says([2, 3], unsure=[0, 1]), says([2, 3]))
+    found = perplexity_of(pair, [[5, END]], [[2, 7]], 0.0)
+    assert found.log_likelihood == pytest.approx((0.5 - EIGHT) - EIGHT)
+
+
+def test_an_impossible_token_gives_infinity() -> None:
+    def never_seven(source: tuple[int, ...], prefix: tuple[int, ...]) -> torch.Tensor:
+        return torch.zeros(8).index_fill_(0, torch.tensor([7]), -torch.inf)
+
+    pair = prefix_pair(never_seven, never_seven)
+    assert perplexity_of(pair, [[END]], [[3, 3]], 0).value == pytest.approx(7)
+    assert perplexity_of(pair, [[END]], [[3, 7]], 0).value == math.inf
+
+
+def test_a_stream_is_cut_into_chunks() -> None:
+    sources, texts = chunks(range(11), 4)
+    assert [source + text for source, text in zip(sources, texts, strict=True)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+    assert chunks(range(9), 4)[0] == [[0], [4]], "a single remaining token cannot be scored"
+    assert chunks([], 4) == chunks([3], 4) == ([], [])
+
+
+def test_it_is_timed_relative_to_the_large_model_alone() -> None:
+    """Uses a clock that counts the positions that the large model predicts."""
+    asked = 0
+
+    def large(source: tuple[int, ...], prefix: tuple[int, ...]) -> torch.Tensor:
+        nonlocal asked
+        asked += 1
+        return LARGE(source, prefix)
+
+    texts = random_texts(9, 8)
+    for threshold, share in ((0.0, 0), (1.0, 1)):
+        found = latencies(prefix_pair(SMALL, large), toy_sources(9), texts, threshold, 9, lambda: float(asked))
+        assert sorted(found.vanilla) == sorted(1000.0 * len(text) for text in texts)
+        assert found.method == [share * vanilla for vanilla in found.vanilla]
+    some = latencies(prefix_pair(SMALL, large), toy_sources(9), texts, 0.5, 4, lambda: float(asked))
+    assert len(some.method) == len(some.vanilla) == 4
+
+
+# The command.
 
 WORDS = [f"w{number}" for number in range(20)]
 PAD, STOP, UNKNOWN = "<pad>", "</s>", "<unk>"
@@ -77,7 +202,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         monkeypatch.setattr(sys, "argv", ["perplexity", *words, *arguments])
         with one_line_errors():
-            perplexity.main()
+            stage.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
         return result
 
@@ -124,12 +249,12 @@ def test_several_thresholds_are_a_line_each_and_a_curve(
         drawn.append(figure)
         save(figure, path)
 
-    monkeypatch.setattr(perplexity, "save", noted)
+    monkeypatch.setattr(stage, "save", noted)
     thresholds = ["1", "0.053", "0"]
     alone = {threshold: run("--fallback", threshold, "--chunk", "12") for threshold in thresholds}
     command = ["--small", "gpt2-small", "--large", "gpt2-large", "--text", "text", "--chunk", "12", "--figure", "curve.svg"]
     monkeypatch.setattr(sys, "argv", ["perplexity", *command, "--fallback", *thresholds, *(["--timed", "2"] if timed else [])])
-    perplexity.main()
+    stage.main()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for threshold, line in zip(thresholds, lines, strict=True):
         assert alone[threshold].items() <= line.items()
@@ -177,7 +302,6 @@ def test_an_encoder_decoder_scores_lines_given_their_sources(run: Run) -> None:
         (["--figure", "no/curve.svg"], {}, "--figure is no/curve.svg; there is no folder no"),
         (["--chunk", "1"], {}, "chunk is 1; it must be at least 2"),
         (["--chunk", "33"], {}, "--chunk is 33, but gpt2-small has 32 positions; lower it"),
-        (["--batch", "0"], {}, "batch_size is 0; it must be at least 1"),
         (["--timed", "-1"], {}, "--timed is -1; it must be at least 0"),
         (["--sources", "lines"], {}, "gpt2-large is decoder-only and reads no source; leave out --sources"),
         ([], {"kind": "t5"}, "t5-large is an encoder-decoder; give --sources, a line for each line of --text"),

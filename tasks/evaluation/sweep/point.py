@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _EXAMPLES_SHOWN = 6
 """Examples whose texts a timed row holds."""
-_CACHED_TEXTS = 1 << 16
 
 
 class PointEvaluator:
@@ -61,9 +60,8 @@ class PointEvaluator:
         self.sweep = sweep
         self.clock = synchronised_clock(device)
         self._tokenizer = tokenizer
-        # Points of a grid generate the same text for most examples.
-        self._text = functools.lru_cache(maxsize=_CACHED_TEXTS)(self._detokenise)
-        self._hypotheses = Hypotheses(self._detokenise, pair.large.end_tokens)
+        # Points of a grid generate the same output for most examples.
+        self._hypothesis = functools.cache(self._make_hypothesis)
         self._details: dict[tuple[str, int], OutputDetails] = {}
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
@@ -146,7 +144,7 @@ class PointEvaluator:
 
     def texts(self, outputs: Outputs) -> list[str]:
         """The texts of outputs, by example."""
-        return [one.text for one in self._hypotheses.of(outputs.tokens)]
+        return [one.text for one in self._hypotheses(outputs)]
 
     def details(self, outputs: Outputs, split: Split) -> OutputDetails:
         """What is measured of the outputs of timed points alone, since it takes longer than counting."""
@@ -176,18 +174,17 @@ class PointEvaluator:
                 rng=random.Random(f"{self.sweep.seed} {point} {len(rounds)}"),  # noqa: S311 (an order, not a secret)
                 clock=self.clock,
             )
-        generations, vanilla_generations = (
-            [one for [one] in outputs_of_examples]
-            for outputs_of_examples in (latencies.method_outputs, latencies.vanilla_outputs)
-        )
-        self._mismatches(VANILLA, vanilla_generations, self.vanilla(split), split)
+        self._mismatches(VANILLA, [one for [one] in latencies.vanilla_outputs], self.vanilla(split), split)
+        generations = [one for [one] in latencies.method_outputs]
         mismatches = self._mismatches(point, generations, outputs, split)
         if mismatches is not None:
             mismatches = max(mismatches, (earlier and earlier.timed_mismatches) or 0)
         rounds = [*rounds, TimedRound(latency_ms=_rounded(latencies.method), vanilla_latency_ms=_rounded(latencies.vanilla))]
         method_ms, vanilla_ms = combined(rounds)
         breakdown = None
-        if costs is not None and _runs_whole_models(point, outputs):
+        # Parts are known where every run was one of the two whole models: no layers or heads.
+        whole = getattr(point.settings, "drafter", "small") not in ("early_layer", "heads") and not outputs.counts.layers
+        if costs is not None and whole:
             breakdown = _time_breakdown(costs, outputs.timed(split), self.vanilla(split).timed(split), method_ms, vanilla_ms)
         return Timing(
             latency_ms=_rounded(method_ms),
@@ -197,7 +194,7 @@ class PointEvaluator:
             rounds=rounds,
             time_ms=breakdown,
             timed_mismatches=mismatches,
-            shown=shown_examples(generations[:_EXAMPLES_SHOWN], self.vanilla(split), split, self._text),
+            shown=shown_examples(generations[:_EXAMPLES_SHOWN], self.vanilla(split), split, self._detokenise),
         )
 
     def _timed_call(self, point: SweepPoint, split: Split) -> Callable[[int], list[Generation]]:
@@ -222,18 +219,21 @@ class PointEvaluator:
         return self._vanilla[split.name]
 
     def _beside_vanilla(self, outputs: Outputs, split: Split) -> tuple[list[Hypothesis], list[Hypothesis]]:
-        return self._hypotheses.of(outputs.tokens), self._hypotheses.of(self.vanilla(split).tokens)
+        return self._hypotheses(outputs), self._hypotheses(self.vanilla(split))
+
+    def _hypotheses(self, outputs: Outputs) -> list[Hypothesis]:
+        return [self._hypothesis(tuple(tokens)) for tokens in outputs.tokens]
+
+    def _make_hypothesis(self, tokens: tuple[int, ...]) -> Hypothesis:
+        return hypothesis_of(tokens, self._detokenise, self.pair.large.end_tokens)
 
     def _quality(self, outputs: Outputs, split: Split) -> Quality:
         texts = tuple(self.texts(outputs))
         key = (split.name, hash(texts))
         if key not in self._qualities:
-            self._qualities[key] = self._score(texts, split)
+            references = [example.references for example in split.examples]
+            self._qualities[key] = score(texts, references, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
         return self._qualities[key]
-
-    def _score(self, texts: Sequence[str], split: Split) -> Quality:
-        references = [example.references for example in split.examples]
-        return score(texts, references, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
 
     def _detokenise(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
@@ -243,11 +243,6 @@ class PointEvaluator:
 def is_vanillas_output(point: SweepPoint) -> bool:
     """Whether a point gives the output of the vanilla large model; a beam search gives that of another search."""
     return METHODS[point.method].lossless and "beam" not in point.method
-
-
-def _runs_whole_models(point: SweepPoint, outputs: Outputs) -> bool:
-    """Whether every run was one of the two whole models: no layers or heads."""
-    return getattr(point.settings, "drafter", "small") not in ("early_layer", "heads") and not outputs.counts.layers
 
 
 def _time_breakdown(
@@ -301,28 +296,10 @@ class Hypothesis(NamedTuple):
     cut_off: bool
 
 
-class Hypotheses:
-    """Makes outputs texts, and remembers each distinct one."""
-
-    def __init__(self, detokenise: Callable[[Sequence[int]], str], ends: Collection[int]) -> None:
-        """Take what makes a text of tokens, and the tokens that end an output."""
-        self._detokenise, self._ends = detokenise, frozenset(ends)
-        self._known: dict[tuple[int, ...], Hypothesis] = {}
-
-    def of(self, outputs: Sequence[Sequence[int]]) -> list[Hypothesis]:
-        """Return the hypotheses of outputs, token by token."""
-        known, found = self._known, []
-        for tokens in map(tuple, outputs):
-            one = known.get(tokens)
-            if one is None:
-                one = known[tokens] = self._make(tokens)
-            found.append(one)
-        return found
-
-    def _make(self, tokens: tuple[int, ...]) -> Hypothesis:
-        text = self._detokenise(tokens)
-        ended = bool(tokens) and tokens[-1] in self._ends
-        return Hypothesis(text, len(tokens), len(text.split()), is_looping(tokens), not ended)
+def hypothesis_of(tokens: Sequence[int], detokenise: Detokenise, ends: Collection[int]) -> Hypothesis:
+    """One output as a text with what is counted of it; `ends` are the tokens that end an output."""
+    text = detokenise(tuple(tokens))
+    return Hypothesis(text, len(tokens), len(text.split()), is_looping(tokens), not (tokens and tokens[-1] in ends))
 
 
 def statistics_of(

@@ -9,7 +9,7 @@ import pytest
 from tasks.corpora.example import Example
 from tasks.evaluation.metrics import chrf_of
 from tasks.evaluation.quality import score, value_of
-from tasks.evaluation.sweep.point import Hypotheses, details_of, statistics_of
+from tasks.evaluation.sweep.point import Hypothesis, details_of, hypothesis_of, statistics_of
 from tasks.evaluation.sweep.replay import Split
 from tasks.models.settings import TextSettings
 from tests.ticking import Words, sweep_settings
@@ -17,8 +17,8 @@ from tests.ticking import Words, sweep_settings
 END = 1
 
 
-def known() -> Hypotheses:
-    return Hypotheses(lambda tokens: Words().decode(tokens, skip_special_tokens=True), {END})
+def of(*outputs: list[int]) -> list[Hypothesis]:
+    return [hypothesis_of(tokens, lambda one: Words().decode(one, skip_special_tokens=True), {END}) for tokens in outputs]
 
 
 def examples(*references: tuple[str, ...]) -> list[Example]:
@@ -26,9 +26,8 @@ def examples(*references: tuple[str, ...]) -> list[Example]:
 
 
 def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
-    found = known()
-    vanilla = found.of([[5, 6, END], [7, 8, END], [9, END], [3, 4, END]])
-    own = found.of([[5, 6, END], [7] * 12, [END], [4, 3]])
+    vanilla = of([5, 6, END], [7, 8, END], [9, END], [3, 4, END])
+    own = of([5, 6, END], [7] * 12, [END], [4, 3])
     counted = statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)), "bleu")
     assert (counted.looping, counted.cut_off, counted.empty) == (1, 2, 1)
     assert counted.differs == 3
@@ -39,14 +38,13 @@ def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
 
 
 def test_vanilla_differs_from_nothing_although_it_misses_references() -> None:
-    vanilla = known().of([[5, 6, END], [7, 8, END]])
+    vanilla = of([5, 6, END], [7, 8, END])
     counted = statistics_of(vanilla, vanilla, examples(("w5 w6",), ("w2",)), "bleu")
     assert (counted.differs, counted.exact, counted.vanilla_length_ratio) == (0, 1, 1.0)
 
 
 def test_a_loop_that_ends_is_not_cut_off_and_a_long_text_is_no_loop() -> None:
-    found = known()
-    ended, long = found.of([[7, 8] * 6 + [END], [*range(2, 20)]])
+    ended, long = of([7, 8] * 6 + [END], [*range(2, 20)])
     assert (ended.looping, ended.cut_off) == (True, False)
     assert (long.looping, long.cut_off) == (False, True)
 
@@ -56,8 +54,7 @@ def split_of(texts: list[tuple[str, ...]]) -> Split:
 
 
 def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:
-    found = known()
-    return details_of(found.of(own), found.of(vanilla), split, metric, samples=100, seed=1)
+    return details_of(of(*own), of(*vanilla), split, metric, samples=100, seed=1)
 
 
 VANILLA = [[number, number + 1, number + 2, number + 3, number + 4, END] for number in range(2, 11)]
@@ -99,7 +96,7 @@ def test_quality_by_length_covers_each_example_once_the_shortest_first() -> None
     assert bands[0].difference_interval == (0, 0)
     assert bands[2].difference == pytest.approx(bands[2].quality - 100)
     assert bands[2].difference < -20
-    texts = [one.text for one in known().of(own[6:])]
+    texts = [one.text for one in of(*own[6:])]
     assert bands[2].quality == pytest.approx(value_of(texts, TEXTS[6:], "bleu"))
 
 
