@@ -20,7 +20,7 @@ from tasks import perplexity as stage
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts
-from tasks.decoding.registry import Pair
+from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import one_line_errors
 from tasks.evaluation.report.figures.figure import Figure, save
@@ -28,8 +28,6 @@ from tasks.perplexity import Perplexity, chunks, latencies, perplexity, read_alo
 from tests.toys import END, START, Predict, prefix_pair, random_table, says, toy_sources, toy_t5, whole_runs
 
 SMALL, LARGE = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))
-EIGHT = math.log(math.e**0.5 + 7)
-"""Log of the sum over the eight logits where `says` is unsure."""
 
 
 def by_hand(small: Predict, large: Predict, sources: Rows, texts: Rows, threshold: float) -> Perplexity:
@@ -71,7 +69,7 @@ def random_texts(count: int, vocabulary: int) -> Rows:
     return [[token % vocabulary for token in (*row, *row[:3])] for row in toy_sources(count, seed=3)]
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.7, 1.0])
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
 def test_it_follows_the_paper_on_random_tables(threshold: float) -> None:
     sources, texts = toy_sources(40), random_texts(40, 8)
     assert any(END in text[:-1] for text in texts)
@@ -101,12 +99,6 @@ def test_counts_by_hand() -> None:
     # All positions but one are nearly certain; there the large model predicts 6, and 7 is e^-20 as likely.
     assert found.log_likelihood == pytest.approx(-20, abs=1e-4)
     assert found.value == pytest.approx(math.exp(20 / 7), rel=1e-4)
-
-
-def test_an_unsure_model_scores_alone_without_fallback() -> None:
-    pair = prefix_pair(says([2, 3], unsure=[0, 1]), says([2, 3]))
-    found = perplexity_of(pair, [[5, END]], [[2, 7]], 0.0)
-    assert found.log_likelihood == pytest.approx((0.5 - EIGHT) - EIGHT)
 
 
 def test_an_impossible_token_gives_infinity() -> None:

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from tasks import supervisor
 from tasks.console import log
-from tasks.decoding.method import Pair
 from tasks.errors import InputError
 from tasks.evaluation.timing import on_threads
 from tasks.locks import working_lock_if_free
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+    from tasks.decoding.method import Pair
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")

@@ -45,7 +45,7 @@ BREAKS = (
         "choose_rows",
         "row.split == CHOSEN_ON",
         'row.split == "test"',
-        (f"{_UNIT}/selection/test_choosing.py",),
+        (f"{_UNIT}/test_selection.py",),
     ),
     Break(
         "margin-added",
@@ -53,7 +53,7 @@ BREAKS = (
         "keeps_quality",
         "lower > -margin",
         "lower > margin",
-        (f"{_UNIT}/selection/test_choosing.py",),
+        (f"{_UNIT}/test_selection.py",),
     ),
     Break(
         "slowest-point-chosen",
@@ -61,7 +61,7 @@ BREAKS = (
         "choose",
         "(-point.speedup,",
         "(point.speedup,",
-        (f"{_UNIT}/selection/test_choosing.py",),
+        (f"{_UNIT}/test_selection.py",),
     ),
     Break(
         "bound-not-corrected",
@@ -69,7 +69,7 @@ BREAKS = (
         "max_t_bounds",
         "max_t_quantile(differences.influence, alpha, seed)",
         "NormalDist().inv_cdf(1.0 - alpha)",
-        (f"{_UNIT}/selection/test_bounds.py",),
+        (f"{_UNIT}/test_selection.py",),
     ),
     Break(
         "unseen-losses-cost-nothing",
@@ -77,7 +77,7 @@ BREAKS = (
         "_lower",
         "second + typical**2, third - typical**3",
         "second, third",
-        (f"{_UNIT}/selection/test_bounds.py",),
+        (f"{_UNIT}/test_selection.py",),
     ),
     Break(
         "drafters-do-not-share-the-level",
@@ -85,7 +85,7 @@ BREAKS = (
         "level_of_arm",
         " / len(ARMS)",
         "",
-        (f"{_UNIT}/selection/test_row_bounds.py",),
+        (f"{_UNIT}/test_selection.py",),
     ),
     Break(
         "test-status-flipped",

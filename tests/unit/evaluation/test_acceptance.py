@@ -106,7 +106,7 @@ def test_prefixes_are_the_large_models_own() -> None:
     assert abs(found.rate - expected(SMALL)) > 8 * error
 
 
-@over_runtimes("t5", "bart", "fsmt", "gpt2", "llama")
+@over_runtimes("t5", "fsmt", "gpt2")
 @pytest.mark.parametrize("sampling", [GREEDY, COOL], ids=["greedy", "sampled"])
 def test_caches_do_not_change_acceptance(name: str, runtime: Runtime, sampling: SamplingSettings) -> None:
     """Texts and prompts of unequal length in one batch, compared with one forward pass for each position."""
@@ -121,7 +121,7 @@ def test_caches_do_not_change_acceptance(name: str, runtime: Runtime, sampling: 
         for prefix in ((START, *one.tokens[:end]) for end in range(len(one.tokens)))
     ]
     assert 0.2 < sum(shares) / len(shares) < 0.99
-    for batch in (1, 3, 5):
+    for batch in (1, 3):
         found = measured(pair, sources, sampling, limit=14, batch=batch)
         assert found.tokens == len(shares)
         assert found.rate == pytest.approx(sum(shares) / len(shares), rel=1e-4)
@@ -135,17 +135,16 @@ def test_the_fused_runtime_gives_the_same(name: str) -> None:
     assert fused.rate == pytest.approx(reference.rate, rel=1e-4)
 
 
-@pytest.mark.parametrize("cells", [1, 100, 250])
 @pytest.mark.parametrize("name", ["t5", "gpt2"])
-def test_a_few_positions_at_a_time_give_the_same(name: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 24 tokens and 4 rows: one position, one, and two."""
+def test_a_few_positions_at_a_time_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 24 tokens and 4 rows: two."""
     pair, sources = pair_of(name), toy_sources(6, seed=1)
     whole = measured(pair, sources, SAMPLED)
-    monkeypatch.setattr(acceptance, "_CELLS", cells)
+    monkeypatch.setattr(acceptance, "_CELLS", 250)
     assert measured(pair, sources, SAMPLED).rate == pytest.approx(whole.rate, rel=1e-5)
 
 
-@pytest.mark.parametrize(("most", "read"), [(1, 1), (7, 7), (10, 10), (28, 28), (1000, 35)])
+@pytest.mark.parametrize(("most", "read"), [(7, 7), (10, 10), (1000, 35)])
 def test_it_stops_at_enough_tokens(most: int, read: int) -> None:
     """Texts of seven tokens, two in a batch; the models disagree only on the sixth token."""
     found = measured(prefix_pair(says([*SIX[:5], 2]), says(SIX)), [[5, END]] * 5, GREEDY, batch=2, most=most)
@@ -175,11 +174,6 @@ def test_a_shared_encoder_runs_once() -> None:
     small, large = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))
     shared = Pair(Headless(small, "small"), PrefixDecoder(large, "large"), shares_encoder=True)
     assert measured(shared, toy_sources(5), SAMPLED) == measured(prefix_pair(small, large), toy_sources(5), SAMPLED)
-
-
-def test_no_source_is_refused() -> None:
-    with pytest.raises(ValueError, match="each example needs both"):
-        measured(prefix_pair(says(SIX), says(SIX)), [], GREEDY)
 
 
 CALIBRATION = [[2, 3, 4, END], [2, 3, 5, 6, END], [3, 4, 5, 6, 3, END]]
@@ -226,15 +220,9 @@ def test_the_acceptance_of_a_drafter_is_its_overlap_with_the_large_model_at_ever
                     p = transform(large(tuple(source), tuple(prefix)), sampling)
                     expected[name] += float(torch.minimum(p, draft.q.dist[0, 0]).sum()) / positions
     assert all(0 <= rate < 1 for rate in expected.values()) and sum(map(bool, expected.values())) >= 4
-    for batch in (1, 3, 5):
+    for batch in (1, 3):
         found = measured_of(pair, sources, sampling, *map(Drafting, names), batch=batch)
         assert found == pytest.approx(list(expected.values()), rel=1e-4)
-
-
-def test_the_small_model_as_one_drafter_of_several_has_its_own_rate() -> None:
-    pair, sources = pair_of("t5"), toy_sources(6, seed=1)
-    small, _ = measured_of(pair, sources, SAMPLED, Drafting(), Drafting("bigram"))
-    assert small == measured(pair, sources, SAMPLED).rate
 
 
 def test_lenience_accepts_more() -> None:
@@ -277,15 +265,3 @@ def test_the_acceptance_of_all_that_a_grid_drafts_with_is_measured() -> None:
 def test_drafts_by_hand(kept: dict[str, int], lengths: dict[int, int], positions: list[float]) -> None:
     assert accepted_lengths(DecodingCounts(tokens=0, kept=kept)) == lengths
     assert acceptance_by_position(DecodingCounts(tokens=0, kept=kept)) == pytest.approx(positions)
-
-
-def test_drafts_as_the_loop_counts_them() -> None:
-    """Windows of three, 2 and 1 of them kept, then a window of one that is."""
-    pair = prefix_pair(says([2, 3, 7, 5, 7, 7]), says(SIX))
-    [one] = decode("speculative", SpeculativeSettings(draft_length=3), pair, [[5, END]], Request(7))
-    kept = {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in one.counts.kept.items()}
-    counts = DecodingCounts(tokens=one.counts.tokens, kept=kept)
-    lengths = accepted_lengths(counts)
-    assert lengths == {0: 0, 1: 2, 2: 1, 3: 0}
-    assert sum(length * drafts for length, drafts in lengths.items()) == one.counts.accepted == 4
-    assert acceptance_by_position(counts) == pytest.approx([1.0, 1 / 2, 0.0])

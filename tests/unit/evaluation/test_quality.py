@@ -1,3 +1,5 @@
+"""Quality by sacrebleu and rouge-score, paired differences, outputs that need no model, and unusable references."""
+
 from __future__ import annotations
 
 import random
@@ -8,9 +10,11 @@ import pytest
 import sacrebleu
 from rouge_score import rouge_scorer
 
+from tasks.corpora.example import Example
+from tasks.errors import InputError
 from tasks.evaluation.metrics import ROUGES, bleu_of, bleu_statistics, bleus_of
-from tasks.evaluation.quality import score
-from tasks.evaluation.words import split_sentences
+from tasks.evaluation.quality import check_outputs, check_references, score
+from tasks.evaluation.results.pair import OutputCheck, against_teacher, described, length_warning
 
 TEXT = "the a station trains running quickly bridges old mayor opened again yesterday, near houses were closing"
 WORDS = TEXT.split()
@@ -78,26 +82,6 @@ def test_a_translation_shows_rouge_l_and_a_summary_shows_everything() -> None:
     assert summary.value == summary.scores["rouge2"]
 
 
-def test_sentences_matter_to_rouge_lsum_alone() -> None:
-    text, swapped = "Trains ran late. The bridge closed.", "The bridge closed. Trains ran late."
-    quality = score([swapped], [(text,)], "rougeLsum", samples=10, seed=0)
-    assert quality.scores["rougeLsum"] == pytest.approx(100.0)
-    assert quality.scores["rougeL"] == pytest.approx(50.0)
-    assert split_sentences(" Ran at 3.5 km. Why?  Yes! ") == "Ran at 3.5 km.\nWhy?\nYes!"
-
-
-def test_perfect_text_scores_100_without_width() -> None:
-    _, references = corpus()
-    quality = score([texts[-1] for texts in references], references, "bleu", samples=50, seed=0)
-    assert quality.value == pytest.approx(100.0)
-    assert quality.interval == pytest.approx((100.0, 100.0))
-
-
-def test_nothing_said_scores_nothing() -> None:
-    quality = score(["", ""], [("a b",), ("c d",)], "bleu", samples=20, seed=0)
-    assert (quality.value, quality.interval) == (0.0, (0.0, 0.0))
-
-
 @pytest.mark.parametrize("metric", ["bleu", "rougeL"])
 def test_a_paired_difference_is_narrower_than_a_quality(metric: str) -> None:
     hypotheses, references = corpus(examples=120)
@@ -137,3 +121,92 @@ def test_many_bleus_are_each_sacrebleus() -> None:
     sums = np.concatenate([lengths, matched, total], axis=1).astype(np.float64)
     assert 20 < (matched > 0).all(axis=1).sum() < 280
     assert bleus_of(sums) == pytest.approx([bleu_of(row) for row in sums], rel=1e-12)
+
+
+VOCABULARY = [f"word{number}" for number in range(60)]
+
+
+def unlike(count: int = 80) -> list[Example]:
+    """Sources and references of eight random words, unlike each other."""
+    rng = random.Random(1)
+    return [Example(" ".join(rng.sample(VOCABULARY, 8)), (" ".join(rng.sample(VOCABULARY, 8)),)) for _ in range(count)]
+
+
+def checked(outputs: list[str], examples: list[Example], metric: str = "bleu") -> OutputCheck:
+    return check_outputs(outputs, examples, metric, samples=200)
+
+
+@pytest.mark.parametrize("metric", ["bleu", "rougeL"])
+def test_a_model_near_the_references_has_nothing_against_it(metric: str) -> None:
+    examples = unlike()
+    outputs = [example.references[0].replace("word1 ", "other ") for example in examples]
+    check = checked(outputs, examples, metric)
+    assert against_teacher(check) == length_warning(check) == []
+    assert (check.distinct, check.distinct_references, check.length_ratio) == (80, 80, 1.0)
+    assert {one.name for one in check.baselines} == {"constant", "copy"}
+    assert all(one.difference_interval[0] > 20 for one in check.baselines)
+    assert all(one.difference == pytest.approx(check.quality - one.quality) for one in check.baselines)
+
+
+def test_a_collapsed_model_is_named_with_its_output_and_its_share() -> None:
+    examples = unlike()
+    outputs = ["Exp"] * 78 + [example.references[0] for example in examples[78:]]
+    check = checked(outputs, examples)
+    clauses = against_teacher(check)
+    assert clauses[0] == (
+        "the large model gives 3 distinct outputs for 80 inputs, 'Exp' for 98% of them, where the references have 80"
+    )
+    assert any("is not better than giving one constant output, beyond the 95 % interval" in clause for clause in clauses)
+    assert length_warning(check)[0].startswith("the outputs of the large model have 0.15 times as many words")
+
+
+def test_labels_that_repeat_in_the_references_are_no_collapse() -> None:
+    labels = ["yes it is so"] * 50 + ["no it is not"] * 30
+    examples = [Example(f"question {number}", (label,)) for number, label in enumerate(labels)]
+    assert against_teacher(checked(labels, examples)) == []
+    always = checked(["yes it is so"] * 80, examples)
+    [clause] = against_teacher(always)
+    assert "not better than giving one constant output" in clause
+    assert "difference +0.00 [+0.00, +0.00]" in clause
+
+
+def test_a_model_that_copies_the_source_is_no_better_than_a_copy() -> None:
+    examples = [Example(one.source, (one.source.replace("word3", "three"),)) for one in unlike()]
+    [clause] = against_teacher(checked([one.source for one in examples], examples), "the small model")
+    assert clause.startswith("the small model is not better than copying the source, beyond the 95 % interval")
+
+
+def test_the_interval_decides_and_not_the_difference_alone() -> None:
+    examples = [Example(one.source, (one.source,)) for one in unlike(40)]
+    lucky = [one.source for one in examples]
+    examples[0] = Example(examples[0].source, ("one odd reference of eight words in all",))
+    better = [examples[0].references[0], *lucky[1:]]
+    check = checked(better, examples)
+    copied = next(one for one in check.baselines if one.name == "copy")
+    assert copied.difference > 0 >= copied.difference_interval[0]
+    assert any("copying" in clause for clause in against_teacher(check))
+
+
+def test_the_line_names_quality_baselines_distinct_outputs_and_length() -> None:
+    examples = [Example("a b c d", ("a b c d",)), Example("e f g h", ("e f g h",))]
+    line = described(checked(["a b c d", "e f g h e f g h"], examples))
+    assert "on 2 held-out inputs (constant" in line
+    assert "copy 100.00" in line
+    assert "100% of the outputs distinct, 1.50 times the references' words" in line
+
+
+def test_a_program_needs_tests() -> None:
+    tested = Example("add", ("def add", "assert add"))
+    assert check_references({"train": [tested], "unlabelled": [Example("more", ())]}, "pass_at_1") == []
+    with pytest.raises(InputError, match="test, example 2: the metric pass_at_1 needs a program and then its tests"):
+        check_references({"train": [tested], "test": [tested, Example("add", ("def add",))]}, "pass_at_1")
+
+
+def test_a_numeric_answer_needs_numbers() -> None:
+    right, wrong = Example("q", ("#### 7",)), Example("q", ("seven",))
+    assert check_references({"test": [wrong]}, "rougeL") == []
+    assert check_references({"train": [right, wrong]}, "numeric_answer") == [
+        "train: 1 of 2 examples have a reference without a number and can never be right"
+    ]
+    with pytest.raises(InputError, match="test: no reference has a number"):
+        check_references({"train": [right], "test": [wrong]}, "numeric_answer")

@@ -18,7 +18,6 @@ from tasks.decoding.method import Request
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import TokenCascadeSettings
 from tasks.errors import InputError
-from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.mismatches import TimedTokensError
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
@@ -81,23 +80,6 @@ def test_the_quality_of_a_row_is_minus_the_papers_perplexity(rows: list[SweepRow
         assert row.value == -row.quality["perplexity"]
         assert (row.counts.tokens, row.counts.large_calls) == (found.counts.tokens, found.counts.large_calls)
         assert row.how == "scored"
-
-
-def test_the_ends_of_the_grid_are_the_two_models(rows: list[SweepRow]) -> None:
-    large, small, alone, *_, never, _ = rows
-    assert all(isinstance(row, TimedRow) for row in rows)
-    assert alone.quality == pytest.approx(small.quality)  # type: ignore[union-attr]  # checked to be timed
-    assert never.quality == pytest.approx(large.quality)  # type: ignore[union-attr]  # checked to be timed
-    assert large.quality["perplexity"] < small.quality["perplexity"]  # type: ignore[union-attr]  # checked to be timed
-
-
-def test_numbers_for_a_tracker_hold_the_perplexity_itself(rows: list[SweepRow]) -> None:
-    row = rows[3]
-    assert isinstance(row, TimedRow)
-    found = point_metrics(row)
-    assert found["perplexity"] > 1
-    assert found["quality"] == -found["perplexity"]
-    assert found["quality_interval_low"] < found["quality"] < found["quality_interval_high"]
 
 
 def test_bounds_and_choices_follow_the_direction(rows: list[SweepRow]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, Timing, read_rows
-from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.plan import Costs
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.evaluation.sweep.rows import RowWriter
@@ -135,35 +134,3 @@ def test_an_error_that_is_not_the_methods_ends_the_sweep(
     with pytest.raises(OSError, match="disk"):
         writer.write_timed(BILD, split, "grid")
     assert in_file(path) == []
-
-
-def test_a_model_that_breaks_while_it_decodes(writer: RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> Outputs:
-        raise RuntimeError("NaN")
-
-    monkeypatch.setattr(writer.evaluator, "decoded", broken)
-    for point in (BILD, VANILLA):
-        row = writer.write_timed(point, split, "grid")
-        assert isinstance(row, FailedRow)
-        assert row.error == "RuntimeError: NaN"
-
-
-def watch(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, name: str, seen: Callable[[SweepPoint], object]) -> None:
-    """Passes the point to `seen` before the evaluator's function of that name runs."""
-    run = getattr(writer.evaluator, name)
-
-    def watched(point: SweepPoint, *rest: Any) -> Any:
-        seen(point)
-        return run(point, *rest)
-
-    monkeypatch.setattr(writer.evaluator, name, watched)
-
-
-def test_vanilla_is_decoded_once_for_its_row_and_for_comparisons(
-    writer: RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoded: list[SweepPoint] = []
-    watch(monkeypatch, writer, "decoded", decoded.append)
-    writer.write_timed(VANILLA, split, "baseline")
-    writer.write_timed(BILD, split, "grid")
-    assert decoded == [VANILLA, BILD]

@@ -1,9 +1,11 @@
-"""Many points replayed from cached predictions: each equals its decoding, and a broken one fails alone."""
+"""Outputs of a split, and points replayed from cached predictions: each equals its decoding, and a broken one fails alone."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasks.corpora.example import Example
 from tasks.decoding.decoder import Capabilities, Decoder
+from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings
@@ -20,10 +24,71 @@ from tasks.decoding.methods.cascades import SequenceCascadeSettings, Speculative
 from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.evaluation.sweep.replay import Outputs, ReplayedGrid, Split, duplicates, replay_grid
+from tasks.evaluation.sweep.replay import Outputs, ReplayedGrid, Split, collect_outputs, duplicates, replay_grid
+from tasks.models.settings import TextSettings
 from tests.architectures import pair_of
-from tests.ticking import LIMIT, Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.ticking import LIMIT, Clock, TickingDecoder, Words, evaluator_of, split_of, sweep_settings, ticking_pair
 from tests.toys import Predict, Prefix
+
+EXAMPLES = [Example(f"w{number + 2} w3", ("w4",)) for number in range(9)]
+
+
+def drawn_split(name: str = "validation", seed: int = 0, timed: int = 4) -> Split:
+    return Split(name, EXAMPLES, Words(), TextSettings(max_source_tokens=3), sweep_settings(latency_examples=timed, seed=seed))
+
+
+def test_the_timed_examples_are_drawn_by_seed_and_split() -> None:
+    assert drawn_split().timed == drawn_split().timed
+    assert len(set(drawn_split().timed)) == 4
+    assert set(drawn_split().timed) <= set(range(len(EXAMPLES)))
+    assert len({tuple(drawn_split(name, seed).timed) for name in ("validation", "test") for seed in (0, 1)}) == 4
+
+
+TEXT = Generation([5, 6, 1], "ssl", Counts(tokens=3, small_steps=2, large_calls=1, kept=Counter({(2, 2): 1})))
+
+
+def outputs(generations: Iterable[Generation], split: Split | None = None) -> Outputs:
+    return collect_outputs("decoded", generations, split or drawn_split())
+
+
+def test_outputs_hold_texts_total_counts_and_counts_of_timed_examples() -> None:
+    texts = [
+        dataclasses.replace(TEXT, tokens=[number + 2, 1], counts=Counts(tokens=2, large_calls=number)) for number in range(9)
+    ]
+    split = drawn_split()
+    found = outputs(texts, split)
+    assert found.how == "decoded"
+    assert found.tokens == [(number + 2, 1) for number in range(9)]
+    assert (found.counts.tokens, found.counts.large_calls) == (18, 36)
+    assert found.by_example == {number: Counts(tokens=2, large_calls=number) for number in split.timed}
+
+
+def test_equal_texts_by_equal_runs_are_one_behaviour() -> None:
+    again = dataclasses.replace(TEXT, tokens=list(TEXT.tokens), counts=TEXT.counts + Counts())
+    assert outputs([TEXT] * 9).behaviour == outputs([again] * 9).behaviour
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        dataclasses.replace(TEXT, tokens=[5, 7, 1]),
+        dataclasses.replace(TEXT, proposers="sll"),
+        dataclasses.replace(TEXT, counts=TEXT.counts + Counts(small_steps=1)),
+        dataclasses.replace(TEXT, counts=TEXT.counts + Counts(large_calls=1)),
+        dataclasses.replace(TEXT, counts=TEXT.counts + Counts(fallbacks=1)),
+        dataclasses.replace(TEXT, counts=Counts(tokens=3, small_steps=2, large_calls=1, kept=Counter({(3, 2): 1}))),
+    ],
+    ids=["tokens", "proposers", "small steps", "large calls", "fallbacks", "drafts"],
+)
+def test_one_differing_example_is_another_behaviour(other: Generation) -> None:
+    changed = [TEXT] * 8 + [other]
+    assert outputs(changed).behaviour != outputs([TEXT] * 9).behaviour
+
+
+def test_the_order_of_examples_is_part_of_the_behaviour() -> None:
+    other = dataclasses.replace(TEXT, tokens=[7, 1])
+    assert outputs([TEXT, other]).behaviour != outputs([other, TEXT]).behaviour
+
 
 REQUEST = Request(LIMIT)
 SWEEP = sweep_settings()
@@ -69,7 +134,7 @@ def test_every_point_is_replayed_as_it_is_decoded(pair: Pair, split: Split, tmp_
     assert len({outputs.behaviour for outputs in found.outputs.values()}) > 6
 
 
-@pytest.mark.parametrize("index", [0, 7, len(GRID)])
+@pytest.mark.parametrize("index", [7])
 def test_points_that_cannot_be_replayed_are_left_out(pair: Pair, split: Split, tmp_path: Path, index: int) -> None:
     found = replayed([*GRID[:index], BEAMS, LAYERS, *GRID[index:]], pair, split, tmp_path)
     assert found.errors == {}
@@ -158,8 +223,7 @@ def broken_pair(side: str, at: SweepPoint, example: int, length: int) -> tuple[P
     return pair, split
 
 
-@pytest.mark.parametrize("side", ["small", "large"])
-@pytest.mark.parametrize(("example", "length"), [(0, 2), (7, 2)])
+@pytest.mark.parametrize(("side", "example", "length"), [("small", 0, 2), ("large", 7, 2)])
 def test_broken_logits_cost_the_points_that_meet_them_and_no_other(
     tmp_path: Path, side: str, example: int, length: int
 ) -> None:

@@ -1,32 +1,44 @@
-"""Evaluating a point: quality, counts, latency on a clock that only model runs advance, and shown texts."""
+"""Evaluating a point: quality, counts, latency on a clock that only model runs advance, shown texts, what averages hide."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import json
+import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tasks.corpora.example import Example
 from tasks.decoding.generation import Counts
-from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.evaluation.metrics import chrf_of
+from tasks.evaluation.quality import score, value_of
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
-from tasks.evaluation.sweep.plan import Costs, measure_costs
-from tasks.evaluation.sweep.point import PointEvaluator, counts_record
+from tasks.evaluation.sweep.plan import Costs
+from tasks.evaluation.sweep.point import (
+    Hypothesis,
+    PointEvaluator,
+    counts_record,
+    details_of,
+    hypothesis_of,
+    is_looping,
+    statistics_of,
+)
 from tasks.evaluation.sweep.replay import Split
+from tasks.models.settings import TextSettings
 from tests.ticking import (
     LARGE,
     LIMIT,
     SMALL,
     Clock,
-    TickingDecoder,
     Words,
     evaluator_of,
     split_of,
@@ -45,17 +57,6 @@ def ready(clock: Clock | None = None, **settings: Any) -> tuple[PointEvaluator, 
     clock, sweep = clock or Clock(), sweep_settings(**settings)
     pair = ticking_pair(clock)
     return evaluator_of(pair, clock, sweep), split_of(pair, sweep)
-
-
-def test_the_header_of_a_row() -> None:
-    evaluator, split = ready()
-    header = evaluator.header(SPECULATIVE, split, "toy", "aligned")
-    assert header.settings["draft_length"] == 3
-    assert header.sampling == SamplingSettings()
-    assert (header.task, header.arm) == ("toy", "aligned")
-    found = (header.split, header.method, header.lossless, header.metric, header.examples)
-    assert found == ("validation", "speculative", True, "bleu", 8)
-    assert not evaluator.header(BILD, split, "toy", "aligned").lossless
 
 
 def test_counts_as_rows_hold_them() -> None:
@@ -83,19 +84,6 @@ def test_quality_is_compared_with_vanillas() -> None:
     same = evaluator.assess(evaluator.decoded(SPECULATIVE, split), split)
     assert dataclasses.replace(same, counts=vanilla.counts) == vanilla
     assert same.counts.large_calls < vanilla.counts.large_calls
-
-
-def test_vanilla_is_decoded_once_for_each_split() -> None:
-    evaluator, split = ready()
-    other = split_of(evaluator.pair, evaluator.sweep, "test")
-    assert evaluator.vanilla(split).tokens != evaluator.vanilla(other).tokens
-    large = evaluator.pair.large
-    assert isinstance(large, TickingDecoder)
-    ran = large.ran
-    assert evaluator.vanilla(split).tokens == evaluator.decoded(VANILLA, split).tokens
-    once = large.ran - ran
-    evaluator.vanilla(split), evaluator.vanilla(other)
-    assert large.ran == ran + once
 
 
 @pytest.mark.parametrize("point", [VANILLA, ALONE, BILD, SPECULATIVE], ids=lambda point: point.method)
@@ -134,31 +122,7 @@ def test_the_time_breakdown_uses_the_rows_own_vanilla_times(slowness: float) -> 
     assert evaluator.time(BILD, outputs, split, None).time_ms is None
 
 
-def test_a_machine_that_slows_down_slows_both_latencies_of_a_row() -> None:
-    rows = []
-    for machine in (lambda now: 1.0, lambda now: 5.0 if now > 4 else 1.0):
-        clock = Clock()
-        evaluator, split = ready(clock, latency_examples=8)
-        outputs = evaluator.decoded(SPECULATIVE, split)
-        clock.now, clock.slowness = 0.0, machine
-        row = None
-        for _ in range(20):
-            row = evaluator.time(SPECULATIVE, outputs, split, None, row)
-        assert row is not None
-        rows.append(row)
-    sound, slowed = rows
-    assert sum(slowed.vanilla_latency_ms) > 1.3 * sum(sound.vanilla_latency_ms)
-    assert sum(slowed.latency_ms) > 1.3 * sum(sound.latency_ms)
-    assert slowed.speedup == pytest.approx(sound.speedup, rel=0.06)
-
-
-def test_part_times_come_from_the_same_clock() -> None:
-    evaluator, split = ready()
-    found = measure_costs(evaluator.pair, split.sources, evaluator.request, evaluator.clock)
-    assert found.cost_ratio == pytest.approx(SMALL.step / LARGE.step)
-
-
-@pytest.mark.parametrize("point", [VANILLA, ALONE, BILD, SPECULATIVE], ids=lambda point: point.method)
+@pytest.mark.parametrize("point", [ALONE, SPECULATIVE], ids=lambda point: point.method)
 def test_shown_texts(point: SweepPoint) -> None:
     evaluator, split = ready(latency_examples=7)
     outputs, words = evaluator.decoded(point, split), Words()
@@ -194,3 +158,135 @@ def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
     for example, one in zip(split.timed, shown, strict=False):
         text = Halves().decode(outputs.tokens[example], skip_special_tokens=True)
         assert "".join(piece for piece, _ in one.pieces) == text
+
+
+END = 1
+
+
+def of(*outputs: list[int]) -> list[Hypothesis]:
+    return [hypothesis_of(tokens, lambda one: Words().decode(one, skip_special_tokens=True), {END}) for tokens in outputs]
+
+
+def examples(*references: tuple[str, ...]) -> list[Example]:
+    return [Example("w2 " * (5 + number), texts) for number, texts in enumerate(references)]
+
+
+def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
+    vanilla = of([5, 6, END], [7, 8, END], [9, END], [3, 4, END])
+    own = of([5, 6, END], [7] * 12, [END], [4, 3])
+    counted = statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)), "bleu")
+    assert (counted.looping, counted.cut_off, counted.empty) == (1, 2, 1)
+    assert counted.differs == 3
+    assert counted.exact == 2
+    # 2, 12, 0 and 2 words beside references of 2, 3, 1 and 2.
+    assert counted.length_ratio == pytest.approx(16 / 8)
+    assert counted.vanilla_length_ratio == pytest.approx((3 + 12 + 1 + 2) / (3 + 3 + 2 + 3))
+
+
+def test_vanilla_differs_from_nothing_although_it_misses_references() -> None:
+    vanilla = of([5, 6, END], [7, 8, END])
+    counted = statistics_of(vanilla, vanilla, examples(("w5 w6",), ("w2",)), "bleu")
+    assert (counted.differs, counted.exact, counted.vanilla_length_ratio) == (0, 1, 1.0)
+
+
+def test_a_loop_that_ends_is_not_cut_off_and_a_long_text_is_no_loop() -> None:
+    ended, long = of([7, 8] * 6 + [END], [*range(2, 20)])
+    assert (ended.looping, ended.cut_off) == (True, False)
+    assert (long.looping, long.cut_off) == (False, True)
+
+
+def split_with(texts: list[tuple[str, ...]]) -> Split:
+    return Split("validation", examples(*texts), Words(), TextSettings(max_source_tokens=64), sweep_settings())
+
+
+def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:
+    return details_of(of(*own), of(*vanilla), split, metric, samples=100, seed=1)
+
+
+BEFORE = [[number, number + 1, number + 2, number + 3, number + 4, END] for number in range(2, 11)]
+TEXTS: list[tuple[str, ...]] = [(" ".join(f"w{token}" for token in row[:-1]),) for row in BEFORE]
+
+
+@pytest.mark.parametrize("metric", ["bleu", "rougeL"])
+def test_the_worst_outputs_are_those_that_lose_most_against_vanilla(metric: str) -> None:
+    own = [list(row) for row in BEFORE]
+    own[4] = [20, 21, 22, 23, 24, END]
+    own[7] = [*BEFORE[7][:4], 23, END]
+    split = split_with([*TEXTS[:6], ("w20 w21 w22 w23 w24",), *TEXTS[7:]])
+    own[6] = [20, 21, 22, 23, 24, END]  # better than vanilla's
+    found = details(own, BEFORE, split, metric)
+    worst = found.worst
+    # Of nine texts two lose; that another gains makes up for nothing.
+    assert found.loss_share == pytest.approx((worst[0].loss + worst[1].loss) / 100 / 9, abs=1e-5)
+    assert [one.example for one in worst] == [4, 7]
+    assert worst[0].loss == pytest.approx(100)
+    assert 0 < worst[1].loss < 100
+    assert worst[0].output == "w20 w21 w22 w23 w24"
+    assert worst[0].vanilla == worst[0].references[0] == TEXTS[4][0]
+    assert worst[0].source == split.examples[4].source
+
+
+def test_vanilla_loses_nothing_against_itself_and_nothing_more_than_all() -> None:
+    split = split_with(TEXTS)
+    assert details(BEFORE, BEFORE, split).loss_share == 0
+    assert details([[20, END]] * 9, BEFORE, split).loss_share == 1
+
+
+def test_quality_by_length_covers_each_example_once_the_shortest_first() -> None:
+    own = [list(row) for row in BEFORE]
+    own[8] = [20, 21, 22, 23, 24, END]
+    split = split_with(TEXTS)
+    bands = details(own, BEFORE, split).by_length
+    assert [(one.shortest, one.longest, one.examples) for one in bands] == [(6, 8, 3), (9, 11, 3), (12, 14, 3)]
+    assert [one.difference for one in bands[:2]] == [0, 0]
+    assert bands[0].difference_interval == (0, 0)
+    assert bands[2].difference == pytest.approx(bands[2].quality - 100)
+    assert bands[2].difference < -20
+    texts = [one.text for one in of(*own[6:])]
+    assert bands[2].quality == pytest.approx(value_of(texts, TEXTS[6:], "bleu"))
+
+
+def test_chrf_stands_beside_bleu_alone() -> None:
+    split = split_with(TEXTS)
+    own = [BEFORE[0]] * 9
+    found, texts = details(own, BEFORE, split), [TEXTS[0][0]] * 9
+    assert found.chrf == pytest.approx(chrf_of(texts, TEXTS))
+    assert found.chrf_signature.startswith("nrefs:1|")
+    assert score(texts, TEXTS, "bleu", 10, 1).signature.startswith("nrefs:1|")
+    other = details(own, BEFORE, split, "rougeL")
+    assert (other.chrf, other.chrf_signature) == (None, None)
+
+
+START, REST = [50, 51, 52, 53], [60, 61, 62, 63, 1]
+
+
+@pytest.mark.parametrize(
+    ("group", "times", "loops"),
+    [
+        ([7], 12, True),
+        ([7], 11, False),
+        ([7, 8], 6, True),
+        ([7, 8], 5, False),
+        ([7, 8, 9], 4, True),
+        ([7, 8, 9], 3, False),
+        ([7, 8, 9, 10], 3, True),
+        ([7, 8, 9, 10], 2, False),
+        (list(range(16)), 3, True),
+        (list(range(16)), 2, False),
+        (list(range(17)), 3, False),
+    ],
+)
+@pytest.mark.parametrize("before", [[], START])
+@pytest.mark.parametrize("after", [[], REST])
+def test_the_shortest_loops_of_each_length(
+    group: list[int], times: int, loops: bool, before: list[int], after: list[int]
+) -> None:
+    assert is_looping(before + group * times + after) is loops
+
+
+def test_text_without_a_stretch_that_repeats_itself_is_no_loop() -> None:
+    rng = random.Random(1)
+    assert not any(is_looping([rng.randrange(40) for _ in range(60)]) for _ in range(300))
+    assert not is_looping([])
+    often = [number for pause in range(20) for number in (7, 100 + pause)]
+    assert not is_looping(often)

@@ -1,0 +1,539 @@
+"""A whole sweep of a toy pair on a simulated clock: rows, what is timed and why, interruptions, and batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding.decoder import Rows, Step
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import decode
+from tasks.evaluation.frontier import TradeOff as Measured
+from tasks.evaluation.frontier import frontier
+from tasks.evaluation.results.pair import BatchTiming, BatchTimings, VanillaBatch
+from tasks.evaluation.results.rows import SweepRow, Timing
+from tasks.evaluation.selection import choose_rows
+from tasks.evaluation.settings import CHOICES, SweepSettings
+from tasks.evaluation.sweep import plan as costs_module
+from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
+from tasks.evaluation.sweep.plan import Costs, slow_step_warning
+from tasks.evaluation.sweep.point import PointEvaluator
+from tasks.evaluation.sweep.replay import Outputs, Split
+from tasks.evaluation.sweep.run import BatchTimer, batch_timing, points_by_batch
+from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named, plain
+from tests.ticking import TOY_MARGINS, Clock, Price, evaluator_of, split_of, sweep_settings, ticking_pair
+
+
+@pytest.fixture(scope="session")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    """A finished sweep; tests only read it."""
+    sweep = Sweep(tmp_path_factory.mktemp("planned"))
+    rows = sweep.validate()
+    return sweep, rows, sweep.report()
+
+
+def point_of(row: Row) -> Measured | None:
+    return Measured(row["quality"]["bleu"], row["speedup"]) if "speedup" in row else None
+
+
+def chosen(rows: list[Row]) -> list[Row]:
+    """The fastest timed row of each method at each tolerance."""
+    found = []
+    for method in {row["method"] for row in rows[2:]}:
+        own = [row for row in rows if row["method"] == method and "speedup" in row]
+        for choice in CHOICES:
+            good = [row for row in own if row["difference_bounds"]["lower"] > -TOY_MARGINS.of(choice)]
+            found += sorted(good, key=lambda row: (-row["speedup"], -row["quality"]["bleu"]))[:1]
+    return found
+
+
+def one_like_it(wanted: Measured, rows: list[Row]) -> bool:
+    """Whether a point was timed with the speed of `wanted` to 5 %, and its quality to 0.1 point or a fifth of its loss."""
+    timed = [point for row in rows if (point := point_of(row)) is not None]
+    least = wanted.quality - max(0.1, (timed[0].quality - wanted.quality) / 5) - 1e-8
+    return any(one.quality >= least and one.speedup >= wanted.speedup / 1.05 - 1e-9 for one in timed)
+
+
+def test_every_point_has_a_row_and_some_have_no_time(planned: Planned) -> None:
+    _, rows, _ = planned
+    assert by_name(rows).keys() == named(*BASELINES, *GRID)
+    timed = [row for row in rows if "speedup" in row]
+    untimed = [row for row in rows if "speedup" not in row]
+    assert untimed
+    for row in timed:
+        assert row.keys() >= TIMES
+        assert len(row["latency_ms"]) == len(row["vanilla_latency_ms"]) == 4
+        assert ("predicted" in row) == (row["how"] == "replayed")
+        assert "time_ms" in row
+        assert "same_as" not in row
+    for row in untimed:
+        assert not row.keys() & (TIMES | {"why", "time_ms"})
+        assert row["how"] == "replayed"
+        assert point_of(row) is None
+        assert ("predicted" in row) == (name_of(row) not in named(ORACLE))  # only its outputs matter
+
+
+def test_why_a_point_was_timed(planned: Planned) -> None:
+    _, rows, _ = planned
+    why = {name_of(row): row.get("why") for row in rows}
+    assert [row["why"] for row in rows[:2]] == ["baseline"] * 2
+    assert {why[name] for name in named(BEAMS)} == {"grid"}
+    reasons = [row["why"] for row in rows if "why" in row]
+    assert sorted({row["method"] for row in rows if row.get("why") == "anchor"}) == [
+        *("bild", "sequence_cascade", "speculative", "token_cascade")
+    ]
+    assert reasons.count("anchor") == 4
+    assert reasons.count("sample") == 2
+    assert {"frontier", "choice"} & set(reasons)
+
+
+def test_points_that_behave_equally_are_timed_once(planned: Planned) -> None:
+    _, rows, _ = planned
+    known = by_name(rows)
+    duplicates = [row for row in rows if "same_as" in row]
+    longest, longer = (next(iter(named(point))) for point in (GRID[17], GRID[16]))
+    assert known[longest]["same_as"] == known[longer]["settings"]
+    for row in duplicates:
+        first = known[row["method"], str(row["same_as"])]
+        assert [first[part] for part in MEASURED] == [row[part] for part in MEASURED]
+        assert "same_as" not in first
+        if "speedup" not in first:
+            assert row["predicted"] == first["predicted"]
+
+
+def test_untimed_points_are_predicted_to_lie_off_the_frontier(planned: Planned) -> None:
+    _, rows, _ = planned
+    distinct = [row for row in rows if "same_as" not in row and name_of(row) not in named(ORACLE)]
+    best = [point_of(row) or Measured(row["quality"]["bleu"], row["predicted"]["speedup"]) for row in distinct]
+    assert all(one_like_it(best[index], rows) for index in frontier(best))
+
+
+def test_predictions_are_exact_where_only_runs_take_time(planned: Planned) -> None:
+    sweep, rows, _ = planned
+    for row in rows:
+        if "predicted" in row and "speedup" in row:
+            assert row["predicted"]["speedup"] == pytest.approx(row["speedup"], rel=1e-6)
+            assert row["predicted"]["latency_ms"] == pytest.approx(sum(row["latency_ms"]) / 4, rel=1e-3)
+        if "time_ms" in row and row["method"] != "beam_large":
+            assert row["time_ms"]["other"] == pytest.approx(0, abs=1e-6)
+    assert sweep.runner.plan is not None and sweep.runner.plan.prediction_error is not None
+    errors = sweep.runner.plan.prediction_error
+    assert errors.sample is not None and errors.all is not None
+    assert errors.sample.points == 2
+    assert errors.all.worst == pytest.approx(0, abs=1e-6)
+
+
+def test_the_plan_counts_its_points(planned: Planned) -> None:
+    sweep, rows, _ = planned
+    plan = sweep.runner.plan
+    assert plan is not None and plan.replay_seconds is not None and plan.timing_seconds is not None
+    assert plan.points == len(GRID)
+    assert plan.replayed == len(GRID) - 1
+    assert plan.distinct == len(GRID) - 1 - sum("same_as" in row for row in rows)
+    assert plan.timed == sum("speedup" in row for row in rows) - len(BASELINES)
+    assert plan.replay_seconds > 0
+    assert plan.timing_seconds > 0
+
+
+def test_chosen_points_are_replayed_and_timed_on_test_as_decoding_would_give_them(planned: Planned, tmp_path: Path) -> None:
+    _, rows, reported = planned
+    choices = {name_of(row) for row in chosen(rows)}
+    assert choices
+    assert by_name(reported).keys() == named(*BASELINES) | choices
+    for row in reported:
+        baseline = name_of(row) in named(*BASELINES)
+        assert row["split"] == "test"
+        assert (row["how"], row["why"]) == (("decoded", "baseline") if baseline else ("replayed", "chosen"))
+        assert row.keys() >= TIMES
+    decoding = Sweep(tmp_path, plan=False)
+    whole = by_name(plain(decoding.runner.validate(GRID, decoding.test)))
+    for row in reported:
+        assert [row[part] for part in MEASURED] == [whole[name_of(row)][part] for part in MEASURED]
+
+
+def test_without_a_plan_every_point_is_timed_with_equal_outcomes(planned: Planned, tmp_path: Path) -> None:
+    whole = by_name(Sweep(tmp_path, plan=False).validate())
+    rows = by_name(planned[1])
+    assert whole.keys() == rows.keys()
+    for name, row in whole.items():
+        assert row["how"] == "decoded"
+        assert row["why"] == ("baseline" if name in named(*BASELINES) else "grid")
+        assert row.keys() >= TIMES
+        assert "predicted" not in row
+        assert [row[part] for part in MEASURED] == [rows[name][part] for part in MEASURED]
+    everything = [point for name, row in whole.items() if (point := point_of(row)) is not None and name not in named(ORACLE)]
+    assert all(one_like_it(everything[index], planned[1]) for index in frontier(everything))
+
+
+def test_timed_points_refine_the_predictions_of_the_rest(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One method takes 1.5 times as long as its runs; the others have no overhead."""
+    sweep = Sweep(tmp_path)
+    time = sweep.evaluator.time
+
+    def slower(point: SweepPoint, *rest: Any) -> Timing:
+        timing = time(point, *rest)
+        return dataclasses.replace(timing, speedup=timing.speedup / 1.5) if point.method == "bild" else timing
+
+    monkeypatch.setattr(sweep.evaluator, "time", slower)
+    rows, before = by_name(sweep.validate()), by_name(planned[1])
+    checked = [name for name, row in rows.items() if "predicted" in row and row.get("why") != "anchor"]
+    assert {method for method, _ in checked} >= {"bild", "token_cascade"}
+    for name in checked:
+        truth = before[name]["predicted"]["speedup"] / (1.5 if name[0] == "bild" else 1)
+        assert rows[name]["predicted"]["speedup"] == pytest.approx(truth, rel=0.25)  # an unfitted model is off by 0.5
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.49, True), (0.5, False), (None, False)])
+def test_a_step_that_uses_less_than_half_of_the_machine_is_a_warning(
+    share: float | None, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def shared(step_bytes: int, seconds: float) -> float | None:
+        asked.append(seconds)
+        return share
+
+    monkeypatch.setattr(costs_module, "bandwidth_share", shared)
+    costs = Costs(encode_small_ms=0.0, encode_large_ms=1.0, small_step_ms=0.1, verify_ms={1: 2.0})
+    text = slow_step_warning(ticking_pair(Clock()).large, costs)
+    assert asked == [0.002]
+    assert ("49%" in text) == warned == bool(text)
+
+
+class Killed(BaseException):
+    """Simulates the end of the process."""
+
+
+def forbid_timing(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    def time(*_: Any) -> Timing:
+        raise AssertionError("timed again")
+
+    monkeypatch.setattr(sweep.evaluator, "time", time)
+
+
+def test_a_finished_sweep_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Sweep(tmp_path)
+    rows = first.validate()
+    rows += first.report()
+    written = first.path.read_bytes()
+    again = Sweep(tmp_path)
+    again.large().price = Price(50.0, 3.0, 2.0)  # another machine speed, the same plan
+    forbid_timing(again, monkeypatch)
+    found = again.validate()
+    found += again.report()
+    assert by_name(found[: len(GRID) + 2]) == by_name(rows[: len(GRID) + 2])
+    assert sorted(found, key=str) == sorted(rows, key=str)
+    assert first.path.read_bytes() == written
+
+
+@pytest.mark.parametrize("count", [2, 23])
+def test_a_killed_sweep_resumes(planned: Planned, tmp_path: Path, count: int) -> None:
+    written_rows: list[SweepRow] = []
+
+    def kill(row: SweepRow) -> None:
+        written_rows.append(row)
+        if len(written_rows) == count:
+            raise Killed
+
+    killed = Sweep(tmp_path, on_row=kill)
+    with pytest.raises(Killed):
+        killed.validate()
+        killed.report()
+    written = killed.path.read_bytes()
+    assert len(in_file(killed.path)) == count
+    sweep = Sweep(tmp_path)
+    rows = sweep.validate()
+    reported = sweep.report()
+    assert sweep.path.read_bytes().startswith(written)
+    assert len(in_file(sweep.path)) == len(rows) + len(reported)
+    for found, wanted in ((rows, planned[1]), (reported, planned[2])):
+        timed = by_name(found)
+        assert {name: row.get("why") for name, row in timed.items()} == {name_of(row): row.get("why") for row in wanted}
+
+
+def kill_at(sweep: Sweep, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends the process at this run of the large model."""
+    forward = sweep.large().forward
+
+    def counted(tokens: Rows) -> Step:
+        if sweep.large().ran == run:
+            raise Killed
+        return forward(tokens)
+
+    monkeypatch.setattr(sweep.large(), "forward", counted)
+
+
+@pytest.mark.parametrize("share", [0.6])
+def test_a_kill_at_any_moment_loses_no_row_and_changes_none(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    whole = Sweep(tmp_path / "whole")
+    begun = whole.large().ran
+    whole.validate()
+    killed = Sweep(tmp_path / "killed")
+    kill_at(killed, begun + int(share * (whole.large().ran - begun)), monkeypatch)
+    with pytest.raises(Killed):
+        killed.validate()
+    written = killed.path.read_bytes()
+    sweep = Sweep(tmp_path / "killed")
+    rows = by_name(sweep.validate())
+    assert sweep.path.read_bytes().startswith(written)
+    for name, row in by_name(planned[1]).items():
+        assert {part: rows[name].get(part) for part in (*MEASURED, "how", "why", "same_as")} == {
+            part: row.get(part) for part in (*MEASURED, "how", "why", "same_as")
+        }
+
+
+def test_a_larger_grid_keeps_measured_rows(tmp_path: Path) -> None:
+    small = Sweep(tmp_path)
+    before = by_name(small.validate(GRID[:9]))
+    written = small.path.read_bytes()
+    large = Sweep(tmp_path)
+    rows = by_name(large.validate())
+    assert large.path.read_bytes().startswith(written)
+    assert rows.keys() == named(*BASELINES, *GRID)
+    for name, row in before.items():
+        if "speedup" in row:
+            bounds = rows[name].pop("difference_bounds"), row.pop("difference_bounds")
+            assert rows[name] == row
+            # What the bounds are corrected for has changed; the models alone are never chosen.
+            assert bounds[0]["compared"] > bounds[1]["compared"] or not bounds[1]["compared"] or "vanilla" in row["method"]
+
+
+def test_a_point_that_breaks_while_timed_fails_alone(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = next(row for row in planned[1] if row.get("why") == "frontier")
+    sweep = Sweep(tmp_path)
+    time = sweep.evaluator.time
+
+    def breaking(point: SweepPoint, *rest: Any) -> Timing:
+        if named(point) == {name_of(victim)}:
+            raise RuntimeError("out of memory")
+        return time(point, *rest)
+
+    monkeypatch.setattr(sweep.evaluator, "time", breaking)
+    rows = by_name(sweep.validate())
+    assert rows.keys() == named(*BASELINES, *GRID)
+    failed = [row for row in rows.values() if "error" in row]
+    assert [name_of(row) for row in failed] == [name_of(victim)]
+    assert failed[0]["error"] == "RuntimeError: out of memory"
+    assert not failed[0].keys() & (TIMES | {"quality", "predicted"})
+
+
+def break_after(sweep: Sweep, side: str, prefix: tuple[int, ...]) -> None:
+    model = getattr(sweep.pair, side)
+    sound = model.predict
+
+    def predict(source: tuple[int, ...], text: tuple[int, ...]) -> torch.Tensor:
+        logits: torch.Tensor = sound(source, text)
+        return torch.full_like(logits, math.nan) if text == prefix else logits
+
+    model.predict = predict
+
+
+@pytest.mark.parametrize("plan", [True, False])
+def test_broken_logits_are_a_row_with_an_error(tmp_path: Path, plan: bool) -> None:
+    """The large model breaks on a text of the small one; points that never reach that text are measured."""
+    sweep = Sweep(tmp_path, plan=plan)
+    small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
+    large = sweep.evaluator.decoded(VANILLA, sweep.validation)
+    example = next(number for number in range(8) if small.tokens[number][:3] != large.tokens[number][:3])
+    break_after(sweep, "large", (0, *small.tokens[example][:3]))
+    rows = sweep.validate()
+    assert by_name(rows).keys() == named(*BASELINES, *GRID)
+    failed = [row for row in rows if "error" in row]
+    assert 0 < len(failed) < len(GRID)
+    for row in failed:
+        assert row["error"].startswith("BrokenLogitsError: the large model gave NaN")
+        assert not row.keys() & (TIMES | {"quality", "predicted", "why"})
+    broken = {name_of(row) for row in failed}
+    for index, point in enumerate(GRID):
+        batch_of_one = dataclasses.replace(sweep.evaluator.sweep, quality_batch=1)
+        sweep.evaluator.sweep = batch_of_one
+        outcome: Outputs | None
+        try:
+            outcome = sweep.evaluator.decoded(point, sweep.validation)
+        except RuntimeError:
+            outcome = None
+        assert (outcome is None) == (next(iter(named(point))) in broken), index
+
+
+def test_without_a_baseline_nothing_is_planned(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path)
+    small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
+    break_after(sweep, "small", (0, *small.tokens[0][:1]))
+    rows = by_name(sweep.validate([GRID[-3], BEAMS]))
+    errors = {name: "error" in row for name, row in rows.items()}
+    assert errors == dict.fromkeys(named(VANILLA, BEAMS), False) | dict.fromkeys(named(BASELINES[1], GRID[-3]), True)
+    assert sweep.runner.plan is None
+
+
+def visits_of(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The points in the order of their rounds."""
+    time, visits = sweep.evaluator.time, list[tuple[str, str]]()
+
+    def seen(point: SweepPoint, *rest: Any) -> Timing:
+        visits.extend(named(point))
+        return time(point, *rest)
+
+    monkeypatch.setattr(sweep.evaluator, "time", seen)
+    return visits
+
+
+def test_a_point_is_visited_once_a_round_in_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = Sweep(tmp_path, latency_rounds=3)
+    visits = visits_of(sweep, monkeypatch)
+    rows = sweep.validate()
+    timed = [row for row in rows if "speedup" in row]
+    assert {name: visits.count(name) for name in set(visits)} == {name_of(row): 3 for row in timed}
+    for row in timed:
+        assert len(row["rounds"]) == 3
+    second, third = visits[-2 * len(timed) : -len(timed)], visits[-len(timed) :]
+    assert sorted(second) == sorted(third) == sorted(name_of(row) for row in timed)
+    assert second != third  # each in an order of its own
+    sweep.runner._writer.rows.compact()
+    assert sorted(in_file(sweep.path), key=str) == sorted(rows, key=str)
+
+
+@pytest.mark.parametrize("share", [0.7])
+def test_a_killed_sweep_goes_on_with_its_finished_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    whole = Sweep(tmp_path / "whole", latency_rounds=3)
+    wanted = visits_of(whole, monkeypatch)
+    whole.validate()
+    killed = Sweep(tmp_path / "killed", latency_rounds=3)
+    before, stop = visits_of(killed, monkeypatch), int(share * len(wanted))
+    time = killed.evaluator.time
+
+    def kill(*about: Any) -> Timing:
+        if len(before) == stop:
+            raise Killed
+        return time(*about)
+
+    monkeypatch.setattr(killed.evaluator, "time", kill)
+    with pytest.raises(Killed):
+        killed.validate()
+    kept = {name_of(row): row["rounds"] for row in in_file(killed.path) if "rounds" in row}
+    assert sum(map(len, kept.values())) == stop
+    again = Sweep(tmp_path / "killed", latency_rounds=3)
+    after = visits_of(again, monkeypatch)
+    rows = by_name(again.validate())
+    assert len(before) + len(after) == len(wanted)
+    for name, rounds in kept.items():
+        assert rows[name]["rounds"][: len(rounds)] == rounds
+        assert len(rows[name]["rounds"]) == 3
+
+
+POINTS = [
+    SweepPoint("bild", BildSettings(fallback_threshold=0.2)),
+    SweepPoint("speculative", SpeculativeSettings(draft_length=3)),
+]
+
+
+def ready(**settings: object) -> tuple[Clock, PointEvaluator, Split]:
+    clock = Clock()
+    sweep, pair = sweep_settings(**{"batch_sizes": (1, 2, 8), "batch_examples": 8, **settings}), ticking_pair(clock)
+    return clock, evaluator_of(pair, clock, sweep), split_of(pair, sweep, "test")
+
+
+def seconds(clock: Clock, evaluator: PointEvaluator, split: Split, point: SweepPoint, size: int) -> float:
+    """What the toy models take for the split in batches of that size, in the order of the timer."""
+    order = BatchTimer(evaluator, split)._examples
+    begun = clock()
+    for first in range(0, len(order), size):
+        sources = [split.sources[example] for example in order[first : first + size]]
+        decode(point.method, point.settings, evaluator.pair, sources, evaluator.request)
+    return clock() - begun
+
+
+def test_each_point_is_compared_with_vanilla_at_its_own_batch_size() -> None:
+    clock, evaluator, split = ready()
+    timings = BatchTimer(evaluator, split).measure(POINTS)
+    assert timings.error is None and timings.sizes == [1, 2, 8] and timings.examples == 8
+    vanilla = {size: seconds(clock, evaluator, split, VANILLA, size) for size in timings.sizes}
+    assert vanilla[8] < vanilla[1]
+    for alone in timings.vanilla:
+        assert alone.throughput == pytest.approx(vanilla[1] / vanilla[alone.batch_size])
+    assert [[one.batch_size for one in point] for point in timings.by_point()] == [[1, 2, 8]] * 2
+    for point, own in zip(POINTS, timings.by_point(), strict=True):
+        for one in own:
+            took = seconds(clock, evaluator, split, point, one.batch_size)
+            assert (one.method, one.settings) == (point.method, point.row_settings)
+            assert one.rounds == pytest.approx([vanilla[one.batch_size] / took] * 3)
+            assert one.speedup == pytest.approx(one.rounds[0])
+
+
+def test_the_speedup_at_a_batch_size_is_the_median_of_its_rounds() -> None:
+    point = POINTS[0]
+    timing = batch_timing(point, 2, {(VANILLA, 2): [[2, 4], [3, 3], [4, 2]], (point, 2): [[1, 4], [4, 2], [2, 1]]})
+    assert timing.rounds == pytest.approx([6 / 5, 6 / 6, 6 / 3])
+    # A ratio of the medians of single batches would be 6 / 4.
+    assert timing.speedup == pytest.approx(6 / 5)
+
+
+def test_batches_larger_than_the_split_are_left_out() -> None:
+    _, evaluator, split = ready(batch_sizes=(1, 4, 16), batch_examples=64)
+    timings = BatchTimer(evaluator, split).measure(POINTS[:1])
+    assert timings.sizes == [1, 4] and timings.examples == 8
+
+
+def test_other_tokens_than_those_known_leave_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, evaluator, split = ready()
+    known = evaluator.vanilla(split)
+    changed: Outputs = dataclasses.replace(known, tokens=[(*tokens[:-1], 5) for tokens in known.tokens])
+    monkeypatch.setattr(evaluator, "vanilla", lambda _: changed)
+    timings = BatchTimer(evaluator, split).measure(POINTS)
+    assert not timings.points and not timings.vanilla
+    assert timings.error is not None and timings.error.startswith("TimedTokensError: ")
+    assert "changed the tokens of test" in timings.error
+
+
+def test_a_repeated_sweep_takes_over_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, evaluator, split = ready()
+    first = BatchTimer(evaluator, split).load_or_measure(POINTS, tmp_path)
+    [file] = tmp_path.iterdir()
+    monkeypatch.setattr(BatchTimer, "measure", lambda *_: BatchTimings(split="again", examples=0))
+    assert BatchTimer(evaluator, split).load_or_measure(POINTS, tmp_path) == first
+    assert BatchTimer(evaluator, split).load_or_measure(POINTS[:1], tmp_path).split == "again"
+    file.write_text("{", encoding="utf-8")
+    assert BatchTimer(evaluator, split).load_or_measure(POINTS, tmp_path).split == "again"
+
+
+def test_the_fastest_choices_and_the_fastest_with_vanillas_output_are_timed(planned: Planned) -> None:
+    sweep, _, _ = planned
+    rows, margins = sweep._validated, sweep.evaluator.sweep.margins
+    chosen = {key: rows[index] for key, index in choose_rows(rows, margins).items() if index is not None}
+    points = points_by_batch(rows, GRID, margins)
+    assert 0 < len(points) <= 3 and len(set(points)) == len(points)
+    by_name = {(row.method, str(row.settings)): row for row in rows if row.split == "validation"}
+    own = [by_name[point.method, str(point.row_settings)] for point in points]
+    for choice in ("no_loss", "one_point"):
+        best = max(getattr(row, "speedup", 0.0) for (_, wanted), row in chosen.items() if wanted == choice)
+        assert best in [getattr(row, "speedup", None) for row in own]
+    assert "speculative" in [point.method for point in points]
+    assert points_by_batch([], GRID, margins) == []
+
+
+def made(*speeds: tuple[int, list[float]]) -> BatchTimings:
+    vanilla = [VanillaBatch(batch_size=size, tokens_per_second=1.0, throughput=1.0) for size, _ in speeds]
+    points = [BatchTiming(method="bild", settings={}, batch_size=size, speedup=own[0], rounds=own) for size, own in speeds]
+    return BatchTimings(split="test", examples=8, vanilla=vanilla, points=points)
+
+
+def test_drafting_stops_paying_after_the_last_size_at_which_every_round_was_faster() -> None:
+    assert made((1, [1.5, 1.4]), (2, [0.9, 0.9]), (4, [1.2, 1.1]), (8, [1.1, 0.99])).stops_paying() == 8
+    assert made((1, [1.5]), (2, [1.1])).stops_paying() is None
+    assert made((1, [0.9]), (2, [1.0])).stops_paying() == 1
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (1, 4, 2), (1, 1, 2), (0, 1)])
+def test_batch_sizes_ascend_from_one(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"batch_sizes is .*must ascend from 1"):
+        SweepSettings(batch_sizes=sizes)
+    assert SweepSettings(batch_sizes=()).batch_sizes == ()

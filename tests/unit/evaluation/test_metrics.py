@@ -1,0 +1,307 @@
+"""Answers by hand, as SQuAD's and GSM8K's scorers read them; chrF; perplexity of given texts; generated programs."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sacrebleu.metrics.chrf import CHRF
+
+from tasks.errors import InputError
+from tasks.evaluation import metrics
+from tasks.evaluation.metrics import (
+    METRICS,
+    PROGRAMS,
+    InfinitePerplexityError,
+    chrf_of,
+    chrf_signature,
+    exact_match,
+    last_number,
+    likelihood_statistics,
+    numeric_answer,
+    passes,
+    program_of,
+    require_sandbox,
+    token_f1,
+)
+from tasks.evaluation.quality import (
+    check_references,
+    example_statistics,
+    gradients_of,
+    quality_difference,
+    score,
+    score_likelihoods,
+    sentence_scores,
+    value_of,
+    values_of,
+)
+from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.selection import paired_differences
+from tests.sandbox import sandboxed
+
+
+@pytest.mark.parametrize(
+    ("text", "references", "exact", "f1"),
+    [
+        ("The Eiffel  Tower!", ("eiffel tower",), 1, 1),
+        ("in Paris, France", ("Paris",), 0, 0.5),  # one of three words and the only one of the other: 2 / 4
+        ("cat cat", ("cat dog",), 0, 0.5),  # a repeated word counts once
+        ("Denver", ("the Denver Broncos", "Broncos"), 0, 2 / 3),
+        ("theory", ("ory",), 0, 0),  # an article is a whole word
+        ("", ("",), 1, 1),
+        ("an answer", ("",), 0, 0),
+        ("", ("something",), 0, 0),
+        ("", ("something", ""), 0, 0),  # a question with an answer is not also unanswerable
+        ("The.", ("a",), 1, 1),
+    ],
+)
+def test_exact_match_and_f1_by_hand(text: str, references: tuple[str, ...], exact: float, f1: float) -> None:
+    assert exact_match(text, references) == exact
+    assert token_f1(text, references) == pytest.approx(f1)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("So 3 + 4 = 7 apples.", "7"),
+        ("She pays $1,250.00 in all.", "1250"),
+        ("12,34", "34"),  # not a thousands separator
+        ("1,234,567", "1234567"),
+        ("it is -5 degrees", "-5"),
+        ("x = −0.50", "-0.5"),
+        ("10-5", "5"),
+        ("half is .5", "0.5"),
+        ("48/2 = <<48/2=24>>24\n#### 72", "72"),
+        ("#### 1,000 of 7 days\n#### 3", "3"),
+        ("at 100%", "100"),
+        ("version 2.0.", "2"),
+    ],
+)
+def test_the_last_number_of_a_text(text: str, number: str) -> None:
+    assert last_number(text) == Decimal(number)
+
+
+def test_a_numeric_answer_needs_a_number_on_both_sides() -> None:
+    assert last_number("no number") is None
+    assert numeric_answer("no number", ("none",)) == 0.0
+    assert numeric_answer("first 8, then 72.0", ("steps 9\n#### 72", "71")) == 1.0
+    assert numeric_answer("-72", ("#### 72",)) == 0.0
+
+
+REFERENCES = [("the red house",), ("blue", "deep blue"), ("42",), ("",)] * 5
+GOOD = ["red house", "blue", "the answer is 42", ""] * 5
+BAD = ["house", "sky", "41", "something"] * 5
+
+
+@pytest.mark.parametrize("metric", ["exact_match", "token_f1", "numeric_answer"])
+def test_an_answer_is_scored_as_any_other_metric(metric: str) -> None:
+    quality = score(GOOD, REFERENCES, metric, samples=50, seed=1)
+    statistics = example_statistics(GOOD, REFERENCES, metric)
+    assert quality.value == quality.scores[metric] == value_of(GOOD, REFERENCES, metric) == statistics.mean()
+    assert values_of(statistics.sum(axis=0, keepdims=True), len(GOOD))[0] == quality.value
+    assert np.all(gradients_of(statistics.sum(axis=0, keepdims=True), len(GOOD)) == 1 / len(GOOD))
+    assert quality.signature == "" and "bleu" not in quality.scores
+    difference, interval = quality_difference(GOOD, BAD, REFERENCES, metric, 50, 1)
+    assert interval[0] <= difference <= interval[1] and difference > 0
+
+
+def test_exact_match_and_f1_are_reported_together() -> None:
+    scores = score(GOOD, REFERENCES, "exact_match", samples=20, seed=1).scores
+    assert scores == {"exact_match": 75.0, "token_f1": pytest.approx(100 * (1 + 1 + 2 / 4 + 1) / 4)}
+
+
+def test_every_metric_has_a_name_in_the_report() -> None:
+    assert set(METRIC_NAMES) == set(METRICS) and PROGRAMS in METRICS
+
+
+def sacrebleus(hypotheses: list[str], references: Sequence[tuple[str, ...]]) -> float:
+    streams: list[Any] = [
+        [texts[stream] if stream < len(texts) else None for texts in references] for stream in range(max(map(len, references)))
+    ]
+    return float(CHRF().corpus_score(hypotheses, streams).score)
+
+
+def texts(seed: int, count: int = 25) -> list[str]:
+    rng = random.Random(seed)
+    words = ["the", "train", "leaves", "ein", "Zug,", "über", "naïve", "列車", "a", "late."]
+    return [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(count)]
+
+
+def test_it_equals_sacrebleu() -> None:
+    hypotheses, first, second = texts(1), texts(11), texts(21)
+    one = [(text,) for text in first]
+    assert chrf_of(hypotheses, one) == pytest.approx(sacrebleus(hypotheses, one), abs=1e-9)
+    several = [(a, b) if index % 3 else (a,) for index, (a, b) in enumerate(zip(first, second, strict=True))]
+    assert chrf_of(hypotheses, several) == pytest.approx(sacrebleus(hypotheses, several), abs=1e-9)
+
+
+def test_ends() -> None:
+    assert chrf_of(["the same text"], [("the same text",)]) == 100
+    assert chrf_of(["", ""], [("a text",), ("b",)]) == sacrebleus(["", ""], [("a text",), ("b",)]) == 0
+    pairs = (["ab", "a b c"], [("abc",), ("x y",)])
+    assert chrf_of(*pairs) == pytest.approx(sacrebleus(*pairs), abs=1e-9)
+
+
+def test_the_signature_is_sacrebleu_s() -> None:
+    assert chrf_signature(1).startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    assert chrf_signature(2).startswith("nrefs:2|")
+
+
+LIKELIHOODS, TOKENS = [-6.0, -2.0, -12.0, -5.0], [3, 2, 4, 1]
+
+
+def test_perplexity_is_of_all_tokens_and_not_a_mean_of_texts() -> None:
+    found = score_likelihoods(LIKELIHOODS, TOKENS, 200, 1)
+    assert found.scores == {"perplexity": pytest.approx(math.exp(2.5))}
+    assert found.value == -found.scores["perplexity"]
+    assert found.interval[0] < found.value < found.interval[1] < 0
+    assert found.signature == "tokens:10|given:the second part of each text|distribution:temperature 1"
+    assert found.minus(found) == (0.0, 0.0)
+
+
+def test_gradients_are_those_of_the_value() -> None:
+    sums, step = np.array([[25.0, 10.0], [70.0, 33.0]]), 1e-6
+    found = gradients_of(sums, 4)
+    for column in range(2):
+        shift = np.zeros(2)
+        shift[column] = step
+        slope = (values_of(sums + shift, 4) - values_of(sums - shift, 4)) / (2 * step)
+        assert found[:, column] == pytest.approx(slope, rel=1e-6)
+
+
+def test_influences_predict_what_an_example_is_worth() -> None:
+    """Leaving an example out changes the difference by about its influence over n, as for every metric that is of sums."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(50, 100, 400).tolist()
+    nats = [rng.uniform(1.9, 2.1, 400) * tokens for _ in range(2)]
+    point, vanilla = (likelihood_statistics((-one).tolist(), tokens) for one in nats)
+    differences = paired_differences(point[None], vanilla)
+    assert differences.values[0] == pytest.approx(math.exp(nats[1].sum() / sum(tokens)) - math.exp(nats[0].sum() / sum(tokens)))
+    for left_out in (0, 57, 399):
+        rest = [index for index in range(400) if index != left_out]
+        without = paired_differences(point[None, rest], vanilla[rest]).values[0]
+        assert 399 * (differences.values[0] - without) == pytest.approx(differences.influence[0, left_out], abs=0.02)
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.nan, -1500.0])
+def test_an_impossible_text_has_no_perplexity(value: float) -> None:
+    with pytest.raises(InfinitePerplexityError, match="the text of example 1 has a log-likelihood of"):
+        score_likelihoods([-1.0, value], [2, 2], 100, 0)
+
+
+@pytest.mark.parametrize(("values", "tokens"), [([], []), ([-1.0], [1, 2]), ([-1.0], [0])])
+def test_texts_without_tokens_are_refused(values: list[float], tokens: list[int]) -> None:
+    with pytest.raises(ValueError, match="one for each, of at least a token"):
+        score_likelihoods(values, tokens, 100, 0)
+
+
+def test_outputs_have_no_perplexity() -> None:
+    with pytest.raises(InputError, match="the metric perplexity is of given texts, and these are outputs; choose another"):
+        score(["a"], [("a",)], "perplexity", 100, 0)
+
+
+ADD = "def add(a, b):\n    return a + b\n"
+TESTS = "assert add(1, 2) == 3\nassert add(-1, 1) == 0"
+
+
+@sandboxed
+def test_a_program_passes_with_all_of_its_tests() -> None:
+    assert passes(ADD, TESTS)
+    assert not passes(ADD.replace("+", "-"), TESTS)
+    assert not passes(ADD, f"{TESTS}\nassert add(1, 1) == 3")
+    assert passes("import json, math, re, os\nopen('own', 'w').write('text')\nos.remove('own')", "assert os.listdir('.') == []")
+
+
+@sandboxed
+@pytest.mark.parametrize(
+    "program",
+    ["import os\nos._exit(0)", "raise SystemExit(0)", "def add(a, b):", f"{ADD}\nimport numpy", "input()", "\0"],
+    ids=["leaves", "exits", "no program", "needs a package", "asks", "NUL"],
+)
+def test_a_program_that_does_not_reach_its_tests_fails(program: str) -> None:
+    assert not passes(program, "")
+
+
+@sandboxed
+def test_time_memory_and_files_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_CPU_SECONDS", 1)
+    begin = time.monotonic()
+    assert not passes("while True:\n    pass", "", wall_seconds=60)
+    assert not passes("import time\ntime.sleep(60)", "", wall_seconds=0.3)
+    assert time.monotonic() - begin < 30
+    assert not passes("x = bytearray(1 << 31)", "")
+    assert not passes("open('large', 'w').write('x' * (1 << 22))", "")
+
+
+@sandboxed
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "import socket\nsocket.create_connection(('1.1.1.1', 53), 1)",
+        "import os\nos.kill(os.getppid() or 0, 0) if os.getppid() > 1 else 1 / 0",
+        *(
+            f"import os\n{one}"
+            for one in ("open(PATH, 'w')", "open(PATH, 'a').write('x')", "os.remove(PATH)", "os.chmod(PATH, 0)")
+        ),
+        *(f"import os\n{one}" for one in ("os.truncate(PATH, 0)", "os.utime(PATH, (1, 1))", "os.mkdir(PATH + '.d')")),
+    ],
+)
+def test_nothing_outside_its_folder_is_in_reach(attack: str) -> None:
+    kept = Path(__file__)
+    before = kept.stat()
+    assert not passes(f"PATH = {str(kept)!r}\n{attack}", "")
+    assert (kept.stat().st_mode, kept.stat().st_mtime_ns, kept.stat().st_size) == (
+        before.st_mode,
+        before.st_mtime_ns,
+        before.st_size,
+    )
+
+
+@sandboxed
+def test_nothing_is_left_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert passes("import os\nos.mkdir('folder')\nopen('folder/file', 'w').close()", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@sandboxed
+def test_pass_at_1_is_the_share_of_programs_that_pass() -> None:
+    references = [(ADD, *TESTS.split("\n")), ("x = 2", "assert x == 2")]
+    quality = score([f"```python\n{ADD}```", "x = 3"], references, "pass_at_1", samples=20, seed=0)
+    assert (quality.value, quality.scores, quality.signature) == (50.0, {"pass_at_1": 50.0}, "")
+    assert sentence_scores(["", "x = 2"], references, "pass_at_1") == [0.0, 100.0]
+
+
+def test_a_program_is_the_first_fenced_block() -> None:
+    assert program_of(ADD) == ADD
+    assert program_of(f"Here it is:\n```python\n{ADD}```\nand\n```\nmore\n```") == ADD
+    assert program_of(f"```\n{ADD}") == ADD  # cut off at the length limit
+
+
+def test_an_example_without_a_test_is_refused() -> None:
+    with pytest.raises(ValueError, match="example 1 has no test"):
+        score(["x = 1", "x = 1"], [("x = 1", "assert x"), ("x = 1",)], "pass_at_1", 20, 0)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    require_sandbox.cache_clear()
+    yield
+    require_sandbox.cache_clear()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("found", [None, "/bin/true", "/bin/false"], ids=["none", "runs nothing", "does not start"])
+def test_a_machine_without_a_sandbox_is_refused_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch, found: str | None
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: found)
+    with pytest.raises(InputError, match="nothing here runs them apart from everything else; install bubblewrap"):
+        check_references({}, "pass_at_1")

@@ -1,0 +1,330 @@
+"""Choices by hand, bounds that hold for all points at once, what shares the level, and Learn then Test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+import scipy.stats
+from numpy.typing import NDArray
+
+from tasks.evaluation.frontier import TradeOff
+from tasks.evaluation.metrics import bleus_of
+from tasks.evaluation.quality import Quality, score
+from tasks.evaluation.results.codec import Settings, joined
+from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, FailedRow, SweepRow, TimedRow
+from tasks.evaluation.selection import (
+    PairedDifferences,
+    bonferroni_bounds,
+    choose,
+    choose_rows,
+    controlled,
+    fixed_sequence,
+    grid_bounds,
+    hoeffding_bentkus,
+    keeps_quality,
+    level_of_arm,
+    max_t_bounds,
+    max_t_quantile,
+    normal_bounds,
+    paired_differences,
+    point_bounds,
+)
+from tasks.evaluation.settings import MarginSettings, RiskSettings
+
+
+@pytest.mark.parametrize(
+    ("lower", "margin", "kept"),
+    [(-0.4, 0.5, True), (-0.5, 0.5, False), (-0.6, 0.5, False), (0.3, 0.5, True), (0.0, 0.5, True), (None, 100.0, False)],
+)
+def test_the_bound_has_to_lie_above_minus_the_margin(lower: float | None, margin: float, kept: bool) -> None:
+    assert keeps_quality(lower, margin) is kept
+
+
+def test_the_fastest_that_keeps_the_quality_is_chosen() -> None:
+    points = [TradeOff(60, 3.0), TradeOff(60, 1.5), TradeOff(60, 2.0), None]
+    assert choose(points, [False, True, True, True]) == 2
+    assert choose(points, [False] * 4) is None
+
+
+def test_ties_go_to_the_better_then_to_the_first_and_a_choice_may_be_slower_than_vanilla() -> None:
+    assert choose([TradeOff(60, 2.0), TradeOff(61, 2.0), TradeOff(61, 2.0)], [True] * 3) == 1
+    assert choose([TradeOff(60, 0.5), TradeOff(60, 0.8)], [True, True]) == 1
+
+
+def timed(method: str, lower: float | None, speedup: float, split: str = "validation") -> TimedRow:
+    return TimedRow(
+        arm="aligned",
+        split=split,
+        method=method,
+        settings={},
+        lossless=False,
+        metric="bleu",
+        quality={"bleu": 60.0},
+        difference_bounds=None if lower is None else DifferenceBounds(lower=lower, upper=0.0, compared=1),
+        counts=DecodingCounts(tokens=1),
+        latency_ms=[1.0],
+        vanilla_latency_ms=[speedup],
+        speedup=speedup,
+    )
+
+
+VANILLA = timed("vanilla_large", 0.0, 1.0)
+
+
+def test_rows_are_chosen_by_method_on_validation_alone() -> None:
+    rows: list[SweepRow] = [
+        timed("bild", -0.7, 2.0),
+        VANILLA,
+        timed("vanilla_small", 0.0, 9.0),
+        timed("bild", -0.3, 1.4),
+        timed("speculative", 0.0, 1.2),
+        timed("bild", 0.0, 5.0, split="test"),
+        joined(FailedRow, timed("bild", 0.0, 4.0), error="out of memory"),
+        timed("bild", None, 8.0),
+    ]
+    assert choose_rows(rows) == {
+        ("bild", "no_loss"): 3,
+        ("bild", "one_point"): 0,
+        ("speculative", "no_loss"): 4,
+        ("speculative", "one_point"): 4,
+    }
+    assert choose_rows(rows, MarginSettings(no_loss=0.8))["bild", "no_loss"] == 0
+
+
+def test_without_vanilla_or_without_a_good_point_nothing_is_chosen() -> None:
+    assert choose_rows([timed("bild", 0.0, 2.0)]) == {}
+    assert choose_rows([VANILLA, timed("bild", -10.0, 2.0)])["bild", "one_point"] is None
+
+
+def test_margins_out_of_order_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one_point is 0.4; it must be at least no_loss"):
+        MarginSettings(one_point=0.4)
+
+
+_Floats = NDArray[np.float64]
+
+
+def bleu_counts(rng: np.random.Generator, points: int, examples: int, share: float) -> NDArray[np.int32]:
+    """Statistics of sentences of 8 to 12 words, some of them with up to four words wrong, `[points, examples, 10]`."""
+    lengths = rng.integers(8, 13, size=(points, examples))
+    lengths[:] = lengths[0]
+    wrong = rng.integers(1, 5, size=lengths.shape) * (rng.random(lengths.shape) < share)
+    totals = np.stack([lengths - order for order in range(4)], axis=2)
+    matched = np.maximum(0, totals - wrong[:, :, None] * np.arange(1, 5))
+    return np.concatenate([np.stack([lengths, lengths + (wrong > 3)], axis=2), matched, totals], axis=2).astype(np.int32)
+
+
+def test_the_influence_is_the_derivative_in_the_weight_of_an_example() -> None:
+    vanilla, point = bleu_counts(np.random.default_rng(0), 2, 50, 0.3)
+    found = paired_differences(point[None], vanilla)
+    whole = np.stack([point.sum(axis=0), vanilla.sum(axis=0)]).astype(float)
+    assert found.values[0] == pytest.approx(bleus_of(whole)[0] - bleus_of(whole)[1])
+    step = 1e-4
+    for example in range(10):
+        more = bleus_of(whole + step * np.stack([point[example], vanilla[example]]))
+        slope = 50 * (more[0] - more[1] - found.values[0]) / step
+        assert found.influence[0, example] == pytest.approx(slope, abs=0.05)
+
+
+def test_more_points_need_more_and_points_that_err_alike_less() -> None:
+    rng = np.random.default_rng(1)
+    apart, common = rng.normal(size=(40, 400)), rng.normal(size=400)
+    alike = common + 0.3 * rng.normal(size=(40, 400))
+    single = NormalDist().inv_cdf(0.975)
+    of_40 = NormalDist().inv_cdf(1 - 0.025 / 40)
+    assert max_t_quantile(apart[:1], 0.025) == pytest.approx(single)
+    assert max_t_quantile(apart, 0.025) == pytest.approx(of_40, abs=0.1)
+    assert single < max_t_quantile(alike, 0.025) < of_40 - 0.3
+    # Points without any influence are no further chance to err.
+    assert max_t_quantile(np.vstack([apart[:1], np.zeros((5, 400))]), 0.025) == pytest.approx(single)
+
+
+def losses(rng: np.random.Generator, points: int, examples: int, rate: float, loss: float) -> PairedDifferences:
+    """Points that lose `loss` on a share `rate` of the examples, each on others."""
+    lost = -loss * (rng.random((points, examples)) < rate)
+    return PairedDifferences(lost.mean(axis=1), lost - lost.mean(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(("examples", "rate", "loss"), [(400, 0.25, 2.0), (1000, 0.01, 50.0)])
+def test_the_corrected_bounds_hold_for_all_points_at_once(examples: int, rate: float, loss: float) -> None:
+    """All points lose half a point: a bound above that is an error. The cases go from frequent to rare and large losses."""
+    rng = np.random.default_rng(2)
+    wrong = dict.fromkeys(("normal", "bonferroni", "max_t"), 0)
+    for _ in range(60):
+        drawn = losses(rng, 20, examples, rate, loss)
+        bounds = {
+            "normal": normal_bounds(drawn, 0.05),
+            "bonferroni": bonferroni_bounds(drawn, 0.05, 20),
+            "max_t": max_t_bounds(drawn, 0.05),
+        }
+        for name, lower in bounds.items():
+            wrong[name] += bool((lower > -rate * loss).any())
+    assert wrong["max_t"] <= 7 and wrong["bonferroni"] <= 7  # 3 expected, 7 is the 99th percentile
+    assert wrong["normal"] >= 18
+
+
+def test_a_point_that_never_differed_may_still_lose() -> None:
+    """Of 400 examples none differed for the first point; others show that a difference costs 100 points."""
+    rng = np.random.default_rng(3)
+    seen = losses(rng, 5, 400, 0.05, 100.0)
+    drawn = PairedDifferences(np.append(0.0, seen.values), np.vstack([np.zeros(400), seen.influence]))
+    # Losing on 1 example of 100 would have gone unseen in 2 % of all samples.
+    assert max_t_bounds(drawn, 0.025)[0] < -1.0
+
+
+MARGINS = MarginSettings(confidence=0.9)
+REFERENCES = [(f"the {word} house stands on a hill",) for word in ("red", "old", "blue", "tall") * 10]
+
+
+def quality(wrong: int) -> Quality:
+    texts = [reference for (reference,) in REFERENCES]
+    return score([*("a house" for _ in range(wrong)), *texts[wrong:]], REFERENCES, "bleu", 100, 1)
+
+
+LARGE = quality(2)
+
+
+def test_a_point_on_test_has_the_whole_level_and_one_of_many_its_share() -> None:
+    point = quality(9)
+    differences = paired_differences(point.statistics[None], LARGE.statistics)
+    on_test = point_bounds(point, LARGE, MARGINS, None, lossless=False, sampled=False)
+    assert on_test.compared == 1 and on_test.lower == pytest.approx(normal_bounds(differences, 0.1)[0])
+    assert level_of_arm(MARGINS) == pytest.approx(0.05)
+    on_validation = point_bounds(point, LARGE, MARGINS, 20, lossless=False, sampled=False)
+    assert on_validation.compared == 20 and on_validation.lower == pytest.approx(normal_bounds(differences, 0.05 / 20)[0])
+    assert on_validation.upper == on_test.upper
+    assert NormalDist().inv_cdf(0.9) < NormalDist().inv_cdf(1 - 0.05 / 20)
+
+
+def test_the_points_of_a_grid_are_bounded_together_at_their_share() -> None:
+    points = {3: quality(9), 5: quality(4), 8: quality(2), 9: quality(2)}
+    alone = point_bounds(points[3], LARGE, MARGINS, 1, lossless=False, sampled=False)
+    found = grid_bounds(points, LARGE, MARGINS, lossless={9}, compared=4, seed=1)
+    assert found.keys() == points.keys() and found[3].lower < alone.lower and found[3].compared == 4
+    shared = grid_bounds(points, LARGE, MARGINS, lossless={9}, compared=40, seed=1)
+    assert shared[3].lower < found[3].lower
+    # Points 8 and 9 score like vanilla everywhere, but only the lossless one must.
+    assert (found[9].lower, found[9].upper) == (0.0, 0.0) and found[8].lower < 0
+    assert np.isfinite([one.lower for one in found.values()]).all()
+
+
+def test_lossless_points_lose_nothing_where_they_score_alike_or_tokens_are_drawn() -> None:
+    for wrong, sampled, lower in ((2, False, 0.0), (9, True, 0.0)):
+        assert point_bounds(quality(wrong), LARGE, MARGINS, 5, lossless=True, sampled=sampled).lower == lower
+    assert point_bounds(quality(9), LARGE, MARGINS, 5, lossless=True, sampled=False).lower < 0
+
+
+TOLERANCE, LEVEL, SETS = 0.1, 0.05, 1000
+NOISE = LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / SETS)
+"""What three standard errors above the level allow of so many calibration sets."""
+Draw = Callable[[np.random.Generator, float, int], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting of CALM with its mean loss."""
+
+    threshold: float
+    loss_share: float | None
+    examples: int | None = 100
+    method: str = "calm"
+    decay: float = 0.0
+    settings: Settings = field(init=False)
+
+    def __post_init__(self) -> None:
+        values: Settings = {"confidence": "softmax", "threshold": self.threshold, "decay": self.decay}
+        object.__setattr__(self, "settings", values)
+
+
+def test_p_values_by_hand() -> None:
+    # No loss in ten texts at δ = 0.5: Hoeffding gives (1 - δ)^10; e times the binomial probability is larger.
+    assert hoeffding_bentkus(0.0, 10, 0.5) == pytest.approx(0.5**10)
+    # Two lost of four at δ = 0.75: h = log(2/3)/2 + log(2)/2 = log(4/3)/2, so exp(-4 h) = 9/16;
+    # P(at most 2 of 4) = 1 - 4 (3/4)^3 / 4 - (3/4)^4 = 67/256, times e more than that.
+    assert hoeffding_bentkus(0.5, 4, 0.75) == pytest.approx(9 / 16)
+    # Where the mean loss exceeds the tolerance Hoeffding says nothing.
+    assert hoeffding_bentkus(0.3, 50, 0.2) == 1.0
+
+
+def test_bentkus_rounds_losses_up_and_is_the_smaller_for_some() -> None:
+    law = scipy.stats.binom(1000, 0.05)
+    assert hoeffding_bentkus(0.0295, 1000, 0.05) == pytest.approx(math.e * law.cdf(30), rel=1e-9)
+    assert hoeffding_bentkus(0.03, 1000, 0.05) == pytest.approx(math.e * law.cdf(30), rel=1e-9)
+    assert hoeffding_bentkus(0.0301, 1000, 0.05) == pytest.approx(math.e * law.cdf(31), rel=1e-9)
+
+
+def test_a_sequence_stops_at_the_first_failure() -> None:
+    assert fixed_sequence([0.01, 0.05, 0.2, 0.001], 0.05) == 2
+    assert fixed_sequence([0.2, 0.001, 0.001], 0.05) == 0
+    assert fixed_sequence([0.01, 0.02], 0.05) == 2
+    assert fixed_sequence([], 0.05) == 0
+
+
+def test_the_smallest_threshold_before_the_first_failure_is_chosen_whatever_the_order_of_rows() -> None:
+    points = [Point(0.7, 0.0), Point(0.9, 0.01), Point(0.98, 0.0), Point(0.8, 0.3)]
+    [sequence] = controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+    assert [point.threshold for point in sequence.points] == [0.98, 0.9, 0.8, 0.7]
+    assert sequence.accepted == 2 and sequence.chosen == points[1]
+    assert sequence.p_values[3] < LEVEL, "λ = 0.7 would pass, but is not reached"
+    [refused] = controlled([Point(0.9, 0.2), Point(0.8, 0.0)], RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+    assert (refused.accepted, refused.chosen) == (0, None)
+
+
+def test_sequences_of_other_settings_share_the_level_and_other_rows_are_left_out() -> None:
+    points = [Point(0.9, 0.0), Point(0.9, 0.0, decay=4.0), Point(0.8, None), Point(0.7, 0.0, method="bild")]
+    points.append(Point(0.6, 0.0, examples=None))
+    found = controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+    assert [one.fixed for one in found] == [{"confidence": "softmax", "decay": decay} for decay in (0.0, 4.0)]
+    assert [one.points for one in found] == [[points[0]], [points[1]]]
+    assert {one.level for one in found} == {LEVEL / 2}
+
+
+def bernoulli(rng: np.random.Generator, risk: float, examples: int) -> np.ndarray:
+    return (rng.random((SETS, examples)) < risk).astype(float)
+
+
+def beta(rng: np.random.Generator, risk: float, examples: int) -> np.ndarray:
+    return rng.beta(2 * risk, 2 * (1 - risk), (SETS, examples))
+
+
+def rare_and_whole(rng: np.random.Generator, risk: float, examples: int) -> np.ndarray:
+    """Most texts lose a little, a few lose all."""
+    return np.where(rng.random((SETS, examples)) < risk / 2, 1.0, (risk / 2) / (1 - risk / 2))
+
+
+@pytest.mark.parametrize("draw", [bernoulli, beta, rare_and_whole])
+@pytest.mark.parametrize("examples", [40, 400])
+def test_a_risk_above_the_tolerance_is_accepted_in_no_more_sets_than_the_level(draw: Draw, examples: int) -> None:
+    rng = np.random.default_rng(7)
+    risks = draw(rng, TOLERANCE * 1.001, examples).mean(axis=1)
+    accepted = np.mean([hoeffding_bentkus(float(risk), examples, TOLERANCE) <= LEVEL for risk in risks])
+    assert accepted <= NOISE
+    # The test is worth something: a third of the tolerance passes in most sets of 400, and a mean below δ alone never suffices.
+    good = draw(rng, TOLERANCE / 3, 400).mean(axis=1)
+    assert np.mean([hoeffding_bentkus(float(risk), 400, TOLERANCE) <= LEVEL for risk in good]) > 0.9
+    assert np.mean(risks <= TOLERANCE) > 0.3
+
+
+def test_a_grid_accepts_an_invalid_threshold_in_no_more_sets_than_the_level() -> None:
+    """Two sequences of eight thresholds on the same texts, of which the lower ones are invalid."""
+    rng, examples, thresholds = np.random.default_rng(11), 300, (0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6)
+    risks = (0.02, 0.04, 0.06, 0.08, 0.1001, 0.101, 0.105, 0.11)
+    uniform = rng.random((SETS, 2, examples))
+    means = np.stack([(uniform < risk).mean(axis=2) for risk in risks], axis=2)
+    wrong = reached = 0
+    for own in means:
+        points = [
+            Point(threshold, float(own[decay, index]), examples, decay=float(decay))
+            for decay in range(2)
+            for index, threshold in enumerate(thresholds)
+        ]
+        found = controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+        wrong += any(one.chosen is not None and one.chosen.threshold <= 0.8 for one in found)
+        reached += any(one.chosen is not None and one.chosen.threshold <= 0.95 for one in found)
+    assert wrong / SETS <= NOISE
+    assert reached / SETS > 0.9

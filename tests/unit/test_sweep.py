@@ -1,0 +1,414 @@
+"""The stage sweep: early refusals, its command, what it writes, what is measured anew, and what it measures beside its grid."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tasks import config
+from tasks import sweep as stage
+from tasks.corpora.example import Example, read_jsonl, write_jsonl
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.beam import BeamSettings
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.cascades import TokenCascadeSettings
+from tasks.decoding.methods.early_exit import CalmSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.errors import InputError
+from tasks.evaluation.metrics import metric_of
+from tasks.evaluation.model_sizes import sizes_of
+from tasks.evaluation.quality import value_of
+from tasks.evaluation.report.formatting import metric_name
+from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.report.table import as_markdown
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.files import point_key, read_hypotheses
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, TimedRow, Timing
+from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
+from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
+from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweep.point import PointEvaluator
+from tasks.evaluation.sweep.replay import Outputs, Split
+from tasks.loaded_pair import calibration_targets, files_fingerprint, open_pair, require_composable
+from tasks.locks import timing_lock
+from tasks.paths import ARMS
+from tasks.report import read_rows_of
+from tasks.schema import Params, Task
+from tests.architectures import models, pair_of
+from tests.sandbox import sandboxed
+from tests.sweeps import Row, in_file
+from tests.ticking import LIMIT, Words, examples_of, sweep_settings
+from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, opened, swept
+from tests.toys import prefix_pair, says, whole_runs
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorded]]:
+    """A task of toy models in a folder, and the records of its sweeps."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a lock of its own
+    pair, found = pair_of("t5"), []
+    for name, seed in (("validation", 0), ("test", 1)):
+        PATHS.split(name).parent.mkdir(parents=True, exist_ok=True)
+        write_jsonl(examples_of(pair, 6, seed), PATHS.split(name))
+
+    def record(*about: Any) -> Recorded:
+        found.append(Recorded(*about))
+        return found[-1]
+
+    @contextlib.contextmanager
+    def watched(device: str) -> Iterator[None]:
+        with timing_lock(device):
+            Recorded.locked = True
+            yield
+            Recorded.locked = False
+
+    monkeypatch.setattr(stage, "timing_lock", watched)
+    monkeypatch.setattr(stage, "SweepRecord", record)
+    monkeypatch.setattr(stage, "load_pair", lambda *_: opened(pair))
+    yield found
+
+
+NO_TABLES = [VANILLA, SweepPoint("token_cascade", TokenCascadeSettings()), SweepPoint("bild", BildSettings(drafter="copy"))]
+
+
+class Letters:
+    """A tokenizer: the code of each letter, then 1."""
+
+    eos_token_id = 1
+
+    def __call__(self, texts: list[str], *, max_length: int, truncation: bool) -> dict[str, Any]:
+        return {"input_ids": [[*map(ord, text[: max_length - 1]), 1] for text in texts]}
+
+
+@pytest.mark.parametrize("drafter", ["unigram", "suffix"])
+def test_the_calibration_set_is_read_for_points_that_draft_from_it(tmp_path: Path, drafter: str) -> None:
+    file = tmp_path / "calibration.jsonl"
+    write_jsonl([Example("a source", ("ab",)), Example("another", ("cdefgh", "not the first"))], file)
+    grid = [*NO_TABLES, SweepPoint("speculative", SpeculativeSettings(drafter=drafter))]
+    assert calibration_targets(grid, file, Letters(), 5) == [[97, 98, 1], [99, 100, 101, 102, 1]]
+    assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
+
+
+def test_a_missing_or_empty_calibration_set_is_refused(tmp_path: Path) -> None:
+    file, grid = tmp_path / "calibration.jsonl", [SweepPoint("bild", BildSettings(drafter="bigram"))]
+    assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
+    with pytest.raises(InputError, match=r"calibration\.jsonl is missing; run the stage that makes it"):
+        calibration_targets(grid, file, Letters(), 5)
+    file.touch()
+    with pytest.raises(InputError, match=r"calibration\.jsonl is empty; run the stage calibrate again"):
+        calibration_targets(grid, file, Letters(), 5)
+
+
+@pytest.mark.parametrize(
+    ("point", "sampling", "message"),
+    [
+        (SweepPoint("calm", CalmSettings()), SamplingSettings(), "sweep.grid asks for calm: .* needs the layers"),
+        (
+            SweepPoint("speculative", SpeculativeSettings(drafter="heads")),
+            SamplingSettings(),
+            "speculative: .* train it with draft_heads",
+        ),
+        (
+            SweepPoint("beam_large", BeamSettings()),
+            SamplingSettings(temperature=1.0),
+            "sweep.grid asks for beam_large: .*temperature",
+        ),
+    ],
+)
+def test_points_that_the_pair_cannot_run_are_refused_first(point: SweepPoint, sampling: SamplingSettings, message: str) -> None:
+    pair, request = prefix_pair(says([2]), says([3])), Request(5, sampling)
+    require_composable(NO_TABLES, pair, request)
+    with pytest.raises(InputError, match=message):
+        require_composable([*NO_TABLES, point], pair, request)
+
+
+def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
+    params = Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")})
+    assert stage.with_workers(params, None) is params
+    assert stage.with_workers(params, 3).machine.workers == 3
+    shared = stage.with_workers(params, None, "tcp://127.0.0.1:8786").machine
+    assert (shared.workers, shared.dask) == (1, "tcp://127.0.0.1:8786")
+    assert shared.alone() == params.machine.alone()
+    with pytest.raises(InputError, match="--workers: workers"):
+        stage.with_workers(params, 0)
+
+
+def test_a_sweep_without_a_measured_point_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy", "--arm", "aligned"])
+    monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
+    header: dict[str, Any] = {"drafter": "aligned", "split": "validation", "method": "bild", "settings": {"max_draft": 3}}
+    measured = MeasuredRow(**header, lossless=False, metric="bleu", quality={}, counts=DecodingCounts(tokens=1))
+    timed = joined(TimedRow, measured, latency_ms=[1.0], vanilla_latency_ms=[1.0], speedup=1.0)
+    one, both = (joined(FailedRow, measured, error=f"RuntimeError: {name}") for name in ("one", "all"))
+    outcomes = [[timed, measured, one], [both, both]]
+    monkeypatch.setattr(stage, "sweep", lambda *_: (outcomes.pop(0), PairRecord(runtime="native code")))
+    stage.main()
+    printed = capsys.readouterr()
+    failed, counts = printed.err.splitlines()
+    assert counts == "toy/aligned: 3 points, 1 timed, 1 failed (native code)"
+    assert all(fact in failed for fact in ("validation", "bild", "'max_draft': 3", "RuntimeError: one"))
+    with pytest.raises(InputError, match="every point of the sweep failed; the first: RuntimeError: all"):
+        stage.main()
+
+
+def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Recorded]) -> None:
+    rows = swept(BILD, SPECULATIVE)
+    path = PATHS.rows("aligned")
+    validation = [row for row in rows if row["split"] == "validation"]
+    assert len(validation) == len(named(validation)) == 2 + 6 + 4
+    assert {(row["task"], row["arm"]) for row in rows} == {("toy", "aligned")}
+    assert sorted(in_file(path), key=str) == sorted(rows, key=str)
+    assert any("speedup" not in row for row in rows)
+    pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    of_pair = {"version", "arm", "seed", "training", "draft_vocabulary", "runtime", "acceptance", "sizes", "outputs", "costs"}
+    of_sweep = {"plan", "vanilla_scatter", "lineage", "margins", "risk", "grid", "memory", "batches", "unsupported_script"}
+    assert pair.keys() == of_pair | of_sweep
+    small, large = models("t5")
+    assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
+    assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
+    assert pair["memory"]["large"]["weights"] > pair["memory"]["small"]["weights"] > 0
+    assert (pair["memory"]["source_tokens"], pair["memory"]["target_tokens"]) == (32, LIMIT)
+    assert pair["batches"] is None, "switched off"
+    assert pair["acceptance"]["greedy"]["temperature"] == 0
+    assert pair["acceptance"]["sampled"]["temperature"] == 1
+    assert pair["acceptance"].pop("others") == [], "the small model alone drafts"
+    for found in pair["acceptance"].values():
+        assert found["interval"][0] <= found["rate"] <= found["interval"][1]
+    assert pair["plan"]["points"] == 10
+    assert len(pair["grid"]) == 10
+    assert not any(name.startswith("mlflow.") for name in pair["lineage"])  # the user belongs to the record alone
+    assert pair["plan"]["timed"] == sum("speedup" in row for row in validation) - 2
+    assert pair["costs"]["cost_ratio"] > 0
+    assert pair["lineage"]["settings"]["sweep"]["latency_examples"] == 3
+    assert sorted(file.name for file in path.parent.iterdir()) == sorted(
+        ["hypotheses-test.parquet", "hypotheses-validation.parquet", "pair.json", "rows.jsonl"]
+    )
+    [record] = records
+    assert named(record.points) == named(rows)
+    at_first = {name for name, value in record.pairs[0].items() if value is not None}
+    assert at_first == {"arm", "seed", "runtime", "acceptance", "sizes", "memory"}
+    assert record.pairs[-1]["plan"] == pair["plan"]
+    outputs = ["hypotheses-test.parquet", "hypotheses-validation.parquet"]
+    assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]
+
+
+def test_chosen_points_are_timed_by_batch_size_without_touching_rows(
+    records: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = swept(SPECULATIVE, BILD)
+    monkeypatch.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
+    assert swept(SPECULATIVE, BILD, batch_sizes=(1, 3), batch_examples=3) == rows
+    timings = json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["batches"]
+    assert timings["error"] is None and timings["split"] == "test" and timings["examples"] == 3
+    chosen = {(row["method"], str(row["settings"])) for row in rows if row["split"] == "test"}
+    assert {(one["method"], str(one["settings"])) for one in timings["points"]} <= chosen
+    assert {one["batch_size"] for one in timings["points"]} == {one["batch_size"] for one in timings["vanilla"]} == {1, 3}
+
+
+def test_the_outputs_of_every_row_are_kept_beside_the_rows(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, folder = swept(BILD, SPECULATIVE), PATHS.rows("aligned").parent
+    files = {name: folder / f"hypotheses-{name}.parquet" for name in ("validation", "test")}
+    whole = {name: read_hypotheses(file) for name, file in files.items()}
+    assert {(name, *key) for name, found in whole.items() for key in found} == {
+        (row["split"], *point_key(row["method"], row["settings"])) for row in rows
+    }
+    for row in rows:
+        texts = whole[row["split"]][point_key(row["method"], row["settings"])]
+        references = [example.references for example in read_jsonl(PATHS.split(row["split"]))]
+        assert value_of(texts, references, "bleu") == pytest.approx(row["quality"]["bleu"])
+        assert row["outputs"]["exact"] == sum(a in b for a, b in zip(texts, references, strict=True))
+    # A finished sweep writes what was lost, without timing anything.
+    files["test"].unlink()
+    monkeypatch.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
+    assert swept(BILD, SPECULATIVE)
+    assert {name: read_hypotheses(file) for name, file in files.items()} == whole
+
+
+def test_measured_rows_are_kept_when_the_grid_changes(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = swept(SPECULATIVE, plan=False)
+    written = PATHS.rows("aligned").read_bytes()
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
+        assert swept(SPECULATIVE, plan=False) == whole
+        assert swept(SPECULATIVE, plan=True, near=0.5, sample=9)
+    larger = swept(SPECULATIVE, BILD, sample=0)
+    assert PATHS.rows("aligned").read_bytes().startswith(written)
+    assert named(whole) < named(larger)
+
+
+@pytest.mark.parametrize("changed", [{"seed": 1}, {"latency_rounds": 2}])
+def test_other_settings_are_measured_anew(records: list[Recorded], changed: dict[str, Any]) -> None:
+    notes = PATHS.resume("sweep-aligned-1")
+    before = {row["fingerprint"] for row in swept(SPECULATIVE)}
+    assert {folder.name for folder in notes.iterdir()} == before
+    after = {row["fingerprint"] for row in swept(SPECULATIVE, **changed)}
+    assert len(before) == len(after) == 1
+    assert before != after
+    assert {row["fingerprint"] for row in in_file(PATHS.rows("aligned"))} == after
+    assert {folder.name for folder in notes.iterdir()} == after
+
+
+def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {row["fingerprint"] for row in swept(SPECULATIVE)}
+    monkeypatch.setattr(stage, "lineage", lambda **_: {"host_cpu": "another", "git_commit": "abc"})
+    assert before.isdisjoint(row["fingerprint"] for row in swept(SPECULATIVE))
+
+
+def test_a_broken_pair_leaves_failed_rows(
+    records: list[Recorded], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, large = map(whole_runs, models("t5"))
+    broken = prefix_pair(small, lambda source, prefix: torch.full_like(large(source, prefix), math.nan))
+    monkeypatch.setattr(stage, "load_pair", lambda *_: opened(broken))
+    rows = swept(SPECULATIVE)
+    assert len(rows) == 6 + 2
+    assert all("large model gave NaN" in row["error"] for row in rows)
+    assert json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["acceptance"] == {
+        "greedy": None,
+        "sampled": None,
+        "others": [],
+    }
+
+
+def write_test_set(name: str, seed: int) -> None:
+    PATHS.tests.mkdir(exist_ok=True)
+    write_jsonl(examples_of(pair_of("t5"), 6, seed), PATHS.split(f"test.{name}"))
+
+
+def test_further_test_sets_are_measured_beside_the_main_one(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = swept(SPECULATIVE)
+    main = PATHS.rows("aligned").read_bytes()
+    chosen = {(row["method"], str(row["settings"])) for row in alone if row["split"] == "test"}
+    folder, timed, time = PATHS.rows("aligned").parent, list[str](), PointEvaluator.time
+
+    def counting(self: PointEvaluator, point: SweepPoint, outputs: Outputs, split: Split, *rest: Any) -> Timing:
+        timed.append(split.name)
+        return time(self, point, outputs, split, *rest)
+
+    monkeypatch.setattr(PointEvaluator, "time", counting)
+
+    def measured(*names: str) -> dict[str, set[tuple[str, str]]]:
+        timed.clear()
+        rows = [row for row in swept(SPECULATIVE) if row["split"].startswith("test.")]
+        assert sorted(rows, key=str) == sorted(
+            (row for name in names for row in in_file(PATHS.rows("aligned", test=name))), key=str
+        )
+        return {name: {(row["method"], str(row["settings"])) for row in rows if row["split"] == name} for name in names}
+
+    write_test_set("a", 2)
+    write_test_set("b", 3)
+    assert measured("test.a", "test.b") == {"test.a": chosen, "test.b": chosen}
+    assert {*timed} == {"test.a", "test.b"} and PATHS.rows("aligned").read_bytes() == main, "the others stay valid"
+    assert (folder / "hypotheses-test.a.parquet").is_file()
+    assert {row["split"] for row in records[-1].points} == {"validation", "test", "test.a", "test.b"}
+    assert [file.name for file in records[-1].kept if "rows" in file.name] == [
+        "rows-test.a.jsonl",
+        "rows-test.b.jsonl",
+        "rows.jsonl",
+    ]
+    # A set that changes is measured again by itself; one that is removed takes its files with it.
+    write_test_set("a", 4)
+    PATHS.split("test.b").unlink()
+    assert measured("test.a") == {"test.a": chosen}
+    assert {*timed} == {"test.a"}
+    assert not list(folder.glob("*test.b*"))
+
+
+@pytest.mark.parametrize("metric", ["token_f1", pytest.param("pass_at_1", marks=sandboxed), "rougeL[rouge_tokenizer=unicode]"])
+def test_a_sweep_by_any_metric_becomes_a_report(records: list[Recorded], monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
+    if metric == "pass_at_1":  # outputs are programs, some of which pass
+        monkeypatch.setattr(Words, "decode", lambda _, tokens, **__: f"w = {[int(token) for token in tokens]}")
+        for name in ("validation", "test"):
+            tests = ("w = []", "assert sum(w) % 3")
+            write_jsonl([Example(one.source, tests) for one in read_jsonl(PATHS.split(name))], PATHS.split(name))
+    rows = swept(SPECULATIVE, metric=metric)
+    assert {row["metric"] for row in rows} == {metric}
+    assert all(0 < row["quality"][metric_of(metric).name] < 100 for row in rows)
+    assert all(row["outputs"]["length_ratio"] > 0 for row in rows)
+    found = read_rows_of(PATHS, metric, "aligned")
+    text = as_markdown(summarize("toy", metric, dict.fromkeys(ARMS, found)))
+    assert metric_name(metric) in text and "chrF" not in text and "BLEU" not in text
+
+
+def thresholds(rows: list[Row], split: str) -> dict[float, Row]:
+    return {row["settings"]["threshold"]: row for row in rows if (row["split"], row["method"]) == (split, "calm")}
+
+
+def test_the_valid_threshold_of_calm_is_measured_on_test_although_no_choice_names_it(records: list[Recorded]) -> None:
+    grid = GridSettings(method="calm", values={"confidence": ["softmax"], "threshold": [0.2, 1.0, 0.6], "decay": [0.0]})
+    margins = MarginSettings(no_loss=0.01, one_point=0.01, confidence=0.99)
+    # So few texts show nothing unless nearly all may be lost.
+    rows = swept(grid, margins=margins, risk=RiskSettings(tolerance=0.9, level=0.5))
+    measured, order = thresholds(rows, "validation"), (1.0, 0.6, 0.2)
+    losses = [measured[threshold]["loss_share"] for threshold in order]
+    assert losses[0] == 0 < losses[2], "λ = 1 never exits early"
+    valid = fixed_sequence([hoeffding_bentkus(loss, 6, 0.9) for loss in losses], 0.5)
+    # Margins choose vanilla's own output, Learn then Test what is faster.
+    assert valid > 1 and thresholds(rows, "test").keys() == {1.0, order[valid - 1]}
+    pair = json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))
+    assert pair["risk"] == {"tolerance": 0.9, "level": 0.5}
+    changed = swept(grid, margins=margins, risk=RiskSettings(tolerance=0.01, level=0.01))
+    assert thresholds(changed, "test").keys() == {1.0}
+    assert thresholds(changed, "validation") == measured, "other tolerances leave measured rows valid"
+
+
+@pytest.mark.parametrize("temperatures", [(1.0, 0.5), (0.5, 0.5), (-1.0,), (0.0, 0.5), (math.inf,), (math.nan,)])
+def test_temperatures_ascend_beside_the_sweep_s_own(temperatures: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match=r"temperatures is .*; it must ascend from 0"):
+        sweep_settings(temperatures=temperatures)
+    assert sweep_settings(temperatures=(0.0, 0.5), sampling=SamplingSettings(temperature=1.0)).temperatures == (0.0, 0.5)
+
+
+def test_further_temperatures_are_swept_beside_vanilla_at_the_same_one(records: list[Recorded]) -> None:
+    beams = GridSettings(method="beam_large", values={"beams": [2]})
+    grid = (GridSettings(method="speculative", values={"draft_length": [2]}), beams)
+    alone = swept(*grid)
+    main, folder = PATHS.rows("aligned").read_bytes(), PATHS.rows("aligned").parent
+    rows = [row for row in swept(*grid, temperatures=(0.5, 2.0)) if row not in alone]
+    assert {(row["split"], row["sampling"]["temperature"]) for row in rows} == {
+        ("validation.T0.5", 0.5),
+        ("validation.T2", 2.0),
+    }
+    # A beam search draws nothing; all others are decoded and timed, and nothing is chosen or tested.
+    assert sorted(row["method"] for row in rows) == sorted(["vanilla_large", "vanilla_small", "speculative"] * 2)
+    assert {row["how"] for row in rows} == {"decoded"} and all("speedup" in row for row in rows)
+    assert PATHS.rows("aligned").read_bytes() == main, "the main rows stay valid"
+    warm = read_hypotheses(folder / "hypotheses-validation.T2.parquet")
+    greedy = read_hypotheses(folder / "hypotheses-validation.parquet")
+    assert warm[point_key("vanilla_large", {})] != greedy[point_key("vanilla_large", {})]
+    hot = next(row for row in rows if (row["split"], row["method"]) == ("validation.T2", "vanilla_large"))
+    assert hot["quality_difference_interval"] == [0, 0], "vanilla is compared with itself at that temperature"
+    assert in_file(PATHS.rows("aligned", test="validation.T0.5")) == [row for row in rows if row["split"].endswith("T0.5")]
+    swept(*grid, temperatures=(2.0,))
+    assert {file.name for file in folder.glob("rows*.jsonl")} == {"rows.jsonl", "rows-validation.T2.jsonl"}
+    assert not (folder / "hypotheses-validation.T0.5.parquet").exists()
+    assert in_file(PATHS.rows("aligned", test="validation.T2")) == [row for row in rows if row["split"].endswith("T2")]
+
+
+NOTHING: Any = None
+
+
+def test_a_machine_with_other_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "model.safetensors"
+    model.write_bytes(b"weights")
+    pair: Any = "the pair"
+    loaded: Any = SimpleNamespace(inputs=[model], described="native float32", pair=pair)
+    monkeypatch.setattr("tasks.loaded_pair.load_pair", lambda *_: loaded)
+    files = files_fingerprint(loaded)
+    assert open_pair(NOTHING, NOTHING, NOTHING, model, [], files) is pair
+    model.write_bytes(b"other weights")
+    with pytest.raises(InputError, match="check out the same commit and run dvc pull"):
+        open_pair(NOTHING, NOTHING, NOTHING, model, [], files)
