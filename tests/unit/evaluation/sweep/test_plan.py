@@ -221,16 +221,6 @@ def test_the_small_model_alone_teaches_what_its_steps_cost_beside_the_large_one(
     assert costs.latency("bild", drafts) == pytest.approx(hand_made().latency("bild", drafts) + 0.25 * 20 * 0.5, rel=0.01)
 
 
-def test_similar_points_do_not_determine_text_and_call_apart() -> None:
-    """Two points with nearly equal calls and a little noise: ordinary least squares would fit the slope to the noise."""
-    costs = hand_made()
-    points = [([drafted(4, {2: 10})], 0.9), ([drafted(4, {2: 10}), drafted(4, {2: 11})], 1.1)]
-    costs.fit_overheads([("bild", point, costs.latency("bild", point) + overhead) for point, overhead in points])
-    overhead = costs.overheads.by_method["bild"]
-    assert abs(overhead.text) < 1.5
-    assert abs(overhead.call) < 0.2  # 0.4 without a ridge
-
-
 def measured(clock: Clock, pair: Pair) -> Costs:
     return measure_costs(pair, SOURCES, Request(LIMIT), clock)
 
@@ -462,16 +452,6 @@ def test_prediction_errors_are_relative_to_measured_speedups() -> None:
     }
     for name, numbers in wanted.items():
         assert dataclasses.astuple(getattr(found, name)) == pytest.approx(numbers)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_exact_predictions_time_the_frontier_and_few_other_points(seed: int) -> None:
-    candidates = grid(seed)
-    plan, truth = plan_of(candidates, KNOWN), true_speedups(candidates)
-    run_plan(plan, truth)
-    assert missed(plan, truth, KNOWN) == []
-    assert plan.predicted == pytest.approx(plan.timed)
-    assert len(plan.timed) < len(candidates) / 3
 
 
 @pytest.mark.parametrize(

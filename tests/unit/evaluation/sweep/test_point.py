@@ -103,8 +103,8 @@ def test_latencies_are_those_of_the_clock(point: SweepPoint) -> None:
         assert (low, high) == pytest.approx((1, 1))
 
 
-@pytest.mark.parametrize("slowness", [1.0, 2.5])
-def test_the_time_breakdown_uses_the_rows_own_vanilla_times(slowness: float) -> None:
+def test_the_time_breakdown_uses_the_rows_own_vanilla_times() -> None:
+    slowness = 2.5
     clock = Clock()
     evaluator, split = ready(clock)
     outputs = evaluator.decoded(BILD, split)
@@ -181,12 +181,6 @@ def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
     # 2, 12, 0 and 2 words beside references of 2, 3, 1 and 2.
     assert counted.length_ratio == pytest.approx(16 / 8)
     assert counted.vanilla_length_ratio == pytest.approx((3 + 12 + 1 + 2) / (3 + 3 + 2 + 3))
-
-
-def test_vanilla_differs_from_nothing_although_it_misses_references() -> None:
-    vanilla = of([5, 6, END], [7, 8, END])
-    counted = statistics_of(vanilla, vanilla, examples(("w5 w6",), ("w2",)), "bleu")
-    assert (counted.differs, counted.exact, counted.vanilla_length_ratio) == (0, 1, 1.0)
 
 
 def test_a_loop_that_ends_is_not_cut_off_and_a_long_text_is_no_loop() -> None:
