@@ -58,9 +58,9 @@ from tasks.bench.harness import (
 )
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
+from tasks.decoding import load_pair
 from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime
 from tasks.decoding.generation import Generation, total
-from tasks.decoding.inference import load_pair
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings

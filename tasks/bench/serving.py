@@ -40,10 +40,10 @@ from tasks import supervisor
 from tasks.bench import contenders
 from tasks.bench.harness import Found, alone, finish, hardware, mean_ratio, parse, parser_of, say, shown
 from tasks.corpora.example import read_jsonl
+from tasks.decoding import DecodingPair, load_pair
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.inference import VANILLA as VANILLA_POINT
-from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON

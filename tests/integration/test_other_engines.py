@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.decoding.inference import load_pair
+from tasks.decoding import load_pair
 from tasks.verify.decoding import decode_here_from_the_second
 from tests.pair_folders import LETTERS, agreeing_pair
 

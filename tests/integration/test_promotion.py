@@ -19,7 +19,7 @@ import yaml
 
 from tasks import promote
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.inference import load_pair
+from tasks.decoding import load_pair
 from tasks.errors import InputError
 from tasks.evaluation import promotion
 from tasks.tracking import Recorder, RegisteredModel, tracking_uri, upload_all

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tasks.decoding.inference import load_pair
+from tasks.decoding import load_pair
 from tasks.tracking import Recorder, RegisteredModel, upload_all
 from tasks.tracking.upload import connect
 from tests.calibration import SOURCES

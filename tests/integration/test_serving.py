@@ -19,7 +19,7 @@ import httpx
 import psutil
 import pytest
 
-from tasks.decoding.inference import DecodingPair, load_pair
+from tasks.decoding import DecodingPair, load_pair
 from tests.calibration import SOURCES
 from tests.pair_folders import tiny_pair
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tasks.decoding.method import LONGEST, NATS, DecodingMethod, DraftingSettings, Pair, Preset, SamplingSettings, method
+from tasks.decoding.method import (
+    LONGEST,
+    NATS,
+    DecodingMethod,
+    DraftingSettings,
+    Pair,
+    Preset,
+    SamplingSettings,
+    method,
+)
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.method import BLOCK, LONGEST, NATS, SHARES, DecodingMethod, Pair, Preset, SamplingSettings, method
+from tasks.decoding.method import (
+    BLOCK,
+    LONGEST,
+    NATS,
+    SHARES,
+    DecodingMethod,
+    Pair,
+    Preset,
+    SamplingSettings,
+    method,
+)
 from tasks.decoding.methods.baselines import SmallModelMethod, single_model_method
 from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
 from tasks.settings import setting, settings

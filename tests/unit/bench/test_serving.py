@@ -23,7 +23,7 @@ from tasks.bench.serving import (
     wrong_answers,
 )
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.inference import load_pair
+from tasks.decoding import load_pair
 from tasks.errors import InputError
 from tests.calibration import SOURCES
 from tests.pair_folders import POINT, tiny_pair

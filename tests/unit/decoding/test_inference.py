@@ -12,8 +12,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TextIteratorStreamer
 
 import tasks.decoding as surface
-from tasks.decoding import TextSettings
-from tasks.decoding.inference import DecodingPair, load_pair
+from tasks.decoding import DecodingPair, TextSettings, load_pair
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
 from tasks.decoding.registry import GREEDY_ONLY, METHODS, configure_method, decode

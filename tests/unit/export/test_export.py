@@ -14,7 +14,7 @@ from typing import Any
 import gguf
 import pytest
 
-from tasks.decoding.inference import load_pair
+from tasks.decoding import load_pair
 from tasks.decoding.pair_folder import engine_draft_length, read_manifest, write_pair_folder
 from tasks.decoding.registry import configure_method
 from tasks.errors import stage

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.decoding import DecodingPair, load_pair
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.serve.executing import Batch
 from tasks.serve.pacing import Way
 from tests.pair_folders import tiny_pair

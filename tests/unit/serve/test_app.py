@@ -11,8 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
+from tasks.decoding import DecodingPair
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.inference import DecodingPair
 from tasks.serve.app import create_app
 from tasks.serve.completions import Limits
 from tasks.serve.executing import Batch, Engine, PairEngine

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding.inference import DecodingPair
+from tasks.decoding import DecodingPair
 from tasks.serve.text import NewText, TooLongError, encode_prompts
 from tests.calibration import SOURCES
 

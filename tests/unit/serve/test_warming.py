@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tasks.decoding.inference import DecodingPair
+from tasks.decoding import DecodingPair
 from tasks.decoding.method import Request
 from tasks.serve.executing import PairEngine
 from tasks.serve.pacing import BatchKind, Pacing

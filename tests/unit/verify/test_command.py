@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.decoding import load_pair
 from tasks.decoding.generation import Generation, total
-from tasks.decoding.inference import load_pair
 from tasks.errors import stage
 from tasks.verify import __main__ as command
 from tasks.verify.decoding import decode_here

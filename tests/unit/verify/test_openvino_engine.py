@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.inference import load_pair
+from tasks.decoding import load_pair
 from tasks.errors import InputError
 from tasks.models.openvino_model import check_convertible
 from tasks.verify.decoding import decode_here, decode_here_from_the_second

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.decoding.inference import load_pair
+from tasks.decoding import load_pair
 from tasks.verify.decoding import decode_here
 from tasks.verify.transformers_engine import TransformersEngine
 from tests.pair_folders import LETTERS, agreeing_pair
