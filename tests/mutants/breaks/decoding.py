@@ -40,7 +40,7 @@ BREAKS = (
     Break("accepts-one-token-less", _LOOP, "_accept",
           "range(len(drafted))", "range(len(drafted) - 1)", (f"{_UNIT}/test_counts.py",)),
     Break("draws-ignore-the-example", "tasks.decoding.distributions", "TokenSource.uniform",
-          "{self.seed} {example} {position}", "{self.seed} {position}", (f"{_UNIT}/test_stochastic.py",)),
+          "{self.seed} {example} {position}", "{self.seed} {position}", (f"{_UNIT}/test_distributions.py::test_a_uniform_depends_on_its_key_alone",)),
     Break("nucleus-drops-the-crossing-token", "tasks.decoding.distributions", "_outside_nucleus",
           "ordered.cumsum(-1) - ordered >= top_p", "ordered.cumsum(-1) >= top_p", (f"{_UNIT}/test_distributions.py",)),
     Break("rollback-below-threshold-only", "tasks.decoding.rules", "within_bounds",

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import math
-from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache, EncoderDecoderCache
 
 from tasks.decoding.decoder import Rows
-from tasks.decoding.generation import Counts, Generation, total
+from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings, rank
 from tasks.decoding.registry import decode
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder
 from tasks.errors import InputError
-from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, random_table, toy_sources
+from tests.toys import END, START, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, random_table, toy_sources
 
 LIMIT = 16
 SOURCES = toy_sources(40)
@@ -114,43 +112,6 @@ def test_any_of_several_end_tokens_ends_a_text(toys: Toys) -> None:
     assert texts(drafted(pair, SOURCES, (3, 4, 3))) == found
 
 
-def toy_llama(seed: int, layers: int) -> Any:
-    """An untrained decoder-only model; because all share one head, two of them agree on many tokens."""
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=32, num_hidden_layers=layers, num_attention_heads=4,
-        pad_token_id=START, bos_token_id=START, eos_token_id=END, initializer_range=0.1,
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
-        model = LlamaForCausalLM(config).eval()
-        torch.manual_seed(1)
-        model.model.embed_tokens.weight.normal_()
-        model.lm_head.weight.normal_(std=0.6)
-    return model
-
-
-def test_decoder_only_models() -> None:
-    large = toy_llama(1, 3)
-    pair = open_pair(toy_llama(2, 1), large)
-    prompts = [source[:-1] for source in SOURCES[:20]]
-    found = texts(beam(pair, prompts, 3))
-    for prompt, text in zip(prompts, found, strict=True):
-        [row] = large.generate(
-            input_ids=torch.tensor([prompt]),
-            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-            max_new_tokens=LIMIT,
-            do_sample=False,
-            num_beams=3,
-            length_penalty=1.0,
-            early_stopping=False,
-        ).tolist()
-        assert text == up_to_end(row[len(prompt) :], frozenset((END,)))
-    assert 2 < sum(text[-1] == END for text in found) < 18
-    speculative = drafted(pair, prompts, (3, 5, 3))
-    assert texts(speculative) == found
-    assert total(speculative).accepted > 25
-
-
 @functools.cache
 def tables(agreement: float) -> tuple[Predict, Predict]:
     small, large = (random_table(name, agreement=agreement, sharpness=2.0, end=1.0) for name in ("small", "large"))
@@ -166,22 +127,6 @@ def test_beam_search_equals_the_plain_search(width: int, limit: int) -> None:
     assert found == [plain_beam_search(large, source, width, limit) for source in TABLE_SOURCES]
 
 
-def test_a_beam_wide_enough_finds_the_best_text() -> None:
-    predict = random_table("wide", agreement=0, sharpness=2.0, vocabulary=4, end=-1.0)
-    found = texts(beam(prefix_pair(predict, predict), TABLE_SOURCES, 64, 3))
-
-    def score(source: list[int], text: Prefix) -> float:
-        steps = ((START, *text[:position]) for position in range(len(text)))
-        logs = [torch.log_softmax(predict(tuple(source), prefix), -1) for prefix in steps]
-        return sum(float(log[token]) for log, token in zip(logs, text, strict=True)) / len(text)
-
-    alive = (START, 2, 3)
-    whole = [(*begin, END) for length in (0, 1, 2) for begin in itertools.product(alive, repeat=length)]
-    whole += list(itertools.product(alive, repeat=3))
-    assert found == [list(max(whole, key=functools.partial(score, source))) for source in TABLE_SOURCES]
-    assert {len(text) for text in found} == {1, 2, 3}
-
-
 # After 2 the text almost always ends, after 3 it continues with 4. Beam search of width 2 with ENDS:
 #   step 1: 2 (.6), 3 (.4)
 #   step 2: 2 END (.54) ends with ln(.54)/2 = -.31; 34 (.32) and 24 (.06) continue; 3 END (.08) is third and dropped
@@ -189,12 +134,6 @@ def test_a_beam_wide_enough_finds_the_best_text() -> None:
 #           is below both finished texts: the search ends, and 2 END is the better of them.
 ENDS = bigrams({START: {2: 0.6, 3: 0.4}, 2: {END: 0.9, 4: 0.1}, 3: {4: 0.8, END: 0.2}, 4: {END: 0.7, 5: 0.3}, 5: {END: 1.0}})
 LOW = bigrams({token: {2: 0.6, 3: 0.4} if token == 3 else {2: 0.7, 3: 0.3} for token in range(6)})
-
-
-def test_counts_of_beam_search() -> None:
-    [generation] = beam(prefix_pair(ENDS, ENDS), [[5, END]], 2)
-    counts = Counts(tokens=2, large_calls=3, verified=Counter({1: 1, 2: 2}))
-    assert generation == Generation([2, END], "ll", counts)
 
 
 def test_texts_that_end_below_the_best_beams_are_dropped() -> None:
@@ -275,11 +214,3 @@ def test_rank_omits_impossible_tokens() -> None:
     assert sorted(token for _, token in one) == [0, 2, 3]
     assert [math.exp(score) for score, _ in one] == pytest.approx([0.5, 0.25, 0.25])
     assert other == [(0.0, 2)]
-
-
-def test_rank_sums_in_float32() -> None:
-    """Log-probabilities in bfloat16 would tie far more often than the logits."""
-    logits = torch.tensor([[4.0, 4.03125, -3.0]], dtype=torch.bfloat16)
-    assert rank(logits, 3) == rank(logits.float(), 3)
-    [ranked] = rank(logits, 2)
-    assert ranked[0][0] - ranked[1][0] == pytest.approx(0.03125, abs=1e-6)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tasks.decoding.cascades import cascade_rule, cascade_target
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.method import Pair, Request
-from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.cascades import (
     CASCADE_BOUNDS,
     CASCADE_RULES,
@@ -29,18 +28,6 @@ from tasks.decoding.rules import match_target, speculative_sampling
 from tests.architectures import pair_of
 from tests.emission import DRAWN, GREEDY, block, emission, positions, repeatable
 from tests.toys import toy_sources
-
-PLAIN = DRAWN[0]
-
-
-@pytest.mark.parametrize("rule", ["chow", "chow_log", "bild"])
-@given(pair=positions((*DRAWN, GREEDY)))
-@repeatable
-def test_a_cost_of_zero_gives_p_unless_q_is_certain(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
-    q, p = pair
-    sure = float(q.scores.max()) == 1 or (rule == "bild" and float(p.scores.max()) == 1)
-    target = cascade_target(rule, 0.0)(q, p)
-    assert torch.equal(target, p.dist) or (sure and torch.equal(target, q.dist))
 
 
 @pytest.mark.parametrize("rule", CASCADE_RULES)
@@ -68,39 +55,6 @@ def test_texts_at_the_smallest_cost_are_those_of_speculative_decoding(rule: str)
     wanted = texts("speculative", SpeculativeSettings(draft_length=4), pair)
     assert texts("speculative_cascade", cascade, pair) == wanted
     assert texts("speculative_cascade", cascade, replay_pair(pair, PredictionCache(pair))) == wanted
-
-
-def test_the_oracle_at_its_smallest_cost_is_the_large_model() -> None:
-    pair, sources = pair_of("t5"), toy_sources(12)
-    found = decode("diff_oracle", DiffOracleSettings(deferral_cost=-1.0), pair, sources, Request(14))
-    vanilla = decode("vanilla_large", VanillaSettings(), pair, sources, Request(14))
-    assert [one.tokens for one in found] == [one.tokens for one in vanilla]
-
-
-@pytest.mark.parametrize("rule", ["diff", "opt"])
-@given(pair=positions((*DRAWN, GREEDY)))
-@repeatable
-def test_a_cost_of_zero_follows_the_more_confident_model(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
-    q, p = pair
-    keeps = float(q.scores.max()) >= float(p.scores.max())
-    assert torch.equal(cascade_target(rule, 0.0)(q, p), q.dist if keeps else p.dist)
-
-
-@pytest.mark.parametrize("rule", ["chow", "diff", "opt", "token_v1", "token_v2", "token_v3"])
-@given(pair=positions((PLAIN, GREEDY)))
-@repeatable
-def test_a_cost_of_one_gives_q(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
-    q, p = pair
-    assert torch.equal(cascade_target(rule, 1.0)(q, p), q.dist)
-
-
-def test_rounding_does_not_matter_at_a_cost_of_one() -> None:
-    """If p is q with more mass on its top token, max p - max q equals D_TV: OPT compares two equal numbers."""
-    logits = torch.randn(1, 500, 8, generator=torch.Generator().manual_seed(1))
-    q = PredictionBlock(logits, PLAIN)
-    p = PredictionBlock(logits + 0.5 * torch.nn.functional.one_hot(logits.argmax(-1), 8), PLAIN)
-    assert not torch.equal(p.dist, q.dist)
-    assert torch.equal(cascade_target("opt", 1.0)(q, p), q.dist)
 
 
 @pytest.mark.parametrize("rule", ["chow_log", "diff_log", "opt_log", "bild"])

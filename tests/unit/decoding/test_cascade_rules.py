@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,23 +14,15 @@ from hypothesis import strategies as st
 from tasks.decoding.cascades import DEFERRALS, TOKEN_DEFERRALS, cascade_target
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts
-from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.method import Request
 from tasks.decoding.methods.cascades import CASCADE_BOUNDS, CASCADE_RULES, SpeculativeCascadeSettings
 from tasks.decoding.registry import decode
-from tasks.decoding.rules import match_target, target_distribution
-from tests import distributions
-from tests.distributions import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, model_distribution, p_value, sequence_distribution
+from tasks.decoding.rules import match_target
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
-from tests.laws import cascade_shares
-from tests.toys import END, Prefix, prefix_pair, says
+from tests.toys import END, prefix_pair, says
 
-PLAIN = DRAWN[0]
 Q = [0.5, 0.3, 0.2]
 P = [0.1, 0.2, 0.7]
-
-
-def nats(probabilities: Any) -> float:
-    return -math.fsum(one * math.log(one) for one in probabilities if one > 0)
 
 
 def alphas(rule: str) -> st.SearchStrategy[float]:
@@ -95,46 +85,6 @@ def test_the_distance_of_bild_has_two_forms() -> None:
         assert torch.equal(forbidden, block(Q).dist if alpha == math.inf else certain.dist)
 
 
-@pytest.mark.parametrize("rule", CASCADE_RULES)
-@pytest.mark.parametrize("sampling", [*DRAWN, GREEDY], ids=["plain", "top-k", "top-p", "greedy"])
-def test_targets_equal_the_papers_formulas(rule: str, sampling: SamplingSettings) -> None:
-    """Several rows and positions at once, with different decisions."""
-    generator = torch.Generator().manual_seed(5)
-    q, p = (PredictionBlock(2 * torch.randn(4, 25, 6, generator=generator), sampling) for _ in "qp")
-    alpha = {"chow": 0.4, "chow_log": 1.1, "bild": 2.5}.get(rule, 0.1)
-    target = cascade_target(rule, alpha)(q, p)
-    own = 0
-    for row in range(4):
-        for position in range(25):
-            views = [[one[row, position].double().numpy() for one in pair] for pair in ((q.scores, p.scores), (q.dist, p.dist))]
-            wanted = cascade_shares(rule, alpha, views[0], views[1], greedy=sampling.greedy)
-            torch.testing.assert_close(target[row, position].double(), torch.tensor(wanted), atol=1e-6, rtol=1e-5)
-            own += not np.allclose(wanted, views[1][1]) and np.allclose(wanted, views[1][0])
-    assert own or rule in TOKEN_DEFERRALS
-    assert not torch.equal(target, q.dist)
-
-
-@pytest.mark.parametrize("rule", CASCADE_RULES)
-@given(pair=positions((*DRAWN, GREEDY)), data=st.data())
-@repeatable
-def test_the_target_is_emitted(rule: str, pair: tuple[PredictionBlock, PredictionBlock], data: st.DataObject) -> None:
-    """Accepted tokens and residual add up to π; the residual is not negative and has the mass of the rejections."""
-    q, p = pair
-    target = cascade_target(rule, data.draw(alphas(rule)))
-    wanted = target(q, p)[0, 0].double().numpy()
-    assert wanted.min() >= 0
-    assert wanted.sum() == pytest.approx(1, abs=1e-5)
-    one = emission(match_target(target), q, p)
-    assert one.accept.min() >= 0
-    assert one.accept.max() <= 1
-    assert one.replacement.min() >= 0
-    assert one.replacement.sum() > 0
-    np.testing.assert_allclose(one.emitted, wanted, atol=2e-6)
-    np.testing.assert_allclose(one.kept, np.minimum(dist(q), wanted), atol=1e-6)
-    if one.rejected > 1e-3:
-        assert one.replacement.sum() == pytest.approx(one.rejected, abs=1e-5)
-
-
 @pytest.mark.parametrize("rule", DEFERRALS)
 @given(pair=positions((*DRAWN, GREEDY)), data=st.data())
 @repeatable
@@ -147,49 +97,6 @@ def test_rejection_is_deferral_times_distance(
     delta = float(DEFERRALS[rule](q, p, alpha))
     apart = np.abs(dist(p) - dist(q)).sum() / 2
     assert emission(match_target(cascade_target(rule, alpha)), q, p).rejected == pytest.approx(delta * apart, abs=1e-5)
-
-
-@given(pair=positions())
-@repeatable
-def test_rejection_of_p_itself_is_the_distance(pair: tuple[PredictionBlock, PredictionBlock]) -> None:
-    q, p = pair
-    assert emission(match_target(target_distribution), q, p).rejected == pytest.approx(
-        1 - np.minimum(dist(p), dist(q)).sum(), abs=1e-5
-    )
-
-
-@functools.cache
-def sampled_target(rule: str, alpha: float, sampling: SamplingSettings, text: Prefix) -> np.ndarray:
-    scores = [distributions.scores(model, text) for model in (SMALL, LARGE)]
-    dists = [distributions.dist(model, text, sampling) for model in (SMALL, LARGE)]
-    return cascade_shares(rule, alpha, scores, dists, greedy=False)
-
-
-@pytest.mark.parametrize(
-    ("rule", "alpha", "sampling"),
-    [
-        ("chow", 0.55, "plain"),
-        ("chow_log", 1.5, "cool, top-k"),
-        ("diff", 0.05, "warm, top-p"),
-        ("diff_log", 0.1, "all three"),
-        ("opt", 0.2, "cool, top-k"),
-        ("opt_log", 0.3, "plain"),
-        ("token_v1", 0.2, "cool, top-k"),
-        ("token_v2", 0.2, "warm, top-p"),
-        ("token_v3", 0.5, "all three"),
-        ("bild", 2.1, "warm, top-p"),
-    ],
-)
-def test_sampling_follows_the_target(rule: str, alpha: float, sampling: str) -> None:
-    """Texts of three tokens: drafted, replaced, and drawn after a fully accepted draft."""
-    transform = SAMPLINGS[sampling]
-    settings = SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=2)
-    generations = distributions.draw("speculative_cascade", settings, transform, limit=3)
-    distribution = sequence_distribution(lambda text: sampled_target(rule, alpha, transform, text), 3)
-    assert p_value(generations, distribution) > FALSE_ALARM
-    assert p_value(generations, model_distribution(LARGE, transform, 3)) < 1e-9
-    assert p_value(generations, model_distribution(SMALL, transform, 3)) < 1e-9
-    assert {"s", "c", "l"} == set("".join(one.proposers for one in generations))
 
 
 @pytest.mark.parametrize(("deferral_cost", "proposers", "tokens"), [(0.1, "scsl", [2, 3, 4, 5]), (0.9, "sssl", [2, 7, 4, 5])])

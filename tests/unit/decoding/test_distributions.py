@@ -61,12 +61,6 @@ def test_both_views_are_float32_and_sum_to_one(dtype: torch.dtype) -> None:
         assert bool((block.dist[..., None].gather(2, logits.argmax(-1)[..., None, None]) > 0).all())
 
 
-def test_scores_know_no_sampling() -> None:
-    logits = POWERS[None, None]
-    for sampling in (SamplingSettings(), SamplingSettings(temperature=0.1, top_k=1, top_p=0.5)):
-        torch.testing.assert_close(PredictionBlock(logits, sampling).scores[0, 0], torch.tensor([1, 4, 2]) / 7)
-
-
 def test_the_head_of_a_block_keeps_its_sampling() -> None:
     sampling = SamplingSettings(temperature=0.5)
     block = PredictionBlock(torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0)), sampling)
@@ -108,11 +102,3 @@ def test_a_draw_inverts_the_cumulative_distribution(uniform: float, token: int, 
     """Tokens of probability zero, first, last and between, are never drawn; the scale does not matter."""
     dist = scale * torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]])
     assert Fixed(uniform).draw(dist, [(0, 0, "target")]) == [token]
-
-
-def test_rows_are_drawn_by_their_own_keys() -> None:
-    dist = torch.full((50, 8), 0.125)
-    keys = [(example, 2, "target") for example in range(50)]
-    together = TokenSource(1).draw(dist, keys)
-    assert together == [TokenSource(1).draw(dist[:1], [key])[0] for key in keys]
-    assert len(set(together)) == 8

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from scipy import stats
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import TokenSource
@@ -24,10 +23,10 @@ from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
-from tasks.decoding.registry import METHODS, decode, decode_all
+from tasks.decoding.registry import decode, decode_all
 from tasks.decoding.rules import match_target
 from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SOURCE, model_distribution, p_value
-from tests.toys import END, START, Predict, Toys, prefix_pair, random_table, says, toy_sources
+from tests.toys import END, Predict, Toys, prefix_pair, random_table, says, toy_sources
 from tests.unit.decoding.test_bild import Run, algorithm_1, runs_of
 from tests.unit.decoding.test_untrained_drafters import TEXTS, table_drafter
 
@@ -66,19 +65,6 @@ def test_greedy_output_is_vanilla_on_models(pair: Pair, drafter: str, draft_leng
     assert counts.small_steps == 0
 
 
-@pytest.mark.parametrize(("drafter", "draft_length"), zip(UNTRAINED, (4, 4, 4, 4, 1), strict=True))
-def test_greedy_output_is_vanilla_on_random_tables(drafter: str, draft_length: int) -> None:
-    sources, request = table_sources(150), Request(12)
-    pair = prefix_pair(says([2]), random_table("large", agreement=0, sharpness=4.0, end=-1.0))
-    vanilla = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, request)]
-    pair = dataclasses.replace(pair, calibration=[text for text in vanilla if text[-1] == END])
-    settings = SpeculativeSettings(draft_length=draft_length, drafter=drafter)
-    generations = decode("speculative", settings, pair, sources, request)
-    assert [one.tokens for one in generations] == vanilla
-    counts = total(generations)
-    assert min(counts.accepted, counts.rollbacks) > 30
-
-
 @pytest.mark.parametrize("drafter", UNTRAINED)
 @pytest.mark.parametrize(
     ("method", "settings", "sampling"),
@@ -104,37 +90,6 @@ def large(source: Sequence[int], prefix: tuple[int, ...]) -> torch.Tensor:
 
 def drawing_pair() -> Pair:
     return dataclasses.replace(prefix_pair(says([2]), large), calibration=TEXTS)
-
-
-PLAIN_OR_ALL = ("plain", "all three", "plain", "all three", "all three")
-
-
-@pytest.mark.parametrize(("drafter", "name"), zip(UNTRAINED, PLAIN_OR_ALL, strict=True))
-def test_speculative_sampling_follows_the_large_model(drafter: str, name: str) -> None:
-    sampling = SAMPLINGS[name]
-    settings = SpeculativeSettings(draft_length=2, drafter=drafter)
-    generations = decode("speculative", settings, drawing_pair(), table_sources(DRAWS), Request(4, sampling))
-    assert p_value(generations, model_distribution(large, sampling, 4)) > FALSE_ALARM
-    counts = total(generations)
-    assert min(counts.accepted, counts.rollbacks) > 300
-
-
-@pytest.mark.parametrize("drafter", UNTRAINED)
-def test_a_token_is_accepted_with_probability_sum_of_minima(drafter: str) -> None:
-    """Σ min(p, q) for tables; for a certain proposal, its probability under p (random tokens: a sixth of the ordinary mass)."""
-    sampling = SAMPLINGS["plain"]
-    settings = SpeculativeSettings(draft_length=1, drafter=drafter)
-    method = METHODS["speculative"].build(drawing_pair(), settings, sampling, TokenSource(0))
-    assert isinstance(method, SpeculativeLoop)
-    p = torch.softmax(large(SOURCE, (START,)).double(), -1)
-    if isinstance(method.drafter, TableDrafter):
-        expected = float(torch.minimum(p, torch.softmax(method.drafter.look_up(START).double(), -1)).sum())
-    else:
-        # Every text of the calibration set begins with 2.
-        expected = {"random": float(p[2:].sum() / 6), "copy": 0.0}.get(drafter, float(p[2]))
-    accepted = total(generate(method, table_sources(DRAWS), range(DRAWS), 2)).accepted
-    assert stats.binomtest(accepted, DRAWS, expected).pvalue > FALSE_ALARM
-    assert (accepted == 0) == (drafter == "copy")
 
 
 def test_a_rule_may_read_the_table_after_a_draft() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -13,68 +12,21 @@ from tasks.decoding.distributions import TokenSource
 from tasks.decoding.drafters.layers import early_layer_drafter
 from tasks.decoding.generation import total
 from tasks.decoding.method import Pair, Request, SamplingSettings
-from tasks.decoding.methods.baselines import VanillaSettings
-from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
 from tasks.models.layers import first_layers
-from tests.toys import END, START, prefix_pair, says, toy_sources, toy_t5, whole_runs
-from tests.unit.decoding.test_bild import algorithm_1, happened, runs_of
+from tests.toys import END, START, prefix_pair, says, toy_sources, toy_t5
 
 GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=0.9, top_p=0.95)
-
-
-def one_model(model: Any) -> Pair:
-    large = open_decoder(model, "large")
-    return Pair(large, large)
 
 
 def deep_t5(exit_layer: int = 1) -> Any:
     model = toy_t5(5, 2, 4, "gated-gelu")
     model.config.exit_layer = exit_layer
     return model
-
-
-def texts(method: str, settings: object, pair: Pair, sources: Rows, request: Request) -> Rows:
-    return [one.tokens for one in decode(method, settings, pair, sources, request)]
-
-
-@pytest.mark.parametrize("exit_layer", [1, 3])
-def test_bild_is_algorithm_1_with_the_first_layers_as_small_model(exit_layer: int) -> None:
-    model = deep_t5(exit_layer)
-    small, large = whole_runs(first_layers(model, exit_layer)), whole_runs(model)
-    sources, seen = toy_sources(6, seed=2), 0
-    for fallback, rollback, max_draft in ((0.4, 1.0, 10), (0.2, 1.5, 3), (0.6, math.inf, 2)):
-        settings = BildSettings(
-            drafter="early_layer", fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft
-        )
-        generations = decode("bild", settings, one_model(model), sources, Request(14))
-        assert runs_of(generations) == [algorithm_1(small, large, tuple(one), settings, 14) for one in sources]
-        done = happened(generations)
-        seen += done["fallbacks"] * done["kept"] > 0
-    assert seen == 3
-
-
-@pytest.mark.parametrize("exit_layer", [1, 2, 3])
-def test_greedy_speculative_decoding_is_the_large_model(exit_layer: int) -> None:
-    pair, sources, request = one_model(deep_t5(exit_layer)), toy_sources(40, seed=1), Request(12)
-    settings = SpeculativeSettings(drafter="early_layer", draft_length=3)
-    generations = decode("speculative", settings, pair, sources, request)
-    assert [one.tokens for one in generations] == texts("vanilla_large", VanillaSettings(), pair, sources, request)
-    counts = total(generations)
-    assert 0 < counts.accepted < counts.drafted == counts.small_steps
-
-
-def test_deeper_drafts_are_accepted_more_often() -> None:
-    shares = []
-    for exit_layer in (1, 3):
-        pair, settings = one_model(deep_t5(exit_layer)), SpeculativeSettings(drafter="early_layer", draft_length=2)
-        counts = total(decode("speculative", settings, pair, toy_sources(40), Request(12)))
-        shares.append(counts.accepted / counts.drafted)
-    assert shares[0] + 0.1 < shares[1]
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

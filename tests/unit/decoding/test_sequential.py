@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
 from tasks.decoding.methods.cascades import DiffOracleSettings, SequenceCascadeSettings, TokenCascadeSettings
 from tasks.decoding.registry import decode
-from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, says, toy_sources
+from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, toy_sources
 
 LIMIT = 14
 TABLES: tuple[Predict, Predict] = (
@@ -130,100 +129,6 @@ def test_the_bild_oracle_replaces_what_is_unlikely(toys: Toys, threshold: float)
         found = decode("bild_oracle", BildOracleSettings(rollback_threshold=threshold), pair, sources, Request(LIMIT))
         assert found == [algorithm_3(*predicts, tuple(source), far(threshold)) for source in sources]
         assert deferred_in(found) == {0.0: {"c"}, math.inf: {"s"}}.get(threshold, {"s", "c"})
-
-
-SIX = [2, 3, 4, 5, 6, 7]
-THREE = TokenCascadeSettings(deferral_cost=0.5, max_draft=3)
-UNSURE = BildOracleSettings(rollback_threshold=1.0)
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "small", "large", "tokens", "proposers", "counts"),
-    [
-        pytest.param(
-            "token_cascade", THREE, says(SIX), says(SIX), [*SIX, END], "ssslsss",
-            Counts(
-                tokens=7, small_steps=6, large_calls=1, drafted=6, accepted=3,
-                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
-            ),
-            id="a large token after three small ones; the end is the small model's",
-        ),
-        pytest.param(
-            "token_cascade", THREE, says([2, 7, 7, 5, 6, 7], unsure=[1, 2]), says(SIX), [*SIX, END], "sllsssl",
-            Counts(
-                tokens=7, small_steps=6, large_calls=3, drafted=4, accepted=4, fallbacks=2,
-                verified=Counter({1: 1, 2: 1, 4: 1}), kept=Counter({(1, 1): 1, (3, 3): 1}),
-            ),
-            id="deferred where the small model is unsure",
-        ),
-        pytest.param(
-            "token_cascade", THREE, says([2, 7, 4, 5]), says(SIX), [2, 7, 4, 5, END], "sssls",
-            Counts(
-                tokens=5, small_steps=4, large_calls=1, drafted=4, accepted=3,
-                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
-            ),
-            id="a sure mistake is not verified",
-        ),
-        pytest.param(
-            "token_cascade", TokenCascadeSettings(rule="chow_log", deferral_cost=1.0, max_draft=3),
-            says([2, 7, 7, 5, 6, 7], unsure=[1, 2]), says(SIX), [*SIX, END], "sllsssl",
-            Counts(
-                tokens=7, small_steps=6, large_calls=3, drafted=4, accepted=4, fallbacks=2,
-                verified=Counter({1: 1, 2: 1, 4: 1}), kept=Counter({(1, 1): 1, (3, 3): 1}),
-            ),
-            id="deferred where the entropy is high, before the token there",
-        ),
-        pytest.param(
-            "diff_oracle", DiffOracleSettings(deferral_cost=0.5), says([2, 3, 7, 7], unsure=[0, 2]),
-            says([2, 3, 4], unsure=[0]), [2, 3, 4, 7, END], "sscss",
-            Counts(
-                tokens=5, small_steps=5, large_calls=5, drafted=5, accepted=4, rollbacks=1,
-                verified=Counter({1: 5}), kept=Counter({(1, 1): 4, (1, 0): 1}),
-            ),
-            id="both unsure, both sure, the small one unsure; a sure small one against a sure large one",
-        ),
-        pytest.param(
-            "bild_oracle", UNSURE, says([2, 7, 4]), says([2, 3, 4], unsure=[2]), [2, 3, 4, END], "sccs",
-            Counts(
-                tokens=4, small_steps=4, large_calls=4, drafted=4, accepted=2, rollbacks=2,
-                verified=Counter({1: 4}), kept=Counter({(1, 1): 2, (1, 0): 2}),
-            ),
-            id="a wrong token, and a right one that the large model finds unlikely",
-        ),
-        pytest.param(
-            "sequence_cascade", SequenceCascadeSettings(confidence="sum"), says([2, 7, 4], unsure=[1]), says([2, 3]),
-            [2, 3, END], "lll",
-            Counts(tokens=3, small_steps=4, large_calls=3, fallbacks=1, verified=Counter({1: 3})),
-            id="an unsure answer is given anew",
-        ),
-        pytest.param(
-            "sequence_cascade", SequenceCascadeSettings(), says([2, 7, 4], unsure=[1]), says([2, 3]), [2, 7, 4, END], "ssss",
-            Counts(tokens=4, small_steps=4),
-            id="on average it is sure: the fourth root of 0.19 is 0.66",
-        ),
-    ],
-)  # fmt: skip
-def test_counts_on_toys(
-    method: str, settings: Any, small: Predict, large: Predict, tokens: list[int], proposers: str, counts: Counts
-) -> None:
-    [found] = decode(method, settings, prefix_pair(small, large), [[5, END]], Request(10))
-    assert found == Generation(tokens, proposers, counts)
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
-def test_the_limit_is_met(limit: int) -> None:
-    """The limit falls within a draft, at its end and right after it; drafts have two tokens."""
-    pair, request = prefix_pair(says(SIX), says(SIX)), Request(limit)
-    cascade = TokenCascadeSettings(deferral_cost=0.5, max_draft=2)
-    cases: tuple[tuple[str, Any, str], ...] = (
-        ("token_cascade", cascade, "sslss"[:limit]),
-        ("diff_oracle", DiffOracleSettings(), "s" * limit),
-        ("bild_oracle", UNSURE, "s" * limit),
-        ("sequence_cascade", SequenceCascadeSettings(), "s" * limit),
-    )
-    for method, settings, proposers in cases:
-        [found] = decode(method, settings, pair, [[5, END]], request)
-        assert (found.tokens, found.proposers) == (SIX[:limit], proposers)
 
 
 def half(*tokens: int) -> Predict:

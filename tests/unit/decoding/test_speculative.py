@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 
 import pytest
@@ -67,107 +66,6 @@ def test_a_drafter_equal_to_the_target_is_always_accepted(toys: Toys, vanilla: R
         assert one.counts.accepted == one.counts.drafted
         assert one.counts.rollbacks == 0
         assert one.counts.large_calls == -(-one.counts.tokens // (draft_length + 1))
-
-
-def test_a_drafter_that_is_always_wrong_changes_no_token(toys: Toys, vanilla: Rows) -> None:
-    """It drafts the large model's least likely token."""
-    adversarial = copy.deepcopy(toys.large)
-    with torch.no_grad():
-        adversarial.lm_head.weight.neg_()
-    pair = Pair(TransformersDecoder(adversarial, "adversarial"), toys.cached.large)
-    generations = decode("speculative", SpeculativeSettings(draft_length=3), pair, SOURCES, Request(LIMIT))
-    assert [one.tokens for one in generations] == vanilla
-    counts = total(generations)
-    assert counts.accepted == 0
-    assert counts.large_calls == counts.tokens
-
-
-@pytest.mark.parametrize(
-    ("small", "large", "draft_length", "limit", "tokens", "proposers", "counts"),
-    [
-        pytest.param(
-            [2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7], 3, 10, [2, 3, 4, 5, 6, 7, END], "ssslsss",
-            Counts(
-                tokens=7, small_steps=6, large_calls=2, drafted=6, accepted=6,
-                verified=Counter({4: 2}), kept=Counter({(3, 3): 2}),
-            ),
-            id="always accepted, the end token at the window's end",
-        ),
-        pytest.param(
-            [3, 4, 5, 6, 7, 2, 2, 2, 2], [2, 3, 4, 5, 6, 7], 3, 10, [2, 3, 4, 5, 6, 7, END], "ccccccc",
-            Counts(
-                tokens=7, small_steps=21, large_calls=7, drafted=21, rollbacks=7,
-                verified=Counter({4: 7}), kept=Counter({(3, 0): 7}),
-            ),
-            id="never accepted",
-        ),
-        pytest.param(
-            [2, 7, 4, 5, 2, 7], [2, 3, 4, 5, 6, 7], 3, 10, [2, 3, 4, 5, 6, 7, END], "scsscss",
-            Counts(
-                tokens=7, small_steps=8, large_calls=3, drafted=8, accepted=5, rollbacks=2,
-                verified=Counter({4: 2, 3: 1}), kept=Counter({(3, 1): 1, (3, 2): 1, (2, 2): 1}),
-            ),
-            id="sometimes accepted",
-        ),
-        pytest.param(
-            [2, 3], [2, 3], 5, 10, [2, 3, END], "sss",
-            Counts(
-                tokens=3, small_steps=3, large_calls=1, drafted=3, accepted=3,
-                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
-            ),
-            id="the end token inside a draft",
-        ),
-        pytest.param(
-            [2], [2, 3, 4], 3, 10, [2, 3, 4, END], "sccs",
-            Counts(
-                tokens=4, small_steps=4, large_calls=3, drafted=4, accepted=2, rollbacks=2,
-                verified=Counter({3: 1, 2: 2}), kept=Counter({(2, 1): 1, (1, 0): 1, (1, 1): 1}),
-            ),
-            id="an end token too early is taken back",
-        ),
-        pytest.param(
-            [2, 3, 3, 3], [2], 3, 10, [2, END], "sc",
-            Counts(
-                tokens=2, small_steps=3, large_calls=1, drafted=3, accepted=1, rollbacks=1,
-                verified=Counter({4: 1}), kept=Counter({(3, 1): 1}),
-            ),
-            id="the end token right after a rollback",
-        ),
-        pytest.param(
-            [2, 3], [2], 1, 10, [2, END], "sl",
-            Counts(
-                tokens=2, small_steps=1, large_calls=1, drafted=1, accepted=1,
-                verified=Counter({2: 1}), kept=Counter({(1, 1): 1}),
-            ),
-            id="the end token after a whole draft",
-        ),
-        pytest.param(
-            [2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7], 5, 4, [2, 3, 4, 5], "sssl",
-            Counts(
-                tokens=4, small_steps=3, large_calls=1, drafted=3, accepted=3,
-                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
-            ),
-            id="the limit inside a draft",
-        ),
-        pytest.param(
-            [2, 7, 4, 5], [2, 3, 4, 5], 5, 3, [2, 3, 4], "scl",
-            Counts(
-                tokens=3, small_steps=2, large_calls=2, drafted=2, accepted=1, rollbacks=1,
-                verified=Counter({3: 1, 1: 1}), kept=Counter({(2, 1): 1}),
-            ),
-            id="nothing is drafted for the last token",
-        ),
-        pytest.param(
-            [2, 3], [2, 3], 5, 1, [2], "l", Counts(tokens=1, large_calls=1, verified=Counter({1: 1})), id="limit 1"
-        ),
-    ],
-)  # fmt: skip
-def test_counts_on_toys(
-    small: list[int], large: list[int], draft_length: int, limit: int, tokens: list[int], proposers: str, counts: Counts
-) -> None:
-    pair = prefix_pair(says(small), says(large))
-    [generation] = decode("speculative", SpeculativeSettings(draft_length=draft_length), pair, [[5, END]], Request(limit))
-    assert (generation.tokens, generation.proposers, generation.counts) == (tokens, proposers, counts)
 
 
 @pytest.mark.parametrize(("method", "letter"), [("vanilla_large", "l"), ("vanilla_small", "s")])

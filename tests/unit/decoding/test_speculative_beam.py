@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
 
 import pytest
 import torch
 
 from tasks.decoding.decoder import EncoderOutput, Rows
-from tasks.decoding.generation import Counts, Generation, total
+from tasks.decoding.generation import total
 from tasks.decoding.method import Pair
 from tasks.decoding.methods.beam import SpeculativeBeamSettings
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tests.toys import END, START, Predict, PrefixDecoder, Toys, prefix_pair
-from tests.unit.decoding.test_beam import ENDS, LOW, SOURCES, TABLE_SOURCES, beam, bigrams, drafted, tables, texts
+from tests.toys import PrefixDecoder, Toys, prefix_pair
+from tests.unit.decoding.test_beam import SOURCES, TABLE_SOURCES, beam, drafted, tables, texts
 
 
 @pytest.fixture(scope="module")
@@ -69,103 +68,7 @@ def test_a_drafter_equal_to_the_target_is_always_accepted(toys: Toys, draft_leng
         assert set(one.proposers) <= {"s", "l"}
 
 
-def test_a_drafter_that_is_always_wrong_changes_no_token(toys: Toys) -> None:
-    adversarial = copy.deepcopy(toys.large)
-    with torch.no_grad():
-        adversarial.lm_head.weight.neg_()
-    pair = Pair(TransformersDecoder(adversarial, "adversarial"), toys.cached.large)
-    plain = beam(toys.cached, SOURCES[:20], 2)
-    for one, alone in zip(drafted(pair, SOURCES[:20], (2, 3, 3)), plain, strict=True):
-        assert one.tokens == alone.tokens
-        assert one.counts.accepted == 0
-        assert one.counts.large_calls == alone.counts.large_calls
-
-
 # Prefers 5 where ENDS prefers 4: its two best beams at step 2 are 25 and 35, its four best have 24 and 34 as well.
-FIVES = bigrams(
-    {START: {2: 0.6, 3: 0.4}, 2: {5: 0.8, 4: 0.1, END: 0.1}, 3: {5: 0.8, 4: 0.1, END: 0.1}, 4: {5: 1.0}, 5: {5: 0.9, 4: 0.1}}
-)
-HIGH = bigrams({token: {4: 0.6, 5: 0.4} if token == 5 else {4: 0.7, 5: 0.3} for token in range(6)})
-"""Neither ends a text; they have no token in common."""
-STOPS = bigrams({token: {END: 1.0} for token in range(6)})
-
-
-@pytest.mark.parametrize(
-    ("small", "large", "sizes", "limit", "tokens", "proposers", "counts"),
-    [
-        pytest.param(
-            ENDS, ENDS, (2, 2, 3), 9, [2, END], "ss",
-            Counts(tokens=2, small_steps=3, large_calls=1, drafted=3, accepted=3, verified=Counter({7: 1})),
-            id="always accepted, over at the draft's last step",
-        ),
-        pytest.param(
-            ENDS, ENDS, (2, 2, 2), 9, [2, END], "ss",
-            Counts(tokens=2, small_steps=2, large_calls=1, drafted=2, accepted=2, verified=Counter({5: 1})),
-            id="over at the step after a whole draft",
-        ),
-        pytest.param(
-            ENDS, ENDS, (2, 2, 1), 9, [2, END], "sl",
-            Counts(tokens=2, small_steps=2, large_calls=2, drafted=2, accepted=2, verified=Counter({3: 1, 4: 1})),
-            id="one of two texts ends after a whole draft",
-        ),
-        pytest.param(
-            # The search needs one of the second draft's two steps, from 34 and 24.
-            FIVES, ENDS, (2, 2, 2), 9, [2, END], "sc",
-            Counts(
-                tokens=2, small_steps=4, large_calls=2, drafted=4, accepted=2, rollbacks=1, verified=Counter({5: 1, 6: 1})
-            ),
-            id="sometimes accepted",
-        ),
-        pytest.param(
-            # The first step has no more than two tokens.
-            FIVES, ENDS, (2, 4, 2), 9, [2, END], "ss",
-            Counts(tokens=2, small_steps=2, large_calls=1, drafted=2, accepted=2, verified=Counter({7: 1})),
-            id="accepted for a wider draft",
-        ),
-        pytest.param(
-            LOW, LOW, (2, 3, 2), 7, [2] * 7, "sslssll",
-            # 1 + 2 + 3 candidates, then 2 + 3 + 3; the last token needs no draft.
-            Counts(tokens=7, small_steps=4, large_calls=3, drafted=4, accepted=4, verified=Counter({6: 1, 8: 1, 2: 1})),
-            id="always accepted, up to the limit",
-        ),
-        pytest.param(
-            HIGH, LOW, (2, 2, 2), 4, [2] * 4, "cccl",
-            Counts(
-                tokens=4, small_steps=5, large_calls=4, drafted=5, rollbacks=3, verified=Counter({5: 1, 6: 1, 4: 1, 2: 1})
-            ),
-            id="never accepted",
-        ),
-        pytest.param(
-            LOW, LOW, (2, 2, 5), 3, [2] * 3, "ssl",
-            Counts(tokens=3, small_steps=2, large_calls=1, drafted=2, accepted=2, verified=Counter({5: 1})),
-            id="the limit inside a draft",
-        ),
-        pytest.param(
-            LOW, LOW, (2, 2, 5), 1, [2], "l", Counts(tokens=1, large_calls=1, verified=Counter({1: 1})), id="limit 1"
-        ),
-        pytest.param(
-            STOPS, LOW, (2, 2, 3), 2, [2, 2], "ll",
-            Counts(tokens=2, small_steps=1, large_calls=2, verified=Counter({1: 1, 2: 1})),
-            id="a drafter that knows no way to go on",
-        ),
-        pytest.param(
-            ENDS, STOPS, (2, 2, 3), 9, [END], "s",
-            Counts(tokens=1, small_steps=3, large_calls=1, drafted=3, accepted=1, verified=Counter({7: 1})),
-            id="a target that knows no way to go on",
-        ),
-    ],
-)  # fmt: skip
-def test_counts_on_toys(
-    small: Predict,
-    large: Predict,
-    sizes: tuple[int, int, int],
-    limit: int,
-    tokens: list[int],
-    proposers: str,
-    counts: Counts,
-) -> None:
-    [generation] = drafted(prefix_pair(small, large), [[5, END]], sizes, limit)
-    assert generation == Generation(tokens, proposers, counts)
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 3), (3, 6, 4)])

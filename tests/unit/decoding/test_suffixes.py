@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import random
 
 import pytest
@@ -142,13 +141,3 @@ def test_the_tree_is_of_the_pair_and_made_once() -> None:
     assert first.outputs is second.outputs
     with pytest.raises(InputError, match="a token 9, outside the large model's vocabulary of 8"):
         make_drafter("suffix", dataclasses.replace(pair, calibration=[[2, 9, END]]), SamplingSettings(), TokenSource(0))
-
-
-def test_searching_does_not_change_a_tree() -> None:
-    """What is drafted does not depend on the texts that were drafted before."""
-    rng = random.Random(1)
-    asked = [[rng.randrange(2, 10) for _ in range(rng.randint(0, 5))] for _ in range(200)]
-    fresh = [started([]).propose(0, [START, *text], 0, 6) for text in asked]
-    drafter = started([])
-    assert [drafter.propose(0, [START, *text], 0, 6) for text in asked] == fresh
-    assert sum(a != b for a, b in itertools.pairwise(fresh)) > 100

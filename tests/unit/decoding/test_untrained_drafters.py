@@ -81,18 +81,6 @@ def test_what_tables_propose(
         assert draft.q.scores.shape == (1, len(proposed), 8)
 
 
-def test_tables_are_drawn_from_as_they_are() -> None:
-    """Drafted tokens follow the distribution that the acceptance rule receives."""
-    sampling, rows = SamplingSettings(temperature=1.0), 4000
-    draft = table_drafter(BigramDrafter, sampling).draft([[START, 2]] * rows, range(rows), [1] * rows, DraftRule(1))
-    drawn = Counter(tokens[0] for tokens in draft.tokens)
-    shares = [0, 0, 1 / 6, 3 / 6, 1 / 6, 1 / 6, 0, 0]
-    assert draft.q.dist[0, 0].tolist() == pytest.approx(shares)
-    assert (
-        stats.chisquare([drawn[token] for token in (2, 3, 4, 5)], [share * rows for share in shares[2:6]]).pvalue > FALSE_ALARM
-    )
-
-
 @pytest.mark.parametrize("rows", [[], [[]]])
 def test_tables_need_a_calibration_set(rows: Rows) -> None:
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=rows)
@@ -214,12 +202,3 @@ def test_special_tokens_anywhere_are_left_out() -> None:
     drafter = RandomDrafter(Odd(says([2])), GREEDY, TokenSource(0))
     draft = drafter.draft([[0]], [0], [200], DraftRule(200))
     assert set(draft.tokens[0]) == {1, 2, 5, 6}
-
-
-def test_random_tokens_are_keyed() -> None:
-    drafter = RandomDrafter(PrefixDecoder(says([2], vocabulary=64)), GREEDY, TokenSource(0))
-    rule = DraftRule(8)
-    first, second = drafter.draft([[0, 5], [0, 5]], [3, 4], [8, 8], rule).tokens
-    assert first != second
-    assert drafter.draft([[0, 5]], [4], [8], rule).tokens == [second]
-    assert drafter.draft([[0, 5, 6]], [4], [7], rule).tokens != [second[1:]]
