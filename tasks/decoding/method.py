@@ -153,15 +153,26 @@ class MethodSpec:
 
 REGISTERED: dict[str, MethodSpec] = {}
 """The methods whose modules were imported; `registry.METHODS` has all."""
+_PRESETS: dict[Builder, dict[str, Preset]] = {}
+
+
+def preset(name: str, source: str, **values: Sequence[Any]) -> Callable[[Builder], Builder]:
+    """Give the method below a preset: a setting's values by its name, and the paper or whose choice they are."""
+
+    def add(build: Builder) -> Builder:
+        # Decorators apply from the bottom up; the presets keep the order in which they are read.
+        _PRESETS[build] = {name: Preset(values, source), **_PRESETS.get(build, {})}
+        return build
+
+    return add
 
 
 def method(
     name: str,
-    *,
     settings: type,
     paper: str,
+    *,
     lossless: bool = False,
-    presets: Mapping[str, Preset] | None = None,
     oracle: bool = False,
     greedy_only: bool = False,
     t5_only: bool = False,
@@ -171,7 +182,8 @@ def method(
     def register(build: Builder) -> Builder:
         if name in REGISTERED:
             raise ValueError(f"there are two methods called {name}")
-        REGISTERED[name] = MethodSpec(name, settings, paper, lossless, build, presets or {}, oracle, greedy_only, t5_only)
+        presets = _PRESETS.get(build, {})
+        REGISTERED[name] = MethodSpec(name, settings, paper, lossless, build, presets, oracle, greedy_only, t5_only)
         return build
 
     return register

@@ -49,11 +49,11 @@ def as_small(generation: Generation) -> Generation:
     return Generation(generation.tokens, SMALL * counts.tokens, renamed, generation.log_probabilities)
 
 
-@method("vanilla_large", settings=VanillaSettings, paper="the large model alone", lossless=True)
+@method("vanilla_large", VanillaSettings, "the large model alone", lossless=True)
 def vanilla_large(pair: Pair, _: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return single_model_method(pair.large, sampling, source)
 
 
-@method("vanilla_small", settings=VanillaSettings, paper="the small model alone")
+@method("vanilla_small", VanillaSettings, "the small model alone")
 def vanilla_small(pair: Pair, _: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return SmallModelMethod(single_model_method(pair.small, sampling, source))

@@ -371,19 +371,13 @@ def _require_greedy(name: str, sampling: SamplingSettings) -> None:
         raise InputError(f"{name} draws no tokens, and the temperature is {sampling.temperature}; set it to 0")
 
 
-@method("beam_large", settings=BeamSettings, paper="beam search with the large model alone", lossless=True, greedy_only=True)
+@method("beam_large", BeamSettings, "beam search with the large model alone", lossless=True, greedy_only=True)
 def beam_large(pair: Pair, settings: BeamSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     _require_greedy("beam_large", sampling)
     return BeamSearch(pair.large, settings.beams)
 
 
-@method(
-    "speculative_beam",
-    settings=SpeculativeBeamSettings,
-    paper="Leviathan et al., 2023, appendix A.4",
-    lossless=True,
-    greedy_only=True,
-)
+@method("speculative_beam", SpeculativeBeamSettings, "Leviathan et al., 2023, appendix A.4", lossless=True, greedy_only=True)
 def speculative_beam(
     pair: Pair, settings: SpeculativeBeamSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:

@@ -5,16 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tasks.decoding.method import (
-    LONGEST,
-    NATS,
-    DecodingMethod,
-    DraftingSettings,
-    Pair,
-    Preset,
-    SamplingSettings,
-    method,
-)
+from tasks.decoding.method import LONGEST, NATS, DecodingMethod, DraftingSettings, Pair, SamplingSettings, method, preset
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
@@ -78,50 +69,61 @@ class BildOracleSettings:
     )
 
 
-def _range(fallback: tuple[float, ...], rollback: tuple[float, ...], source: str, **more: tuple[object, ...]) -> Preset:
-    values = {"fallback_threshold": fallback, "rollback_threshold": rollback, "max_draft": LONGEST}
-    return Preset({**values, **more}, source)
+_translation = preset(
+    "translation",
+    "BiLD, 7.1.2: 0.5 to 0.9 and 1 to 10; steps ours",
+    fallback_threshold=(0.5, 0.6, 0.7, 0.8, 0.9),
+    rollback_threshold=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0),
+    max_draft=LONGEST,
+)
+_summarization = preset(
+    "summarization",
+    "BiLD, 7.1.2: 0.2 to 0.6 and 2 to 6; steps ours",
+    fallback_threshold=(0.2, 0.3, 0.4, 0.5, 0.6),
+    rollback_threshold=(2.0, 3.0, 4.0, 5.0, 6.0),
+    max_draft=LONGEST,
+)
 
 
-_AUTHORS_RANGES = {
-    "translation": _range(
-        (0.5, 0.6, 0.7, 0.8, 0.9),
-        (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0),
-        "BiLD, 7.1.2: 0.5 to 0.9 and 1 to 10; steps ours",
-    ),
-    "summarization": _range(
-        (0.2, 0.3, 0.4, 0.5, 0.6), (2.0, 3.0, 4.0, 5.0, 6.0), "BiLD, 7.1.2: 0.2 to 0.6 and 2 to 6; steps ours"
-    ),
-}
-_RANGES = {
-    **_AUTHORS_RANGES,
-    "early_exit": _range(
-        (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
-        (0.5, 0.75, 1.0, 1.25, 1.5),
-        "BiLD, 7.2.1: 0.2 to 0.8 and 0.5 to 1.5; steps ours",
-        drafter=("early_layer",),
-    ),
-    "v1": _range((0.4, 0.5, 0.6, 0.7, 0.8), (1.0, 2.0, 3.0, 4.0), "BiLD-v1, Figure 4: these values"),
-    "language_modelling": _range(
-        (0.01, 0.02, 0.05, 0.1, 0.2),
-        (math.inf,),
-        "BiLD-v1, Figure 4, for flat distributions: these values, no rollback",
-    ),
-    "no_fallback": _range(
-        (0.0,),
-        (2.0, 4.0, 6.0, 8.0, 10.0),
-        "BiLD, Figure 5 and 7.3: a fixed window of 3 to 10; rollback steps ours",
-        max_draft=(3, 4, 5, 6, 7, 8, 9, 10),
-    ),
-    "no_rollback": _range(
-        (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        (math.inf,),
-        "BiLD, Figure 5: no rollback; fallback over both tasks' ranges of 7.1.2, steps ours",
-    ),
-}
-
-
-@method("bild", settings=BildSettings, paper="Kim et al., 2023, Algorithm 1", presets=_RANGES)
+@method("bild", BildSettings, "Kim et al., 2023, Algorithm 1")
+@_translation
+@_summarization
+@preset(
+    "early_exit",
+    "BiLD, 7.2.1: 0.2 to 0.8 and 0.5 to 1.5; steps ours",
+    drafter=("early_layer",),
+    fallback_threshold=(0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+    rollback_threshold=(0.5, 0.75, 1.0, 1.25, 1.5),
+    max_draft=LONGEST,
+)
+@preset(
+    "v1",
+    "BiLD-v1, Figure 4: these values",
+    fallback_threshold=(0.4, 0.5, 0.6, 0.7, 0.8),
+    rollback_threshold=(1.0, 2.0, 3.0, 4.0),
+    max_draft=LONGEST,
+)
+@preset(
+    "language_modelling",
+    "BiLD-v1, Figure 4, for flat distributions: these values, no rollback",
+    fallback_threshold=(0.01, 0.02, 0.05, 0.1, 0.2),
+    rollback_threshold=(math.inf,),
+    max_draft=LONGEST,
+)
+@preset(
+    "no_fallback",
+    "BiLD, Figure 5 and 7.3: a fixed window of 3 to 10; rollback steps ours",
+    fallback_threshold=(0.0,),
+    rollback_threshold=(2.0, 4.0, 6.0, 8.0, 10.0),
+    max_draft=(3, 4, 5, 6, 7, 8, 9, 10),
+)
+@preset(
+    "no_rollback",
+    "BiLD, Figure 5: no rollback; fallback over both tasks' ranges of 7.1.2, steps ours",
+    fallback_threshold=(0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    rollback_threshold=(math.inf,),
+    max_draft=LONGEST,
+)
 def bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     from tasks.decoding.drafters.base import DraftRule
     from tasks.decoding.loop import speculative_loop
@@ -137,7 +139,9 @@ def bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source:
     return speculative_loop(pair, settings.drafter, rollback, fallback, sampling, source)
 
 
-@method("bild_authors", settings=BildAuthorsSettings, paper="Kim et al., 2023: the authors' code", presets=_AUTHORS_RANGES)
+@method("bild_authors", BildAuthorsSettings, "Kim et al., 2023: the authors' code")
+@_translation
+@_summarization
 def bild_authors(pair: Pair, settings: BildAuthorsSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     from tasks.decoding.drafters.base import DraftRule
     from tasks.decoding.loop import speculative_loop
@@ -155,15 +159,8 @@ def bild_authors(pair: Pair, settings: BildAuthorsSettings, sampling: SamplingSe
     return speculative_loop(pair, settings.drafter, rollback, fallback, sampling, source)
 
 
-@method(
-    "bild_oracle",
-    settings=BildOracleSettings,
-    paper="Kim et al., 2023, section 3.1 and Figure 2",
-    presets={
-        "paper": Preset({"rollback_threshold": (*NATS, math.inf)}, "BiLD, 3.1 and Figure 2: no to all tokens; steps ours")
-    },
-    oracle=True,
-)
+@method("bild_oracle", BildOracleSettings, "Kim et al., 2023, section 3.1 and Figure 2", oracle=True)
+@preset("paper", "BiLD, 3.1 and Figure 2: no to all tokens; steps ours", rollback_threshold=(*NATS, math.inf))
 def bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
     from tasks.decoding.drafters.base import DraftRule

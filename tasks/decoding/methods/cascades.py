@@ -8,17 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.method import (
-    BLOCK,
-    LONGEST,
-    NATS,
-    SHARES,
-    DecodingMethod,
-    Pair,
-    Preset,
-    SamplingSettings,
-    method,
-)
+from tasks.decoding.method import BLOCK, LONGEST, NATS, SHARES, Builder, DecodingMethod, Pair, SamplingSettings, method, preset
 from tasks.decoding.methods.baselines import SmallModelMethod, single_model_method
 from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
 from tasks.settings import setting, settings
@@ -162,33 +152,22 @@ class SequenceCascade:
         return answers
 
 
-def _by_rule(shares: str, nats: str) -> dict[str, Preset]:
-    """Return one preset for each deferral rule, by the rule's name, with the sources of either scale of α."""
-    presets = {}
-    for rule in CASCADE_RULES:
-        costs = NATS if rule == "bild" or rule.endswith("_log") else SHARES
-        source = shares if costs is SHARES else "SpecCascade, E.1: α from 0 to 10 nats; steps ours" if rule == "bild" else nats
-        presets[rule] = Preset({"rule": (rule,), "deferral_cost": costs, "draft_length": BLOCK}, source)
-    return presets
-
-
 _E1 = "SpecCascade, E.1: α from 0 to 1; steps ours"
 _TABLE_3 = "SpecCascade, Table 3 (appendix A); range and steps ours, in nats"
 
 
-@method(
-    "sequence_cascade",
-    settings=SequenceCascadeSettings,
-    paper="Narasimhan et al., 2024, equation 1",
-    presets={
-        "paper": Preset(
-            {"confidence": ("sum",), "deferral_cost": SHARES}, "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours"
-        ),
-        "mean": Preset(
-            {"confidence": ("mean",), "deferral_cost": SHARES}, "ours: the same with the geometric mean over the tokens"
-        ),
-    },
-)
+def _one_preset_a_rule(build: Builder) -> Builder:
+    """Give the method below a preset of each deferral rule, by the rule's name."""
+    for rule in reversed(CASCADE_RULES):
+        costs = NATS if rule == "bild" or rule.endswith("_log") else SHARES
+        source = _E1 if costs is SHARES else "SpecCascade, E.1: α from 0 to 10 nats; steps ours" if rule == "bild" else _TABLE_3
+        preset(rule, source, rule=(rule,), deferral_cost=costs, draft_length=BLOCK)(build)
+    return build
+
+
+@method("sequence_cascade", SequenceCascadeSettings, "Narasimhan et al., 2024, equation 1")
+@preset("paper", "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours", confidence=("sum",), deferral_cost=SHARES)
+@preset("mean", "ours: the same with the geometric mean over the tokens", confidence=("mean",), deferral_cost=SHARES)
 def sequence_cascade(
     pair: Pair, settings: SequenceCascadeSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:
@@ -198,15 +177,9 @@ def sequence_cascade(
     return SequenceCascade(small, single_model_method(pair.large, sampling, DeferredSource(source)), settings)
 
 
-@method(
-    "token_cascade",
-    settings=TokenCascadeSettings,
-    paper="Narasimhan et al., 2024, Algorithm 2 and Table 3",
-    presets={
-        "paper": Preset({"rule": ("chow",), "deferral_cost": SHARES, "max_draft": LONGEST}, _E1),
-        "chow_log": Preset({"rule": ("chow_log",), "deferral_cost": NATS, "max_draft": LONGEST}, _TABLE_3),
-    },
-)
+@method("token_cascade", TokenCascadeSettings, "Narasimhan et al., 2024, Algorithm 2 and Table 3")
+@preset("paper", _E1, rule=("chow",), deferral_cost=SHARES, max_draft=LONGEST)
+@preset("chow_log", _TABLE_3, rule=("chow_log",), deferral_cost=NATS, max_draft=LONGEST)
 def token_cascade(
     pair: Pair, settings: TokenCascadeSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:
@@ -224,18 +197,9 @@ def token_cascade(
     return speculative_loop(pair, "small", accept_all, rule, sampling, source)
 
 
-@method(
-    "diff_oracle",
-    settings=DiffOracleSettings,
-    paper="Narasimhan et al., 2024, Algorithm 3 and Table 3",
-    presets={
-        "paper": Preset(
-            {"rule": ("diff",), "deferral_cost": SHARES}, "SpecCascade, Figure 1 and E.1: α from 0 to 1; steps ours"
-        ),
-        "diff_log": Preset({"rule": ("diff_log",), "deferral_cost": NATS}, _TABLE_3),
-    },
-    oracle=True,
-)
+@method("diff_oracle", DiffOracleSettings, "Narasimhan et al., 2024, Algorithm 3 and Table 3", oracle=True)
+@preset("paper", "SpecCascade, Figure 1 and E.1: α from 0 to 1; steps ours", rule=("diff",), deferral_cost=SHARES)
+@preset("diff_log", _TABLE_3, rule=("diff_log",), deferral_cost=NATS)
 def diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     from tasks.decoding.cascades import oracle
     from tasks.decoding.drafters.base import DraftRule
@@ -245,12 +209,8 @@ def diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSett
     return speculative_loop(pair, "small", rule, DraftRule(window=1), sampling, source)
 
 
-@method(
-    "speculative_cascade",
-    settings=SpeculativeCascadeSettings,
-    paper="Narasimhan et al., 2024, Algorithms 4 to 6",
-    presets=_by_rule(_E1, _TABLE_3),
-)
+@method("speculative_cascade", SpeculativeCascadeSettings, "Narasimhan et al., 2024, Algorithms 4 to 6")
+@_one_preset_a_rule
 def speculative_cascade(
     pair: Pair, settings: SpeculativeCascadeSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.decoding.method import DecodingMethod, Pair, Preset, SamplingSettings, method
+from tasks.decoding.method import DecodingMethod, Pair, SamplingSettings, method, preset
 from tasks.decoding.methods.baselines import single_model_method
 from tasks.settings import setting, settings
 
@@ -46,18 +46,13 @@ class EarlyExit:
         return single_model_method(decoder, self.sampling, self.source).run(sources, examples, limit)
 
 
-_RANGE = Preset(
-    {"confidence": ("saturation",), "threshold": (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98), "decay": (0.0, 1.0, 2.0, 4.0, 8.0)},
+@method("calm", CalmSettings, "Schuster et al., 2022; Kim et al., 2023, 7.2", t5_only=True)
+@preset(
+    "paper",
     "BiLD, 7.2.1: λ from 0.7 to 0.98, steps ours; these t",
-)
-
-
-@method(
-    "calm",
-    settings=CalmSettings,
-    paper="Schuster et al., 2022; Kim et al., 2023, 7.2",
-    presets={"paper": _RANGE},
-    t5_only=True,
+    confidence=("saturation",),
+    threshold=(0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98),
+    decay=(0.0, 1.0, 2.0, 4.0, 8.0),
 )
 def calm(pair: Pair, settings: CalmSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     from tasks.decoding.drafters.layers import EarlyExitDecoder

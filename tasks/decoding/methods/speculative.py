@@ -21,9 +21,9 @@ from tasks.decoding.method import (
     DecodingMethod,
     DraftingSettings,
     Pair,
-    Preset,
     SamplingSettings,
     method,
+    preset,
 )
 from tasks.settings import setting, settings
 
@@ -154,45 +154,25 @@ def fixed_window(
     return speculative_loop(pair, settings.drafter, rule, DraftRule(window=settings.draft_length), sampling, source)
 
 
-@method(
-    "speculative",
-    settings=SpeculativeSettings,
-    paper="Leviathan et al., 2023, Algorithm 1",
-    lossless=True,
-    presets={
-        "block_sizes": Preset({"draft_length": (3, 5, 7)}, "SpecCascade, E.4; SD, Table 2: these values"),
-        "windows": Preset({"draft_length": (3, 4, 5, 6, 7, 8, 9, 10)}, "BiLD, 7.3: a fixed window of 3 to 10"),
-    },
-)
+@method("speculative", SpeculativeSettings, "Leviathan et al., 2023, Algorithm 1", lossless=True)
+@preset("block_sizes", "SpecCascade, E.4; SD, Table 2: these values", draft_length=(3, 5, 7))
+@preset("windows", "BiLD, 7.3: a fixed window of 3 to 10", draft_length=(3, 4, 5, 6, 7, 8, 9, 10))
 def speculative(pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     from tasks.decoding.rules import speculative_sampling
 
     return fixed_window(pair, settings, speculative_sampling, sampling, source)
 
 
-@method(
-    "speculative_block",
-    settings=BlockSettings,
-    paper="Sun et al., 2024, Algorithm 2",
-    lossless=True,
-    presets={"windows": Preset({"draft_length": (4, 6, 8)}, "Sun et al., 2024; values ours")},
-)
+@method("speculative_block", BlockSettings, "Sun et al., 2024, Algorithm 2", lossless=True)
+@preset("windows", "Sun et al., 2024; values ours", draft_length=(4, 6, 8))
 def speculative_block(pair: Pair, settings: BlockSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     from tasks.decoding.rules import block_verification
 
     return fixed_window(pair, settings, block_verification, sampling, source)
 
 
-@method(
-    "speculative_lenient",
-    settings=LenientSettings,
-    paper="Leviathan et al., 2023, appendix A.5",
-    presets={
-        "paper": Preset(
-            {"lenience": (1.0, 0.5, 0.3, 0.1), "draft_length": (8,)}, "SD, Table 5 and A.5: these values; γ of the greedy case"
-        )
-    },
-)
+@method("speculative_lenient", LenientSettings, "Leviathan et al., 2023, appendix A.5")
+@preset("paper", "SD, Table 5 and A.5: these values; γ of the greedy case", lenience=(1.0, 0.5, 0.3, 0.1), draft_length=(8,))
 def speculative_lenient(
     pair: Pair, settings: LenientSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:
@@ -201,49 +181,32 @@ def speculative_lenient(
     return fixed_window(pair, settings, lenient(settings.lenience), sampling, source)
 
 
-@method(
-    "speculative_lossy",
-    settings=LossySettings,
-    paper="Narasimhan et al., 2024, section 2; Tran-Thien, 2023",
-    presets={
-        # α = 1 is left out: p / ((1 - α) q) is undefined there, and every drafted token would be kept.
-        "paper": Preset(
-            {"lossiness": SHARES[:-1], "tuned": (False,), "draft_length": BLOCK},
-            "SpecCascade, E.1: α from 0 to 1, β = 1; steps ours",
-        ),
-        "tuned": Preset(
-            {"lossiness": SHARES[:-1], "tuned": (True,), "draft_length": BLOCK}, "SpecCascade, E.6: β tuned; steps ours"
-        ),
-    },
+@method("speculative_lossy", LossySettings, "Narasimhan et al., 2024, section 2; Tran-Thien, 2023")
+@preset(
+    "paper", "SpecCascade, E.1: α from 0 to 1, β = 1; steps ours", lossiness=SHARES[:-1], tuned=(False,), draft_length=BLOCK
 )
+@preset("tuned", "SpecCascade, E.6: β tuned; steps ours", lossiness=SHARES[:-1], tuned=(True,), draft_length=BLOCK)
 def speculative_lossy(pair: Pair, settings: LossySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     from tasks.decoding.rules import lossy
 
     return fixed_window(pair, settings, lossy(settings.lossiness, tuned=settings.tuned), sampling, source)
 
 
-@method(
-    "speculative_margin",
-    settings=MarginSettings,
-    paper="no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule",
-    presets={"steps": Preset({"margin": (0.02, 0.05, 0.1, 0.2, 0.4), "draft_length": BLOCK}, "no paper; steps ours")},
-)
+@method("speculative_margin", MarginSettings, "no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule")
+@preset("steps", "no paper; steps ours", margin=(0.02, 0.05, 0.1, 0.2, 0.4), draft_length=BLOCK)
 def speculative_margin(pair: Pair, settings: MarginSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     from tasks.decoding.rules import within_margin
 
     return fixed_window(pair, settings, within_margin(settings.margin), sampling, source)
 
 
-@method(
-    "speculative_forgiving",
-    settings=ForgivingSettings,
-    paper="Li et al., 2025 (FLy): entropy gate and deferred window",
-    presets={
-        "steps": Preset(
-            {"min_entropy": (0.3, 0.7, 1.2, 1.8), "window": (1, 2, 3), "draft_length": (4, 6, 8)},
-            "FLy; bounds and steps ours, since its texts and drafts are longer",
-        )
-    },
+@method("speculative_forgiving", ForgivingSettings, "Li et al., 2025 (FLy): entropy gate and deferred window")
+@preset(
+    "steps",
+    "FLy; bounds and steps ours, since its texts and drafts are longer",
+    min_entropy=(0.3, 0.7, 1.2, 1.8),
+    window=(1, 2, 3),
+    draft_length=(4, 6, 8),
 )
 def speculative_forgiving(
     pair: Pair, settings: ForgivingSettings, sampling: SamplingSettings, source: TokenSource
@@ -266,10 +229,7 @@ def _lossless_loop(
 
 
 @method(
-    "speculative_confident",
-    settings=ConfidentSettings,
-    paper="Leviathan et al., 2023, section 3.5: the window ends in doubt",
-    lossless=True,
+    "speculative_confident", ConfidentSettings, "Leviathan et al., 2023, section 3.5: the window ends in doubt", lossless=True
 )
 def speculative_confident(
     pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource
@@ -277,17 +237,13 @@ def speculative_confident(
     return _lossless_loop(pair, settings, sampling, source, window=settings.max_draft, stop_below=settings.stop_below)
 
 
-@method(
-    "speculative_entropy",
-    settings=EntropySettings,
-    paper="Agrawal et al., 2024 (AdaEDL), with a fixed threshold",
-    lossless=True,
-    presets={
-        "steps": Preset(
-            {"min_acceptance": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "entropy_factor": (0.2,), "max_draft": LONGEST},
-            "AdaEDL; thresholds ours, since the paper adapts them",
-        )
-    },
+@method("speculative_entropy", EntropySettings, "Agrawal et al., 2024 (AdaEDL), with a fixed threshold", lossless=True)
+@preset(
+    "steps",
+    "AdaEDL; thresholds ours, since the paper adapts them",
+    min_acceptance=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
+    entropy_factor=(0.2,),
+    max_draft=LONGEST,
 )
 def speculative_entropy(
     pair: Pair, settings: EntropySettings, sampling: SamplingSettings, source: TokenSource
@@ -296,7 +252,7 @@ def speculative_entropy(
     return _lossless_loop(pair, settings, sampling, source, window=settings.max_draft, max_entropy=most)
 
 
-@method("speculative_adaptive", settings=AdaptiveSettings, paper="Leviathan et al., 2023, Theorem 3.8", lossless=True)
+@method("speculative_adaptive", AdaptiveSettings, "Leviathan et al., 2023, Theorem 3.8", lossless=True)
 def speculative_adaptive(
     pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:
