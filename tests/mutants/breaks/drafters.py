@@ -6,7 +6,7 @@ from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"
 _LOOK_UPS, _RETOKENIZED = "tasks.decoding.drafters.look_ups", "tasks.decoding.drafters.retokenized"
-_SUFFIXES = f"{_UNIT}/test_suffixes.py::test_"
+_SUFFIXES = f"{_UNIT}/test_look_ups.py::test_"
 
 BREAKS = (
     Break("draft-goes-on-at-high-entropy", "tasks.decoding.drafters.base", "DraftBuilder.add",

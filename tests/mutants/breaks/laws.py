@@ -43,7 +43,7 @@ BREAKS = (
     Break("block-residual-of-token-verification", _RULES, "_decide_jointly",
           "reach[:, :-1, None] * p.dist - q.dist", "p.dist - q.dist", _law("block plain, 2")),
     Break("block-reads-padding", _LOOP, "_accept",
-          "if rule.joint and", "if False and", ("tests/unit/decoding/test_block_verification.py",)),
+          "if rule.joint and", "if False and", ("tests/unit/decoding/test_rules.py",)),
     # BiLD, the margin and the deferred window.
     Break("distance-of-q", _RULES, "within_bounds", "p.surprisal(tokens)", "q.surprisal(tokens)", _law("bild, fixed window")),
     Break("correction-from-q", _RULES, "AcceptanceRule.apply",

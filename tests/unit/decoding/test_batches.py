@@ -54,13 +54,6 @@ def test_draws_are_keyed_by_the_example_not_by_its_row(toys: Toys) -> None:
     assert len({tuple(one.tokens) for one in twins}) > 1
 
 
-def test_a_seed_repeats_and_another_differs(toys: Toys) -> None:
-    sources, settings = toy_sources(6, seed=1), SpeculativeSettings(draft_length=3)
-    runs = [decode("speculative", settings, toys.cached, sources, Request(12, SAMPLED, seed)) for seed in (0, 0, 1)]
-    assert runs[0] == runs[1]
-    assert runs[0] != runs[2]
-
-
 def test_progress_is_shown_where_it_has_a_label(
     toys: Toys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

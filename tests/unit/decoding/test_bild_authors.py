@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import SpeculativeLoop
@@ -182,15 +181,3 @@ def test_the_first_violation_of_a_block_by_hand() -> None:
     p = PredictionBlock(rows.log(), SamplingSettings())
     found = rule.apply(torch.zeros(5, 2, dtype=torch.long), p, p).accept.tolist()
     assert found == [[True, True], [True, True], [True, False], [True, True], [False, False]]
-
-
-def test_the_settings_of_algorithm_1_are_not_the_authors_code() -> None:
-    """`large_first` and `keep_agreed` take two of the differences alone."""
-    small, large = (random_table(name, agreement=0.7, sharpness=3.0, end=0.3) for name in ("small", "large"))
-    pair, sources = prefix_pair(small, large), toy_sources(30)
-
-    def texts(method: str, settings: Any) -> Rows:
-        return [one.tokens for one in decode(method, settings, pair, sources, Request(12))]
-
-    both = BildSettings(fallback_threshold=0.3, rollback_threshold=1.0, large_first=True, keep_agreed=True)
-    assert texts("bild", both) != texts("bild_authors", settings_of(0.3, 1.0, 10))

@@ -17,8 +17,7 @@ from tasks.decoding.drafters.look_ups import RowwiseDrafter
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import SamplingSettings
-from tasks.decoding.methods.bild import BildSettings
-from tasks.decoding.rules import distance_rollback, speculative_sampling
+from tasks.decoding.rules import speculative_sampling
 from tests.toys import END, Predict, Prefix, PrefixDecoder, says
 
 Script = Sequence[int | None]
@@ -206,53 +205,3 @@ def test_rows_of_unequal_drafts_in_one_batch() -> None:
         generations = method.run([[number, END] for number in order], list(order), 10)
         assert generations == [cases[number].expected(runs=0) for number in order]
     assert len({tuple(run) for run in target.runs}) > 3
-
-
-BILD = BildSettings(rollback_threshold=2.0)
-
-
-@pytest.mark.parametrize(
-    ("script", "threshold", "limit", "proposers", "counts"),
-    [
-        pytest.param(
-            RIGHT, 0.6, 10, "ssslsss",
-            Counts(tokens=7, large_calls=1, drafted=6, accepted=3, verified=Counter({4: 1}), kept=Counter({(3, 3): 1})),
-            id="the drafter's end token stands unverified",
-        ),
-        pytest.param(
-            RIGHT, 0.6, 3, "sss", Counts(tokens=3, drafted=3), id="a draft that reaches the limit stands unverified"
-        ),
-        pytest.param(
-            SOME, 0.6, 10, "scsscss",
-            Counts(
-                tokens=7, large_calls=2, drafted=8, accepted=3, rollbacks=2,
-                verified=Counter({4: 2}), kept=Counter({(3, 1): 1, (3, 2): 1}),
-            ),
-            id="sometimes accepted",
-        ),
-        pytest.param(
-            [2, None, 4, None, None, 7], 0.6, 10, "slsllsl",
-            Counts(
-                tokens=7, large_calls=4, drafted=3, accepted=3, fallbacks=4,
-                verified=Counter({2: 3, 1: 1}), kept=Counter({(1, 1): 3}),
-            ),
-            id="nothing to propose is a fallback",
-        ),
-        pytest.param(
-            [2, None, 4, None, None, 7], 0.0, 10, "slsllsl",
-            Counts(tokens=7, large_calls=4, drafted=3, accepted=3, verified=Counter({2: 3, 1: 1}), kept=Counter({(1, 1): 3})),
-            id="without a threshold nothing is a fallback",
-        ),
-        pytest.param(
-            RIGHT, 1.0, 10, "lllllll", Counts(tokens=7, large_calls=7, fallbacks=7, verified=Counter({1: 7})),
-            id="certainty is not above a threshold of 1",
-        ),
-    ],
-)  # fmt: skip
-def test_bild_with_whole_drafts(script: Script, threshold: float, limit: int, proposers: str, counts: Counts) -> None:
-    target = PrefixDecoder(says(SIX))
-    rule = DraftRule(3, fallback_threshold=threshold, ends_unverified=True)
-    method = SpeculativeLoop(
-        target, distance_rollback(BILD.rollback_threshold), SAMPLING, TokenSource(0), Whole([script], target), rule
-    )
-    assert method.run([[0, END]], [0], limit) == [Generation(RIGHT[: len(proposers)], proposers, counts)]

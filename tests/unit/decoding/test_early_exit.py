@@ -14,7 +14,6 @@ from torch import Tensor
 from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.drafters.layers import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
 from tasks.decoding.method import Pair, Request, SamplingSettings
-from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.registry import decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder
@@ -129,18 +128,6 @@ def test_the_decoder_equals_calm_without_caches(model: Any, pair: Pair, confiden
 
 @pytest.mark.parametrize("confidence", CONFIDENCES)
 @pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
-def test_without_exits_it_is_the_model_itself(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
-    sources, request = toy_sources(16, seed=8), Request(14, sampling)
-    never = CalmSettings(confidence=confidence, threshold=1.0, decay=0.0)
-    generations = decode("calm", never, pair, sources, request)
-    vanilla = decode("vanilla_large", VanillaSettings(), pair, sources, request)
-    assert [one.tokens for one in generations] == [one.tokens for one in vanilla]
-    for one in generations:
-        assert one.counts.layers == LAYERS * one.counts.large_calls == LAYERS * one.counts.tokens
-
-
-@pytest.mark.parametrize("confidence", CONFIDENCES)
-@pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
 def test_rows_exit_as_they_do_alone(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
     settings, sources = CalmSettings(confidence=confidence, threshold=0.7), toy_sources(8, seed=9)
     request = Request(12, sampling)
@@ -172,21 +159,6 @@ def test_confidences_by_hand() -> None:
     torch.testing.assert_close(saturation(now, before), torch.tensor([0.96, -1.0]))
     assert saturation(now, None).tolist() == [0.0, 0.0]
     assert float(saturation(now, now).max()) <= 1.0
-
-
-def test_a_skipped_layer_is_not_run(model: Any, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counted layers are those whose attention over the source ran."""
-    runs = 0
-
-    def count(*_: Any) -> None:
-        nonlocal runs
-        runs += 1
-
-    handles = [block.layer[1].register_forward_hook(count) for block in model.decoder.block]
-    [one] = decode("calm", CalmSettings(threshold=0.5), pair, toy_sources(1, seed=3), Request(14))
-    for handle in handles:
-        handle.remove()
-    assert one.counts.layers == runs < LAYERS * one.counts.tokens
 
 
 def test_only_one_token_per_run(pair: Pair) -> None:

@@ -16,7 +16,6 @@ from tasks.decoding.distributions import TokenSource
 from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.drafters.layers import HeadsDrafter, heads_drafter
 from tasks.decoding.generation import total
-from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
@@ -124,23 +123,6 @@ def test_heads_trained_on_a_chain_propose_the_chain(ruled: Any) -> None:
     assert counts.drafted - counts.accepted <= HEADS * len(generations) < counts.accepted
 
 
-def test_bild_rolls_back_to_the_large_model(trained: Any) -> None:
-    pair, sources, request = one_model(trained), toy_sources(40, seed=2), Request(12)
-    vanilla = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, request)]
-    for settings in (
-        BildSettings(drafter="heads", fallback_threshold=1.0),
-        BildSettings(drafter="heads", fallback_threshold=0.0, rollback_threshold=0.0, max_draft=2),
-    ):
-        # A draft may end the text unverified; only texts that the large model finished are compared.
-        for one, tokens in zip(decode("bild", settings, pair, sources, request), vanilla, strict=True):
-            if one.proposers[-1] != "s":
-                assert one.tokens == tokens
-    loose = BildSettings(drafter="heads", fallback_threshold=0.5, rollback_threshold=4.0)
-    counts = total(decode("bild", loose, pair, sources, request))
-    assert counts.fallbacks > 0
-    assert counts.accepted > 0
-
-
 @pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
 def test_a_batch_equals_single_rows(trained: Any, sampling: SamplingSettings) -> None:
     pair, sources, request = one_model(trained), toy_sources(8, seed=9), Request(12, sampling, seed=2)
@@ -197,11 +179,3 @@ def test_without_a_bonus_token_the_last_token_s_state_is_read() -> None:
 def test_a_model_without_heads_is_refused(toys: Toys) -> None:
     with pytest.raises(InputError, match="the large model has none; train it with draft_heads"):
         METHODS["speculative"].build(toys.cached, SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0))
-
-
-def test_the_method_is_the_speculative_loop(trained: Any) -> None:
-    method = METHODS["speculative"].build(
-        one_model(trained), SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0)
-    )
-    assert isinstance(method, SpeculativeLoop)
-    assert isinstance(method.drafter, HeadsDrafter)

@@ -56,12 +56,6 @@ def test_the_operating_point_decodes_by_default(pair: DecodingPair) -> None:
         assert one.counts.drafted > 0
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_of_the_registry_by_name(method: str, pair: DecodingPair) -> None:
-    found = [one.tokens for one in pair.generate(SOURCES[:3], method=method)]
-    assert found == expected(pair, method, METHODS[method].settings(), SamplingSettings())
-
-
 @pytest.mark.parametrize("method", sorted({"vanilla_large", "speculative", "speculative_cascade"} - set(GREEDY_ONLY)))
 def test_sampling_takes_the_names_of_transformers(method: str, pair: DecodingPair) -> None:
     drawn = [

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
 from tasks.decoding.decoder import Rows
-from tasks.decoding.generation import Counts, total
+from tasks.decoding.generation import total
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tests.toys import END, START, Toys, prefix_pair, says, toy_sources
+from tests.toys import END, START, Toys, toy_sources
 
 LIMIT = 16
 SOURCES = toy_sources(52)
@@ -66,16 +64,3 @@ def test_a_drafter_equal_to_the_target_is_always_accepted(toys: Toys, vanilla: R
         assert one.counts.accepted == one.counts.drafted
         assert one.counts.rollbacks == 0
         assert one.counts.large_calls == -(-one.counts.tokens // (draft_length + 1))
-
-
-@pytest.mark.parametrize(("method", "letter"), [("vanilla_large", "l"), ("vanilla_small", "s")])
-@pytest.mark.parametrize(("limit", "tokens"), [(1, [2]), (3, [2, 3, 4]), (10, [2, 3, 4, END])])
-def test_counts_of_one_model_alone(method: str, letter: str, limit: int, tokens: list[int]) -> None:
-    pair = prefix_pair(says([2, 3, 4]), says([2, 3, 4]))
-    [generation] = decode(method, VanillaSettings(), pair, [[5, END]], Request(limit))
-    count = len(tokens)
-    assert (generation.tokens, generation.proposers) == (tokens, letter * count)
-    if letter == "l":
-        assert generation.counts == Counts(tokens=count, large_calls=count, verified=Counter({1: count}))
-    else:
-        assert generation.counts == Counts(tokens=count, small_steps=count)

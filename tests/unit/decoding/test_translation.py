@@ -13,11 +13,8 @@ from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.drafters.retokenized import RetokenizedDrafter, TranslatedDecoder, Translation, translation_between
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Pair, Request, SamplingSettings
-from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
-from tasks.decoding.predictions import PredictionCache
-from tasks.decoding.registry import METHODS, decode, decode_all
-from tasks.decoding.replay import replay_pair
+from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.errors import InputError
 from tasks.models.checkpoints import save_model
@@ -26,15 +23,12 @@ from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tests.architectures import models
 from tests.gguf_files import write_gguf
-from tests.methods import DECODED_ONLY, LAYERED
 from tests.pair_folders import LETTERS, letter_tokenizer
 from tests.toys import END, START, PrefixDecoder, says, toy_sources, whole_runs
 from tests.translated import in_large_tokens, translated_pair
 
 GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=0.9, top_p=0.95)
 TEXT = TextSettings(max_source_tokens=16, max_target_tokens=24)
-PLAIN = [name for name in METHODS if "beam" not in name and name not in (*LAYERED, "speculative_adaptive")]
-"""Methods that read models' predictions alone, and measure nothing."""
 
 
 def cached(name: str) -> Pair:
@@ -95,23 +89,6 @@ def test_a_cache_changes_nothing(name: str) -> None:
         torch.testing.assert_close(step.logits[place, step.lengths[place] - 1], expected(row, cuts[row] + 1), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("method", PLAIN)
-def test_every_method_runs_and_exact_ones_stay_exact(method: str) -> None:
-    pair, sources, settings = cached("t5"), toy_sources(6), METHODS[method].settings()
-    for sampling in (GREEDY, SAMPLED):
-        request = Request(12, sampling, seed=3)
-        found = decode_all(method, settings, pair, sources, request, 3)
-        assert found == decode_all(method, settings, pair, sources, request, 1)
-        if METHODS[method].lossless and sampling.greedy:
-            vanilla = decode("vanilla_large", VanillaSettings(), pair, sources, request)
-            assert [one.tokens for one in found] == [one.tokens for one in vanilla]
-    if method in DECODED_ONLY:
-        return
-    replayed = replay_pair(pair, PredictionCache(pair))
-    found, known = (decode_all(method, settings, models, sources, Request(12), 1) for models in (pair, replayed))
-    assert found == known
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_a_retokenized_draft_by_hand(sampling: SamplingSettings) -> None:
     """The small model says x y x z, which the large one writes xy x z; as many of its tokens as may be drafted."""
@@ -125,19 +102,6 @@ def test_a_retokenized_draft_by_hand(sampling: SamplingSettings) -> None:
     settings = SpeculativeSettings(drafter="retokenized", draft_length=5)
     [text] = decode("speculative", settings, pair, [[2, END]], Request(9, sampling))
     assert (text.tokens, text.proposers, text.counts.small_steps) == ([3, 0, 4, END], "ssss", 5)
-
-
-@pytest.mark.parametrize("name", ["t5", "llama"])
-def test_retokenized_drafts_are_the_same_in_a_batch(name: str) -> None:
-    pair, sources, settings = cached(name), toy_sources(7), SpeculativeSettings(drafter="retokenized", draft_length=3)
-    for sampling in (GREEDY, SAMPLED):
-        request = Request(12, sampling, seed=1)
-        found = decode_all("speculative", settings, pair, sources, request, 1)
-        assert decode_all("speculative", settings, pair, sources, request, 4) == found
-    vanilla = decode_all("vanilla_large", VanillaSettings(), pair, sources, Request(12), 1)
-    assert [one.tokens for one in decode_all("speculative", settings, pair, sources, Request(12), 4)] == [
-        one.tokens for one in vanilla
-    ]
 
 
 def test_a_pair_of_one_tokenizer_has_no_retokenized_drafts() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
 from tasks.decoding.drafters.base import DraftRule
-from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.turn import RowState, TurnRules
 
 END = frozenset((1, 9))
@@ -66,21 +64,6 @@ def test_no_bonus_follows_a_draft_that_ends_the_text() -> None:
     assert [rules().positions(2), rules(bonus=False).positions(2)] == [3, 2]
 
 
-def test_turns_add_up() -> None:
-    """Five turns of one text: rejected, accepted, without a draft, fallen back, ended unverified."""
-    turns, one = rules(limit=12, ends_unverified=True), row()
-    assert not turns.finish(one, [4], 6, drafted=3, steps=3, fallback=False)
-    assert not turns.finish(one, [4, 5, 6], 7, drafted=3, steps=4, fallback=False, layers=2)
-    assert not turns.finish(one, [], 8, drafted=0, steps=0, fallback=False)
-    assert not turns.finish(one, [2], 3, drafted=1, steps=2, fallback=True)
-    assert turns.finish(one, [5, 9], drafted=2, steps=2, fallback=False, verified=False)
-    counts = Counts(
-        tokens=11, small_steps=11, large_calls=4, drafted=9, accepted=5, fallbacks=1, rollbacks=1, layers=2,
-        verified=Counter({4: 2, 1: 1, 2: 1}), kept=Counter({(3, 1): 1, (3, 3): 1, (1, 1): 1}),
-    )  # fmt: skip
-    assert one.generation() == Generation([4, 6, 4, 5, 6, 7, 8, 2, 3, 5, 9], "scsssllslss", counts)
-
-
 @pytest.mark.parametrize(
     ("generated", "accepted", "next_token", "ended"),
     [(6, [7], None, False), (6, [7], 8, True), (0, [], 9, True), (0, [7, 1], None, True), (0, [], 8, False)],
@@ -98,9 +81,3 @@ def test_a_text_without_drafts_is_added_in_one_call() -> None:
     rules().finish_undrafted(one, [7, 8, 1])
     assert [rules().finish(other, (), token, drafted=0, steps=0, fallback=False) for token in (7, 8, 1)] == [False, False, True]
     assert one.generation() == other.generation()
-
-
-def test_a_verification_without_a_bonus_sees_one_position_less() -> None:
-    one = row()
-    rules(bonus=False).finish(one, [7], drafted=1, steps=1, fallback=False)
-    assert one.counts.verified == {1: 1}

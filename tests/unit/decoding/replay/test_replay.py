@@ -75,13 +75,6 @@ def test_a_replay_equals_decoding(method: str, settings: Any) -> None:
     assert replayed == rounded(decoded)
 
 
-@pytest.mark.parametrize(("method", "settings"), GREEDY[::6])
-def test_a_replay_equals_decoding_up_to_any_limit(method: str, settings: Any) -> None:
-    for limit in (1, 2, 3):
-        decoded, replayed = both(pair_of("t5"), method, settings, limit)
-        assert replayed == rounded(decoded)
-
-
 @pytest.mark.parametrize(("method", "settings"), [*GREEDY[::9], *TABLES[::2], *TABLES[1::6]])
 def test_a_replay_equals_decoding_with_prompts(method: str, settings: Any) -> None:
     decoded, replayed = both(pair_of("llama"), method, settings, 14)
@@ -176,12 +169,6 @@ def test_tries_are_saved_and_loaded(tmp_path: Path) -> None:
     cache = PredictionCache(pair, tmp_path)
     cache.open_source(SOURCES[1], "first")  # another source under the same name has a trie of its own
     assert not cache.trie.root.children
-
-
-def test_a_truncated_trie_file_is_started_anew(tmp_path: Path) -> None:
-    path = tmp_path / "page.json"
-    path.write_text('{"source": [5, 1], "pla')
-    assert not load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0)).root.children
 
 
 def test_a_trie_in_an_older_format_is_started_anew(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Beam search equals that of `transformers` and a plain search without a cache."""
+"""Beam search, alone and with a draft, against plain searches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 
-from tasks.decoding.decoder import Rows
-from tasks.decoding.generation import Generation
+from tasks.decoding.decoder import EncoderOutput, Rows
+from tasks.decoding.generation import Generation, total
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings, rank
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, random_table, toy_sources
 
@@ -133,7 +134,6 @@ def test_beam_search_equals_the_plain_search(width: int, limit: int) -> None:
 #   step 3: 34 END (.224) ends with ln(.224)/3 = -.50; 345 (.096) and 245 (.018) continue; the best, at ln(.096)/3 = -.78,
 #           is below both finished texts: the search ends, and 2 END is the better of them.
 ENDS = bigrams({START: {2: 0.6, 3: 0.4}, 2: {END: 0.9, 4: 0.1}, 3: {4: 0.8, END: 0.2}, 4: {END: 0.7, 5: 0.3}, 5: {END: 1.0}})
-LOW = bigrams({token: {2: 0.6, 3: 0.4} if token == 3 else {2: 0.7, 3: 0.3} for token in range(6)})
 
 
 def test_texts_that_end_below_the_best_beams_are_dropped() -> None:
@@ -175,32 +175,6 @@ def test_a_batch_equals_single_rows_with_and_without_a_cache(toys: Toys) -> None
     assert alone == beam(toys.free, sources, sizes[0])
 
 
-class Prompted(PrefixDecoder):
-    """Starts each row with a prompt of its own length, as a decoder-only model does."""
-
-    def start(self, encoder_output: Any) -> Rows:
-        super().start(encoder_output)
-        return [[START, *source[:-1]] for source in self._sources]
-
-
-def test_prompts_of_unequal_length() -> None:
-    """The prompt counts neither as generated text nor towards its length."""
-    predicts = [functools.partial(_after_prompt, table) for table in tables(0.8)]
-    small, large = (Prompted(predict) for predict in predicts)
-    sources = [[3, END], [4, 5, 6, END], [END], [7, 2, END]]
-    bare = prefix_pair(*tables(0.8))
-    assert texts(beam(Pair(small, large), sources, 3, 8)) == texts(beam(bare, sources, 3, 8))
-    found, wanted = drafted(Pair(small, large), sources, (3, 4, 2), 8), drafted(bare, sources, (3, 4, 2), 8)
-    assert found == wanted
-    assert large.runs[0] == [1, 3, 0, 2]
-    assert max(map(max, large.runs[1:])) == 3
-
-
-def _after_prompt(predict: Predict, source: Prefix, prefix: Prefix) -> Tensor:
-    """Predict from the text after the prompt; positions inside the prompt are never read."""
-    return predict(source, (START, *prefix[len(source) :]))
-
-
 @pytest.mark.parametrize("name", ["beam_large", "speculative_beam"])
 def test_a_temperature_is_refused(name: str, toys: Toys) -> None:
     settings = BeamSettings() if name == "beam_large" else SpeculativeBeamSettings()
@@ -214,3 +188,96 @@ def test_rank_omits_impossible_tokens() -> None:
     assert sorted(token for _, token in one) == [0, 2, 3]
     assert [math.exp(score) for score, _ in one] == pytest.approx([0.5, 0.25, 0.25])
     assert other == [(0.0, 2)]
+
+
+@pytest.fixture(scope="module")
+def perturbed(toys: Toys) -> Pair:
+    """A drafter that is the large model with a little noise."""
+    model = copy.deepcopy(toys.large)
+    noise = torch.randn(model.lm_head.weight.shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.lm_head.weight.add_(0.03 * noise)
+    return Pair(TransformersDecoder(model, "perturbed"), toys.cached.large)
+
+
+GRID = [(1, 4, 2), (2, 2, 1), (3, 4, 2), (4, 6, 3)]
+
+
+@pytest.mark.parametrize("sizes", GRID)
+def test_speculative_beam_search_is_beam_search(toys: Toys, perturbed: Pair, sizes: tuple[int, int, int]) -> None:
+    plain = beam(toys.cached, SOURCES[:20], sizes[0])
+    for pair in (toys.cached, perturbed):
+        found = drafted(pair, SOURCES[:20], sizes)
+        assert texts(found) == texts(plain)
+        counts = total(found)
+        assert 0 < counts.accepted < counts.drafted == counts.small_steps
+        assert 0 < counts.rollbacks < counts.large_calls < total(plain).large_calls
+
+
+@pytest.mark.parametrize(
+    ("sizes", "agreement"),
+    [
+        ((1, 1, 2), 0.5), ((1, 1, 2), 1.0), ((2, 3, 2), 0.0), ((2, 3, 2), 0.9), ((3, 3, 5), 0.5), ((3, 3, 5), 1.0),
+        ((4, 12, 3), 0.9), ((12, 12, 2), 0.0),
+    ],
+)  # fmt: skip
+def test_speculative_beam_search_on_tables(agreement: float, sizes: tuple[int, int, int]) -> None:
+    pair = prefix_pair(*tables(agreement))
+    for limit in (1, 2, 9):
+        found, plain = drafted(pair, TABLE_SOURCES, sizes, limit), beam(pair, TABLE_SOURCES, sizes[0], limit)
+        assert texts(found) == texts(plain)
+        assert total(found).large_calls <= total(plain).large_calls
+        if agreement == 1 and sizes[0] == sizes[1]:
+            assert total(found).rollbacks == 0
+
+
+@pytest.mark.parametrize("draft_length", [1, 6])
+def test_a_drafter_equal_to_the_target_is_always_accepted(toys: Toys, draft_length: int) -> None:
+    pair = Pair(TransformersDecoder(toys.large, "twin"), toys.cached.large)
+    plain = beam(toys.cached, SOURCES[:20], 3)
+    for one, alone in zip(drafted(pair, SOURCES[:20], (3, 3, draft_length)), plain, strict=True):
+        assert one.tokens == alone.tokens
+        assert one.counts.rollbacks == 0
+        assert one.counts.large_calls == -(-alone.counts.large_calls // (draft_length + 1))
+        assert set(one.proposers) <= {"s", "l"}
+
+
+# Prefers 5 where ENDS prefers 4: its two best beams at step 2 are 25 and 35, its four best have 24 and 34 as well.
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 3), (3, 6, 4)])
+def test_counts_equal_the_runs(sizes: tuple[int, int, int]) -> None:
+    pair = prefix_pair(*tables(0.7))
+    width, _, draft_length = sizes
+    assert isinstance(pair.small, PrefixDecoder)
+    assert isinstance(pair.large, PrefixDecoder)
+    most = set()
+    for source in TABLE_SOURCES:
+        [one] = drafted(pair, [source], sizes, 12)
+        assert len(pair.large.runs) == one.counts.large_calls == sum(one.counts.verified.values())
+        assert len(pair.small.runs) == one.counts.small_steps == one.counts.drafted
+        most.add(max(map(max, pair.large.runs)))
+        [alone] = beam(pair, [source], width, 12)
+        assert len(pair.large.runs) == alone.counts.large_calls
+        assert max(map(max, pair.large.runs)) == 1
+    # One branch of the draft and the token before it: accepted tokens are never run again.
+    assert max(most) == draft_length + 1
+
+
+class WithoutEncoder(TransformersDecoder):
+    """A decoder whose encoder must not run."""
+
+    def encode(self, sources: Rows) -> EncoderOutput:
+        raise AssertionError
+
+
+def test_a_shared_encoder_runs_once(toys: Toys) -> None:
+    pair = Pair(WithoutEncoder(toys.large, "small"), toys.cached.large, shares_encoder=True)
+    found = drafted(pair, SOURCES, (2, 2, 3))
+    assert texts(found) == texts(beam(toys.cached, SOURCES, 2))
+    assert total(found).rollbacks == 0
+
+
+def test_fewer_draft_beams_than_beams_are_refused() -> None:
+    with pytest.raises(ValueError, match="draft_beams is 3; it must be at least beams, 4"):
+        SpeculativeBeamSettings(beams=4, draft_beams=3)

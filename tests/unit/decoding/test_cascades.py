@@ -1,0 +1,331 @@
+"""Deferral rules and cascades by hand, at their ends, and against the algorithms of the papers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tasks.decoding.cascades import DEFERRALS, TOKEN_DEFERRALS, cascade_rule, cascade_target
+from tasks.decoding.decoder import Rows
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods.bild import BildOracleSettings
+from tasks.decoding.methods.cascades import (
+    CASCADE_BOUNDS,
+    CASCADE_RULES,
+    DiffOracleSettings,
+    SequenceCascadeSettings,
+    SpeculativeCascadeSettings,
+    TokenCascadeSettings,
+    sequence_confidence,
+)
+from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.predictions import PredictionCache
+from tasks.decoding.registry import decode
+from tasks.decoding.replay import replay_pair
+from tasks.decoding.rules import match_target, speculative_sampling
+from tests.architectures import pair_of
+from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
+from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, toy_sources
+
+Q = [0.5, 0.3, 0.2]
+P = [0.1, 0.2, 0.7]
+
+
+def alphas(rule: str) -> st.SearchStrategy[float]:
+    least, most = CASCADE_BOUNDS[rule]
+    return st.floats(max(least, -3), min(most, 6))
+
+
+def test_every_rule_is_defined() -> None:
+    assert {*DEFERRALS, *TOKEN_DEFERRALS} == set(CASCADE_RULES)
+    assert not set(DEFERRALS) & set(TOKEN_DEFERRALS)
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept", "deferred"),
+    [
+        # Q has top 0.5 and entropy 1.0297, P top 0.7 and entropy 0.8018; D_TV is 0.5.
+        ("chow", 0.51, 0.49),
+        ("chow_log", 1.030, 1.029),
+        ("diff", 0.21, 0.19),
+        ("diff_log", 0.229, 0.227),
+        ("opt", 0.41, 0.39),
+        ("opt_log", 0.457, 0.454),
+        # -Σ q log p = -(0.5 ln 0.1 + 0.3 ln 0.2 + 0.2 ln 0.7) = 1.7055.
+        ("bild", 1.706, 1.705),
+    ],
+)
+def test_deferral_by_hand(rule: str, kept: float, deferred: float) -> None:
+    q, p = block(Q), block(P)
+    assert torch.equal(cascade_target(rule, kept)(q, p), q.dist)
+    assert torch.equal(cascade_target(rule, deferred)(q, p), p.dist)
+
+
+@pytest.mark.parametrize(
+    ("rule", "alpha", "target"),
+    [
+        # Deferred is v with q(v) < 0.7 - 0.3: all but token 0. Half of q is deferred to p.
+        ("token_v1", 0.3, [0.5 + 0.05, 0.1, 0.35]),
+        ("token_v1", 0.5, [0.5, 0.3, 0.2]),
+        # Deferred is v with p(v) < 0.7 - 0.55 = 0.15: token 0.
+        ("token_v2", 0.55, [0.05, 0.3 + 0.1, 0.2 + 0.35]),
+        ("token_v2", 0.0, [0.08, 0.16, 0.2 + 0.56]),
+        # Deferred is v with p(v) < 0.25 * 0.7 = 0.175: token 0; with p(v) < 0.35: tokens 0 and 1.
+        ("token_v3", 0.75, [0.05, 0.3 + 0.1, 0.2 + 0.35]),
+        ("token_v3", 0.5, [0.08, 0.16, 0.2 + 0.56]),
+    ],
+)
+def test_token_rules_by_hand(rule: str, alpha: float, target: list[float]) -> None:
+    torch.testing.assert_close(cascade_target(rule, alpha)(block(Q), block(P))[0, 0], torch.tensor(target))
+
+
+def test_the_distance_of_bild_has_two_forms() -> None:
+    """Greedily, it is that of the small model's only token: -ln 0.1 = 2.303."""
+    q, p = block(Q, GREEDY), block(P, GREEDY)
+    assert cascade_target("bild", 2.31)(q, p).tolist() == [[[1, 0, 0]]]
+    assert cascade_target("bild", 2.30)(q, p).tolist() == [[[0, 0, 1]]]
+    certain = block([1.0, 0.0, 0.0])
+    assert torch.equal(cascade_target("bild", 2.31)(certain, block(P)), certain.dist)
+    for alpha in (1e9, math.inf):
+        forbidden = cascade_target("bild", alpha)(block(Q), certain)
+        assert torch.equal(forbidden, block(Q).dist if alpha == math.inf else certain.dist)
+
+
+@pytest.mark.parametrize("rule", DEFERRALS)
+@given(pair=positions((*DRAWN, GREEDY)), data=st.data())
+@repeatable
+def test_rejection_is_deferral_times_distance(
+    rule: str, pair: tuple[PredictionBlock, PredictionBlock], data: st.DataObject
+) -> None:
+    """Lemma 3: the probability of rejection is δ(q, p) · D_TV(p, q)."""
+    q, p = pair
+    alpha = data.draw(alphas(rule))
+    delta = float(DEFERRALS[rule](q, p, alpha))
+    apart = np.abs(dist(p) - dist(q)).sum() / 2
+    assert emission(match_target(cascade_target(rule, alpha)), q, p).rejected == pytest.approx(delta * apart, abs=1e-5)
+
+
+@pytest.mark.parametrize("rule", CASCADE_RULES)
+@given(pair=positions((*DRAWN, GREEDY)))
+@repeatable
+def test_the_smallest_cost_is_speculative_decoding(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
+    q, p = pair
+    found, exact = (emission(one, q, p) for one in (cascade_rule(rule, CASCADE_BOUNDS[rule][0]), speculative_sampling))
+    # BiLD* keeps q where D rounds to 0, which a higher temperature may show.
+    tolerance = 1e-4 if rule == "bild" else 1e-6
+    np.testing.assert_allclose(found.kept, exact.kept, atol=tolerance)
+    np.testing.assert_allclose(found.emitted, exact.emitted, atol=tolerance)
+
+
+@pytest.mark.parametrize("rule", CASCADE_RULES)
+def test_texts_at_the_smallest_cost_are_those_of_speculative_decoding(rule: str) -> None:
+    """One row in the native loop, and replayed."""
+    pair, sources = pair_of("t5"), toy_sources(12)
+    cascade = SpeculativeCascadeSettings(rule=rule, deferral_cost=CASCADE_BOUNDS[rule][0], draft_length=4)
+
+    def texts(method: str, settings: object, pair: Pair) -> list[tuple[list[int], str]]:
+        found = [decode(method, settings, pair, [source], Request(14))[0] for source in sources]
+        return [(one.tokens, one.proposers) for one in found]
+
+    wanted = texts("speculative", SpeculativeSettings(draft_length=4), pair)
+    assert texts("speculative_cascade", cascade, pair) == wanted
+    assert texts("speculative_cascade", cascade, replay_pair(pair, PredictionCache(pair))) == wanted
+
+
+@given(pair=positions((GREEDY,)), alpha=st.floats(0, 1))
+@repeatable
+def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha: float) -> None:
+    """Lemma 8."""
+    q, p = pair
+    opt, diff = (emission(match_target(cascade_target(rule, alpha)), q, p) for rule in ("opt", "diff"))
+    drafted = int(q.dist.argmax())
+    assert opt.accept[drafted] == diff.accept[drafted]
+    assert opt.accept[drafted] in (0, 1)
+    np.testing.assert_array_equal(opt.emitted, diff.emitted)
+
+
+@pytest.mark.parametrize(
+    ("rule", "deferral_cost", "message"),
+    [
+        ("chow", 1.01, "with the rule chow it must be at most 1"),
+        ("diff", -1.01, "with the rule diff it must be at least -1"),
+        ("opt", math.nan, "deferral_cost is nan; with the rule opt"),
+        ("token_v3", math.nan, "deferral_cost is nan; with the rule token_v3"),
+        ("diff_log", math.nan, "deferral_cost is nan; with the rule diff_log"),
+        ("bild", -0.5, "deferral_cost is -0.5; with the rule bild it must be at least 0"),
+        ("best", 0.5, "rule is 'best'; it must be one of chow"),
+    ],
+)
+def test_an_alpha_out_of_bounds_is_refused(rule: str, deferral_cost: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SpeculativeCascadeSettings(rule=rule, deferral_cost=deferral_cost)
+
+
+def test_cascades_without_verification_have_the_bounds_of_their_rules() -> None:
+    with pytest.raises(ValueError, match="with the rule chow it must be at most 1"):
+        TokenCascadeSettings(deferral_cost=1.5)
+    with pytest.raises(ValueError, match="with the rule diff it must be at least -1"):
+        DiffOracleSettings(deferral_cost=-2.0)
+    assert TokenCascadeSettings(rule="chow_log", deferral_cost=1.5).deferral_cost == 1.5
+    assert DiffOracleSettings(rule="diff_log", deferral_cost=-2.0).deferral_cost == -2.0
+
+
+LIMIT = 14
+TABLES: tuple[Predict, Predict] = (
+    random_table("small", agreement=0.7, sharpness=4.0, end=-1.5),
+    random_table("large", agreement=0.7, sharpness=4.0, end=-1.5),
+)
+Delta = Callable[[Tensor, Tensor], bool]
+"""(q, p), float32, to whether the step is deferred."""
+
+
+def next_scores(predict: Predict, source: Prefix, text: list[int]) -> Tensor:
+    return torch.softmax(predict(source, tuple(text)), -1)
+
+
+def entropy(scores: Tensor) -> float:
+    return -math.fsum(one * math.log(one) for one in scores.double().tolist() if one > 0)
+
+
+def algorithm_2(small: Predict, large: Predict, source: Prefix, settings: TokenCascadeSettings) -> Generation:
+    """TokenCascade: x from q if q is sure enough, otherwise from p, and always from p after max_draft tokens of q."""
+    text, proposers, waiting, counts = [START], "", 0, Counts()
+    while text[-1] != END and len(text) - 1 < LIMIT:
+        deferred = waiting == settings.max_draft
+        if not deferred:
+            counts.small_steps += 1
+            q = next_scores(small, source, text)
+            cost = settings.deferral_cost
+            deferred = float(q.max()) < 1 - cost if settings.rule == "chow" else entropy(q) > cost
+            counts.fallbacks += deferred
+            counts.drafted += not deferred
+        if deferred:
+            counts.large_calls += 1
+            counts.accepted += waiting
+            counts.verified[waiting + 1] += 1
+            if waiting:
+                counts.kept[waiting, waiting] += 1
+        text.append(int((next_scores(large, source, text) if deferred else q).argmax()))
+        proposers += "l" if deferred else "s"
+        waiting = 0 if deferred else waiting + 1
+    counts.tokens = len(proposers)
+    return Generation(text[1:], proposers, counts)
+
+
+def algorithm_3(small: Predict, large: Predict, source: Prefix, delta: Delta) -> Generation:
+    """OracleCascade: both models run at every step, and δ(q, p) decides whose token is taken."""
+    text, proposers = [START], ""
+    while text[-1] != END and len(text) - 1 < LIMIT:
+        q, p = (next_scores(predict, source, text) for predict in (small, large))
+        deferred = delta(q, p)
+        text.append(int((p if deferred else q).argmax()))
+        proposers += "c" if deferred else "s"
+    steps, replaced = len(proposers), proposers.count("c")
+    counts = Counts(
+        tokens=steps, small_steps=steps, large_calls=steps, drafted=steps, accepted=steps - replaced, rollbacks=replaced
+    )
+    counts.verified[1] = steps
+    counts.kept.update({(1, kept): number for kept, number in ((1, steps - replaced), (0, replaced)) if number})
+    return Generation(text[1:], proposers, counts)
+
+
+def diff(cost: float) -> Delta:
+    return lambda q, p: float(q.max()) < float(p.max()) - cost
+
+
+def diff_log(cost: float) -> Delta:
+    return lambda q, p: entropy(p) < entropy(q) - cost
+
+
+def far(threshold: float) -> Delta:
+    return lambda q, p: -math.log(max(float(p[int(q.argmax())]), 1e-45)) > threshold
+
+
+def texts(method: str, settings: Any, pair: Pair, sources: Rows) -> Rows:
+    return [one.tokens for one in decode(method, settings, pair, sources, Request(LIMIT))]
+
+
+def deferred_in(generations: list[Generation]) -> set[str]:
+    return set("".join(one.proposers for one in generations))
+
+
+@pytest.mark.parametrize("max_draft", [1, 3, 10])
+@pytest.mark.parametrize(
+    ("rule", "cost"),
+    [("chow", 0.0), ("chow", 0.3), ("chow", 0.6), ("chow", 1.0), ("chow_log", 0.0), ("chow_log", 0.8), ("chow_log", 1.4)],
+)
+def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, max_draft: int) -> None:
+    settings = TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=max_draft)
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 24), (toys.cached, toys.predicts, 6)):
+        sources = toy_sources(count)
+        found = decode("token_cascade", settings, pair, sources, Request(LIMIT))
+        assert found == [algorithm_2(*predicts, tuple(source), settings) for source in sources]
+        assert deferred_in(found) == ({"l"} if cost == 0 else {"s", "l"})
+
+
+@pytest.mark.parametrize(("rule", "delta"), [("diff", diff), ("diff_log", diff_log)])
+@pytest.mark.parametrize("cost", [0.0, 0.1, 0.3, 1.0])
+def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float, rule: str, delta: Callable[[float], Delta]) -> None:
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 24), (toys.cached, toys.predicts, 6)):
+        sources = toy_sources(count)
+        found = decode("diff_oracle", DiffOracleSettings(rule=rule, deferral_cost=cost), pair, sources, Request(LIMIT))
+        assert found == [algorithm_3(*predicts, tuple(source), delta(cost)) for source in sources]
+        assert deferred_in(found) == ({"s"} if (rule, cost) == ("diff", 1) else {"s", "c"})
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 2.0, 5.0, math.inf])
+def test_the_bild_oracle_replaces_what_is_unlikely(toys: Toys, threshold: float) -> None:
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 24), (toys.cached, toys.predicts, 6)):
+        sources = toy_sources(count)
+        found = decode("bild_oracle", BildOracleSettings(rollback_threshold=threshold), pair, sources, Request(LIMIT))
+        assert found == [algorithm_3(*predicts, tuple(source), far(threshold)) for source in sources]
+        assert deferred_in(found) == {0.0: {"c"}, math.inf: {"s"}}.get(threshold, {"s", "c"})
+
+
+def half(*tokens: int) -> Predict:
+    """Gives each of two tokens probability 1/2, exact in every number format, or one token probability 1; then ends."""
+
+    def predict(source: Prefix, prefix: Prefix) -> Tensor:
+        logits = torch.full((8,), -torch.inf)
+        logits[list(tokens) if len(prefix) == 1 else [END]] = 0.0
+        return logits
+
+    return predict
+
+
+def test_confidence_by_hand() -> None:
+    """Of three tokens with probabilities 1/2, 1/8 and 1/4."""
+    log_probabilities = [math.log(one) for one in (1 / 2, 1 / 8, 1 / 4)]
+    by_hand = {"sum": 1 / 64, "mean": 1 / 4}
+    for confidence, expected in by_hand.items():
+        assert sequence_confidence(log_probabilities, SequenceCascadeSettings(confidence=confidence)) == pytest.approx(expected)
+    for quantile, expected in ((0.0, 1 / 8), (0.25, 2**-2.5), (0.5, 1 / 4), (1.0, 1 / 2)):
+        settings = SequenceCascadeSettings(confidence="quantile", quantile=quantile)
+        assert sequence_confidence(log_probabilities, settings) == pytest.approx(expected)
+
+
+def test_a_token_too_unlikely_for_float32_still_has_a_confidence() -> None:
+    """At this temperature a token of probability e^-200 is drawn; the quantile must remain finite."""
+
+    def cold(source: Prefix, prefix: Prefix) -> Tensor:
+        return torch.tensor([0.0, -200.0, -200.0, -200.0])
+
+    settings = SequenceCascadeSettings(confidence="quantile", quantile=0.5, deferral_cost=0.9)
+    sampling = SamplingSettings(temperature=1000.0)
+    found = decode("sequence_cascade", settings, prefix_pair(cold, cold), [[END]] * 30, Request(3, sampling))
+    assert {one.proposers[0] for one in found} == {"s", "l"}
+
+
+def test_a_sequence_as_confident_as_the_bound_is_kept() -> None:
+    certain = prefix_pair(half(2), half(4))
+    assert texts("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.0), certain, [[5, END]]) == [[2, END]]

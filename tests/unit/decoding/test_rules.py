@@ -1,0 +1,260 @@
+"""Acceptance rules by hand, and at their ends."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.generation import total
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.speculative import BlockSettings, LenientSettings, LossySettings
+from tasks.decoding.registry import decode
+from tasks.decoding.rules import (
+    AcceptanceRule,
+    BonusToken,
+    accept_all,
+    block_verification,
+    distance_rollback,
+    lenient,
+    lossy,
+    speculative_sampling,
+    token_probabilities,
+    tuned_beta,
+)
+from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
+from tests.toys import START, Prefix, Toys, prefix_pair, random_table, toy_sources
+
+PLAIN = SamplingSettings(temperature=1.0)
+Q = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])
+P = torch.tensor([[[0.2, 0.3, 0.5], [0.4, 0.5, 0.1], [0.6, 0.2, 0.2]]])
+
+
+def block_of(probabilities: torch.Tensor, sampling: SamplingSettings = PLAIN) -> PredictionBlock:
+    return PredictionBlock(probabilities.log(), sampling)
+
+
+def test_speculative_by_hand() -> None:
+    result = speculative_sampling.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
+    torch.testing.assert_close(result.accept, torch.tensor([[0.4, 1.0]]))
+    torch.testing.assert_close(result.residual_probabilities, torch.tensor([[[0, 0, 0.3], [0.3, 0.4, 0]]]))
+
+
+def test_greedy_speculative_compares_argmaxes() -> None:
+    result = speculative_sampling.apply(
+        torch.tensor([[0, 2]]), block_of(Q, SamplingSettings()), block_of(P[:, :2], SamplingSettings())
+    )
+    assert result.accept.tolist() == [[0.0, 0.0]]
+    assert result.residual_probabilities.argmax(-1).tolist() == [[2, 1]]
+    keep_agreed = speculative_sampling.apply(
+        torch.tensor([[0]]), block_of(Q[:, :1], SamplingSettings()), block_of(P[:, 2:], SamplingSettings())
+    )
+    assert keep_agreed.accept.tolist() == [[1.0]]
+
+
+def test_a_token_of_probability_zero_under_q_divides_by_nothing() -> None:
+    """Positions past a row's own draft hold arbitrary tokens; their result is unused but must be finite."""
+    q, p = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])
+    for token in (0, 1):
+        assert torch.isfinite(speculative_sampling.apply(torch.tensor([[token]]), block_of(q), block_of(p)).accept).all()
+
+
+@pytest.mark.parametrize(
+    ("threshold", "kept"),
+    [(0.0, [0, 0]), (0.6, [0, 0]), (0.7, [0, 1]), (1.6, [0, 1]), (1.7, [1, 1]), (math.inf, [1, 1])],
+)
+def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
+    """Token 0 lies at -ln 0.2 = 1.609, token 1 at -ln 0.5 = 0.693."""
+    rule = distance_rollback(threshold)
+    result = rule.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
+    assert result.accept.tolist() == [kept]
+    torch.testing.assert_close(result.residual_probabilities, P[:, :2])
+
+
+def test_the_distance_reads_scores_not_the_one_hot() -> None:
+    """The token is accepted although the large model's greedy choice differs."""
+    result = distance_rollback(2.0).apply(
+        torch.tensor([[0, 0]]), block_of(Q, SamplingSettings()), block_of(P[:, :2], SamplingSettings())
+    )
+    assert result.accept.tolist() == [[1.0, 1.0]]
+    assert result.residual_probabilities.tolist() == [[[0, 0, 1], [0, 1, 0]]]
+
+
+def test_agreed_tokens_are_accepted_if_so_configured() -> None:
+    tokens = torch.tensor([[2, 1]])
+    for keep_agreed, kept in ((False, [0.0, 0.0]), (True, [1.0, 1.0])):
+        rule = distance_rollback(0.1, keep_agreed=keep_agreed)
+        assert rule.apply(tokens, block_of(Q), block_of(P[:, :2])).accept.tolist() == [kept]
+
+
+def test_a_token_of_probability_zero_is_accepted_only_by_an_infinite_threshold() -> None:
+    p = torch.tensor([[[0.0, 1.0]]])
+    for threshold, kept in ((50.0, 0.0), (math.inf, 1.0)):
+        rule = distance_rollback(threshold)
+        assert rule.apply(torch.tensor([[0]]), block_of(p), block_of(p)).accept.tolist() == [[kept]]
+
+
+def test_the_bonus_token_comes_from_p() -> None:
+    for rule in (accept_all, speculative_sampling, distance_rollback(2.0)):
+        assert rule.bonus is BonusToken.TARGET
+        assert torch.equal(token_probabilities(rule.target(block_of(Q), block_of(P))), block_of(P).dist)
+
+
+Q_LENIENCE = [0.6, 0.3, 0.1]
+P_LENIENCE = [0.2, 0.3, 0.5]
+LIMIT = 14
+
+
+@pytest.mark.parametrize(
+    ("lenience", "accept", "replacement"),
+    [
+        (0.5, [2 / 3, 1, 1], [0, 0.15, 0.45]),
+        (0.25, [1, 1, 1], [0.05, 0.225, 0.475]),
+        (1.0, [1 / 3, 1, 1], [0, 0, 0.4]),
+    ],
+)
+def test_lenience_by_hand(lenience: float, accept: list[float], replacement: list[float]) -> None:
+    one = emission(lenient(lenience), block(Q_LENIENCE), block(P_LENIENCE))
+    np.testing.assert_allclose(one.accept, accept, atol=1e-6)
+    np.testing.assert_allclose(one.replacement, replacement, atol=1e-6)
+
+
+@pytest.mark.parametrize(("lenience", "accept"), [(0.41, [0, 1, 1]), (0.39, [1, 1, 1]), (0.61, [0, 0, 1]), (1.0, [0, 0, 1])])
+def test_greedy_lenience_by_hand(lenience: float, accept: list[float]) -> None:
+    """Relative to max p = 0.5, token 0 has 0.4 and token 1 has 0.6; token 2 replaces a rejected token."""
+    q, p = block(Q_LENIENCE, GREEDY), block(P_LENIENCE, GREEDY)
+    result = lenient(lenience).apply(torch.tensor([[0]]), q, p)
+    assert result.accept.tolist() == [accept[:1]]
+    assert result.residual_probabilities.argmax(-1).tolist() == [[2]]
+    for token in (1, 2):
+        drafts_it = block([float(one == token) for one in range(3)], GREEDY)
+        assert lenient(lenience).apply(torch.tensor([[token]]), drafts_it, p).accept.tolist() == [[accept[token]]]
+
+
+def test_greedy_lenience_accepts_by_its_bound(toys: Toys) -> None:
+    """Every accepted token has at least 0.3 of max p; every other is the large model's best, where the drafted one had less."""
+    sources = toy_sources(24, seed=4)
+    settings = LenientSettings(lenience=0.3, draft_length=3)
+    generations = decode("speculative_lenient", settings, toys.cached, sources, Request(LIMIT))
+    small, large = toys.predicts
+    kept_otherwise = 0
+    for source, generation in zip(sources, generations, strict=True):
+        text: Prefix = (START,)
+        for token, proposer in zip(generation.tokens, generation.proposers, strict=True):
+            scores = torch.softmax(large(tuple(source), text), -1)
+            share = scores / scores.max()
+            if proposer == "s":
+                assert share[token] >= 0.3
+                kept_otherwise += token != int(scores.argmax())
+            else:
+                assert token == int(scores.argmax())
+            if proposer == "c":
+                assert share[int(small(tuple(source), text).argmax())] < 0.3
+            text = (*text, token)
+    assert kept_otherwise > 10
+    assert total(generations).rollbacks > 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (LenientSettings, {"lenience": 0.0}, "lenience is 0.0; it must be more than 0"),
+        (LenientSettings, {"lenience": 1.1}, "lenience is 1.1; it must be at most 1"),
+        (LossySettings, {"lossiness": 1.0}, "lossiness is 1.0; it must be less than 1"),
+        (LossySettings, {"lossiness": -0.1}, "lossiness is -0.1; it must be at least 0"),
+    ],
+)
+def test_values_out_of_bounds_are_refused(kind: type, values: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**values)
+
+
+Q2 = [0.1, 0.8, 0.1]
+P2 = [0.25, 0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("tuned", "replacement", "emitted"),
+    [
+        # α = 0.5 keeps min(q, 2p) = (0.1, 0.5, 0.1) and rejects 0.3; max(0, p - q) has shares 0.15 and 0.4 of 0.55.
+        (False, [0.15, 0, 0.4], [0.1 + 0.3 * 3 / 11, 0.5, 0.1 + 0.3 * 8 / 11]),
+        # 0.75/β - 0.2 = 0.3 gives β = 1.5: max(0, p/β - q) = (1/6 - 0.1, 0, 1/3 - 0.1).
+        (True, [1 / 15, 0, 7 / 30], [1 / 6, 0.5, 1 / 3]),
+    ],
+)
+def test_lossy_by_hand(tuned: bool, replacement: list[float], emitted: list[float]) -> None:
+    one = emission(lossy(0.5, tuned=tuned), block(Q2), block(P2))
+    np.testing.assert_allclose(one.accept, [1, 0.625, 1], atol=1e-6)
+    np.testing.assert_allclose(one.replacement, replacement, atol=1e-6)
+    np.testing.assert_allclose(one.emitted, emitted, atol=1e-6)
+
+
+@given(pair=positions((*DRAWN, GREEDY)), alpha=st.floats(0, 0.999))
+@repeatable
+def test_tuned_beta_satisfies_its_equation(pair: tuple[PredictionBlock, PredictionBlock], alpha: float) -> None:
+    q, p = dist(pair[0]), dist(pair[1])
+    beta = float(tuned_beta(torch.from_numpy(q), torch.from_numpy(p), alpha))
+    assert beta >= 1 - alpha
+    assert np.maximum(0, p / beta - q).sum() == pytest.approx(np.maximum(0, q - p / (1 - alpha)).sum(), abs=1e-12)
+
+
+@given(pair=positions((GREEDY,)), alpha=st.floats(0, 0.99), tuned=st.booleans())
+@repeatable
+def test_greedy_lossy_is_speculative_sampling(pair: tuple[PredictionBlock, PredictionBlock], alpha: float, tuned: bool) -> None:
+    q, p = pair
+    drafted = int(q.dist.argmax())
+    strict, one = emission(speculative_sampling, q, p), emission(lossy(alpha, tuned=tuned), q, p)
+    assert one.accept[drafted] == strict.accept[drafted]
+    assert one.replacement.argmax() == strict.replacement.argmax()
+
+
+SAMPLED = SamplingSettings(temperature=1.0)
+
+
+def block_block_verification(*positions: list[float]) -> PredictionBlock:
+    return PredictionBlock(torch.tensor([positions]).log(), SAMPLED)
+
+
+def expected_length(rule: AcceptanceRule, q: PredictionBlock, p: PredictionBlock) -> Tensor:
+    """The mean number of accepted tokens of a draft from `q`, over all drafts of two tokens."""
+    vocabulary, total = q.dist.shape[-1], torch.zeros(())
+    for first in range(vocabulary):
+        for second in range(vocabulary):
+            accept = rule.apply(torch.tensor([[first, second]]), q, p).accept[0]
+            total += q.dist[0, 0, first] * q.dist[0, 1, second] * (accept[0] + accept[0] * accept[1])
+    return total
+
+
+def test_the_example_of_the_paper() -> None:
+    """Section 2: two tokens, q and p are (2/3, 1/3) and (1/3, 2/3) at either position; 10/9 tokens become 11/9."""
+    q, p = block_block_verification([2 / 3, 1 / 3], [2 / 3, 1 / 3]), block_block_verification([1 / 3, 2 / 3], [1 / 3, 2 / 3])
+    assert float(expected_length(speculative_sampling, q, p)) == pytest.approx(10 / 9, abs=1e-6)
+    assert float(expected_length(block_verification, q, p)) == pytest.approx(11 / 9, abs=1e-6)
+
+
+def test_no_draft_keeps_fewer_tokens_on_average() -> None:
+    generator = torch.Generator().manual_seed(3)
+    better = 0
+    for _ in range(40):
+        q, p = (PredictionBlock(2 * torch.randn(1, 2, 4, generator=generator), SAMPLED) for _ in range(2))
+        jointly, one_by_one = (float(expected_length(rule, q, p)) for rule in (block_verification, speculative_sampling))
+        assert jointly >= one_by_one - 1e-6
+        better += jointly > one_by_one + 1e-3
+    assert better > 20
+
+
+def test_drafts_of_unequal_length_are_decided_as_if_alone() -> None:
+    """A draft ends at an end token, others beside it go on."""
+    tables = (random_table(name, agreement=0.5, sharpness=1.0, vocabulary=5, end=1.0) for name in ("small", "large"))
+    pair, sources = prefix_pair(*tables), toy_sources(40, seed=7)
+    settings, request = BlockSettings(draft_length=4), Request(11, SAMPLED)
+    together = decode("speculative_block", settings, pair, sources, request)
+    alone = [decode("speculative_block", settings, pair, [one], request, [number])[0] for number, one in enumerate(sources)]
+    assert together == alone
+    assert len({drafted for one in together for drafted, _ in one.counts.kept}) > 1
