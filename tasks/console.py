@@ -71,7 +71,7 @@ class _ProgressLines(tqdm):  # type: ignore[type-arg]
     """Progress in whole lines, for a standard error that is no terminal."""
 
     def __init__(self, iterable: Iterable[Any] | None, **options: Any) -> None:
-        line = "{desc}: {n_fmt} of {total_fmt} {unit}s in {elapsed}, {remaining} left"
+        line = "{desc}: {n_fmt} of {total_fmt} {unit}s in {elapsed}, {remaining} left{postfix}"
         every = {"mininterval": _INTERVAL, "maxinterval": 2 * _INTERVAL}
         self._logged: float = -1
         super().__init__(iterable, **{**options, **every, "bar_format": line, "file": io.StringIO()})

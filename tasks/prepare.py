@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.console import log, progress
+from tasks.corpora import translation
 from tasks.corpora.checks.findings import errors, summary, warnings
 from tasks.corpora.checks.measures import TextLimits, measure_corpus
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
@@ -57,9 +57,7 @@ def _embedded(settings: EmbeddedSettings) -> Corpus:
     sizes = {split: getattr(settings, split) for split in SPLITS}
     # Training examples are drawn last, so that drawing more of them leaves the other splits unchanged.
     sizes["train"] += settings.unlabelled
-    # Imported by name, so that a task depends on the code of its own corpus alone.
-    options = {"variation": settings.variation} if settings.name == "translation" else {}
-    corpus: Corpus = import_module(f"tasks.corpora.{settings.name}").generate(sizes, settings.seed, **options)
+    corpus = translation.generate(sizes, settings.seed, settings.variation)
     drawn = corpus["train"]
     return {**corpus, "train": drawn[: settings.train], UNLABELLED: drawn[settings.train :]}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tasks.corpora.summarization import generate
+from tasks.corpora.translation import generate
 from tasks.evaluation.results.rows import TimedRow, read_rows
 from tests.e2e.conftest import make_clone, run_in
 
@@ -51,9 +51,9 @@ POINTS = 5
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A clone whose only task is of texts, after `dvc repro`, and what that printed."""
     folder = tmp_path_factory.mktemp("texts")
-    corpus = generate({"train": 90, "validation": 1, "test": 12}, 1)
+    corpus = generate({"train": 750, "validation": 1, "test": 100}, 1)
     for split in ("train", "test"):
-        (folder / f"{split}.txt").write_text("\n\n".join(one.source for one in corpus[split]), encoding="utf-8")
+        (folder / f"{split}.txt").write_text(" ".join(one.references[0] for one in corpus[split]), encoding="utf-8")
     machine = {"device": "cpu", "runtime": "auto", "dtype": "float32", "threads": 1}
     params = {"active": {"texts": str(folder)}, "machine": machine, "tasks": {"texts": TASK}}
     clone = make_clone(tmp_path_factory.mktemp("perplexity") / "project", lambda _: params)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_file_of_the_repository_is_valid() -> None:
     params = load(ROOT / "params.yaml")
-    assert set(params.tasks) == {"translation", "summarization", "multi30k", "dialogsum_smollm"}
+    assert set(params.tasks) == {"translation", "multi30k", "dialogsum_smollm"}
     assert list(params.active) == ["translation"]
     assert str(params.corpus_source("multi30k")) == "../multi30k"
     for task in params.tasks.values():

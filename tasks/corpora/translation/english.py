@@ -2,250 +2,219 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 
-from tasks.corpora.translation import english_forms as forms
-from tasks.corpora.translation.choices import Choose
-from tasks.corpora.translation.english_nouns import nominal, place, relativizer
-from tasks.corpora.translation.english_verbs import VerbGroup, infinitive, verb_group
-from tasks.corpora.translation.lexicon import Slot
-from tasks.corpora.translation.numerals import english_number
-from tasks.corpora.translation.structure import (
+from tasks.corpora.translation.grammar import (
     Clause,
     Complement,
     Gap,
+    Name,
     Nominal,
     NounPhrase,
+    Place,
     Pronoun,
     Sentence,
-    agreement_of,
+    relative_of,
 )
+from tasks.corpora.translation.lexicon import ENGLISH_VERBS, MODALS, NUMBERS, PRONOUNS, Words
 
-_AUXILIARIES = frozenset(
-    [
-        "am",
-        "is",
-        "are",
-        "was",
-        "were",
-        "have",
-        "has",
-        "had",
-        "do",
-        "does",
-        "did",
-        "will",
-        "can",
-        "could",
-        "must",
-        "should",
-        "may",
-        "would",
-        "need",
-    ]
-)
+Choose = Callable[[Sequence[str]], str]
+"""Returns one of several wordings, of which the first is the commonest."""
+_READINGS = {
+    "past": ("past finite",),
+    "present": ("present finite",),
+    "progressive": ("present be ing",),
+    "since": ("present have been ing", "present have done"),
+    "will": ("present will base", "present be going to base"),
+    "either": ("past finite", "present have done"),
+    "pluperfect": ("past have done",),
+    "reported": ("past have done", "past finite"),
+}
+"""Verb groups of each reading of a tense: the tense of the first verb, the auxiliaries, and the form of the main verb."""
+_SHORT = {"will": "won't", "can": "can't", "may": "may not", "am": "am not"}
 _MAY_DROP_THAT = frozenset(["say", "believe", "think", "know", "hope", "tell"])
-_NO_COMMA = frozenset({"perhaps", "maybe"})
-_SELF = {"m": "himself", "f": "herself", "n": "itself", "pl": "themselves"}
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Return the roles in the English clause, where German datives and passives can take other positions."""
-
-    subject: Nominal
-    objects: tuple[tuple[Slot, Nominal], ...]
-    passive: bool = False
-    agent: NounPhrase | None = None
-
-
-def _roles(clause: Clause, choose: Choose) -> Roles:
-    if "like" in clause.verb.flags:
-        slot, liker = clause.arguments[0]
-        return Roles(liker, ((replace(slot, english=""), clause.subject),))
-    if not clause.passive:
-        return Roles(clause.subject, clause.arguments)
-    if clause.agent is not None and not isinstance(clause.subject, Gap) and choose("voice", (True, False)) is False:
-        return Roles(clause.agent, ((Slot("acc", "acc"), clause.subject),))
-    return Roles(clause.subject, (), True, clause.agent)
-
-
-def _with_relative(phrase: Nominal, choose: Choose, negative: str, subject: bool) -> list[str]:
-    words = nominal(phrase, choose, negative, subject)
-    if isinstance(phrase, NounPhrase) and phrase.relative is not None:
-        words += relative_words(phrase.relative, choose)
-    return words
-
-
-def _negation(clause: Clause, roles: Roles, choose: Choose) -> tuple[bool, str]:
-    """Return whether the verb is negated, and the determiner for kein: `any` or `no`."""
-    if not any(isinstance(filler, NounPhrase) and filler.determiner == "kein" for _, filler in roles.objects):
-        return clause.negated, ""
-    if clause.modal or clause.tense.english == "will":
-        return True, "any"
-    kind = choose("kein", ("any", "no"))
-    return kind == "any", kind
-
-
-def _objects(roles: Roles, particle: str, negative: str, choose: Choose) -> list[str]:
-    """Return the objects in order, with the movable particle and any preposition that a relative pronoun leaves behind."""
-
-    def sentence(filler: Nominal, preposition: str) -> list[str]:
-        words = [] if isinstance(filler, Gap) and filler.owned is None else _with_relative(filler, choose, negative, False)
-        return ([preposition] if preposition else []) + words
-
-    objects = sorted(roles.objects, key=lambda pair: {"acc": 0, "dat": 1}.get(pair[0].kind, 2))
-    if len(objects) == 2 and objects[0][0].kind == "acc" and objects[1][0].kind == "dat":
-        (_, what), (person, whom) = objects
-        heavy = isinstance(what, NounPhrase) and what.relative is not None
-        free = person.moves and not isinstance(what, Gap | Pronoun) and not isinstance(whom, Gap)
-        if free and (heavy or choose("dative", ("double", "to")) == "double"):
-            return [*sentence(whom, ""), *sentence(what, "")]
-        moved = [particle] if particle else []
-        return [*sentence(what, ""), *moved, *sentence(whom, person.english)]
-    words: list[str] = []
-    for position, (slot, filler) in enumerate(objects):
-        words += sentence(filler, slot.english if slot.kind == "prep" or (slot.kind == "dat" and not slot.moves) else "")
-        if particle and position == 0:
-            long = len(words) > 4 or not words or slot.kind == "prep"
-            first = not isinstance(filler, Pronoun) and (long or choose("particle", (True, False)))
-            words = [particle, *words] if first else [*words, particle]
-    return words if objects or not particle else [particle]
-
-
-def _with_adverb(group: VerbGroup, adverb: str) -> list[str]:
-    """Return the verb group with an adverb: after the first auxiliary, or before a group that has none or is negated."""
-    words = [*group.auxiliaries, *([group.main] if group.main else [])]
-    if not adverb:
-        return words
-    plain = group.auxiliaries and group.auxiliaries[0] in _AUXILIARIES and "not" not in group.auxiliaries
-    lexical = group.main.startswith("to ") and len(group.auxiliaries) == 1
-    return [words[0], adverb, *words[1:]] if plain and not lexical else [adverb, *words]
-
-
-def _trailing(clause: Clause, roles: Roles, objects: list[str], choose: Choose) -> list[str]:
-    """Return everything after the verb except the time. English puts manner before place, and place before time."""
-    manner: list[str] = []
-    if clause.manner is not None:
-        agreement = agreement_of(roles.subject)
-        own = {1: "ourselves" if agreement.many else "myself", 3: _SELF[agreement.gender]}[agreement.person]
-        way: str = choose(f"manner {clause.manner.german}", clause.manner.english)
-        manner = way.replace("{self}", own).split()
-    where = place(clause.place, choose)
-    goal = place(clause.goal, choose)
-    words = list(objects)
-    if manner and goal and choose("manner place", ("manner", "goal")) == "manner":
-        words += manner + goal
-    else:
-        words += goal + manner
-    if roles.passive and roles.agent is not None:
-        words += ["by", *nominal(roles.agent, choose, "", subject=False)]
-    if clause.companion is not None:
-        words += ["with", *nominal(clause.companion, choose, "", subject=False)]
-    words += where
-    return words + (choose("price", clause.price.english).split() if clause.price is not None else [])
-
-
-def _predicate(clause: Clause, choose: Choose) -> list[str]:
-    if clause.predicate is None:
-        return []
-    return [choose(f"adjective {clause.predicate.stem}", clause.predicate.english)]
-
-
-def _adverb(clause: Clause, choose: Choose) -> str:
-    """Return the adverb, or nothing: people leave out those that add little."""
-    if clause.adverb is None:
-        return ""
-    left_out = ("",) if "drop" in clause.adverb.kinds else ()
-    adverb: str = choose(f"adverb {clause.adverb.german}", (*clause.adverb.english, *left_out))
-    return adverb
-
-
-def clause_words(clause: Clause, choose: Choose, opens: bool) -> list[str]:
-    """Return a finite clause. The time may come first if the clause opens the sentence."""
-    roles = _roles(clause, choose)
-    negated, negative = _negation(clause, roles, choose)
-    head, particle, tail = verb_words(clause, choose)
-    group = verb_group(clause, head, agreement_of(roles.subject), roles.passive, negated, choose)
-    adverb = _adverb(clause, choose)
-    in_front = adverb != "" and clause.adverb is not None and "front" in clause.adverb.kinds
-    subject = (
-        []
-        if isinstance(roles.subject, Gap) and roles.subject.owned is None
-        else _with_relative(roles.subject, choose, "", True)
-    )
-    words = subject + _with_adverb(group, "" if in_front else adverb) + tail
-    heavy = clause.complement is not None or any(
-        isinstance(filler, NounPhrase) and filler.relative for _, filler in roles.objects
-    )
-    words += _trailing(clause, roles, _objects(roles, particle, negative, choose) + _predicate(clause, choose), choose)
-    time = choose(f"time {clause.time.german}", clause.time.english).split() if clause.time is not None else []
-    first = opens and not in_front and bool(time)
-    if first and not heavy:
-        first = choose("time place", (False, True) if clause.front != "time" else (True, False))
-    words = [*time, ",", *words] if first else [*words, *time]
-    words += complement_words(clause.complement, head, choose)
-    if not in_front:
-        return words
-    return [*adverb.split(), *([","] if opens and adverb not in _NO_COMMA else []), *words]
-
-
-def verb_words(clause: Clause, choose: Choose) -> tuple[str, str, list[str]]:
-    """Choose one of the English verbs and split it into head, movable particle (may be empty) and fixed rest."""
-    verb = clause.verb
-    name = f"verb {verb.prefix}{verb.base}"
-    head, *rest = choose(name, verb.english).split()
-    particle = next((word[1:] for word in rest if word.startswith("+")), "")
-    return head, particle, [word for word in rest if not word.startswith("+")]
-
-
-def complement_words(complement: Complement | None, verb: str, choose: Choose) -> list[str]:
-    """Return a clause that a verb requires: that, whether, an infinitive or a gerund."""
-    if complement is None:
-        return []
-    clause = complement.clause
-    if complement.kind == "dass":
-        drops = verb in _MAY_DROP_THAT and choose("that", (False, True))
-        return ([] if drops else ["that"]) + clause_words(clause, choose, opens=False)
-    if complement.kind == "ob":
-        return [choose("whether", ("whether", "if")), *clause_words(clause, choose, opens=False)]
-    kind = "zu" if complement.kind == "purpose" else complement.kind
-    if kind == "both":
-        kind = choose("infinitive", ("zu", "ing"))
-    roles = _roles(clause, choose)
-    head, particle, tail = verb_words(clause, choose)
-    words = infinitive(head, kind).split()
-    if clause.negated:
-        words = ["not", *words]
-    if complement.kind == "purpose":
-        words = [*choose("purpose", ("in order", "")).split(), *words]
-    return words + tail + _trailing(clause, roles, _objects(roles, particle, "any", choose), choose)
-
-
-def relative_words(clause: Clause, choose: Choose) -> list[str]:
-    """Return a relative clause with its pronoun, which may be left out unless it is the subject."""
-    roles = _roles(clause, choose)
-    gaps = [filler for filler in (roles.subject, *(filler for _, filler in roles.objects)) if isinstance(filler, Gap)]
-    return [*relativizer(gaps[0], roles.subject, choose), *clause_words(clause, choose, opens=False)]
-
-
-def _opened(words: list[str]) -> list[str]:
-    """Return the words with correct articles and no figure at the beginning."""
-    first = english_number(int(words[0])) if words[0].isdigit() else words[0]
-    return forms.with_articles([first, *words[1:]])
+_DETERMINERS = {"der": ("the",), "ein": ("a",), "jeder": ("every", "each"), "": ("", "some")}
+_CONSONANT_SOUND = ("uni", "use", "euro", "one", "once")
 
 
 def render(sentence: Sentence, choose: Choose) -> list[str]:
     """Return the words of an English sentence, including commas, without the full stop."""
-    if sentence.joined is None:
-        return _opened(clause_words(sentence.main, choose, opens=True))
-    joined = sentence.joined
-    link = choose(f"link {joined.link.german}", joined.link.english).split()
-    orders = (joined.first, not joined.first) if joined.swaps else (joined.first,)
-    if joined.link.order == "final" and choose("order", orders):
-        words = [*link, *clause_words(joined.clause, choose, opens=False), ","]
-        words += clause_words(sentence.main, choose, opens=False)
+    if sentence.link is None or sentence.second is None:
+        return _with_articles(_clause(sentence.main, choose, opens=True))
+    link, final = choose(sentence.link.english), sentence.link.order == "final"
+    first = sentence.second_first
+    # The order may change unless a pronoun would come before what it stands for.
+    if final and not isinstance(sentence.second.subject, Pronoun) and not isinstance(sentence.main.subject, Pronoun):
+        first = choose(("first", "last") if first else ("last", "first")) == "first"
+    if first:
+        second = _clause(sentence.second, choose)
+        return _with_articles([link, *second, ",", *_clause(sentence.main, choose)])
+    main = _clause(sentence.main, choose, opens=True)
+    return _with_articles([*main, *([] if final else [","]), link, *_clause(sentence.second, choose)])
+
+
+def _clause(clause: Clause, choose: Choose, *, opens: bool = False) -> list[str]:
+    """Return a finite clause; the time may come first if the clause opens the sentence."""
+    nothing = any(isinstance(filler, NounPhrase) and filler.determiner == "kein" for _, filler in clause.arguments)
+    kein = choose(("any", "no")) if nothing and not clause.modal else "any"
+    verb, *rest = choose(clause.verb.english).split()
+    adverb = ""
+    if clause.adverb is not None:
+        # People leave out adverbs that add little.
+        adverb = choose((*clause.adverb.english, *([""] if "drop" in clause.adverb.kinds else [])))
+    negated = clause.negated or (nothing and kein == "any")
+    words = [*_nominal(clause.subject, choose, "nom"), *_group(clause, verb, negated, adverb, choose)]
+    words += [*rest, *_complements(clause, kein, choose)]
+    time = [] if clause.time is None else choose(clause.time.english).split()
+    heavy = clause.complement is not None or any(relative_of(filler) is not None for _, filler in clause.arguments)
+    orders = ("early", "late") if clause.front == "time" else ("late", "early")
+    if time and opens and (heavy or choose(orders) == "early"):
+        words, time = [*time, ",", *words], []
+    return [*words, *time, *_complement(clause.complement, verb, choose)]
+
+
+def _group(clause: Clause, verb: str, negated: bool, adverb: str, choose: Choose) -> list[str]:
+    """Return the verb group: tense, modal, negation with do, passive, and an adverb such as often after the auxiliary."""
+    if clause.modal:
+        tense = "past" if clause.tense.german == "preterite" else "present"
+        groups = tuple(f"{tense} {group}" for group in MODALS[clause.modal, tense, negated])
     else:
-        words = [*clause_words(sentence.main, choose, opens=True), *([] if joined.link.order == "final" else [","])]
-        words += [*link, *clause_words(joined.clause, choose, opens=False)]
-    return _opened(words)
+        groups = _READINGS[clause.tense.english]
+        groups = groups[1:] if clause.tense.english == "since" and "state" in clause.verb.flags else groups
+    tense, *auxiliaries, form = choose(groups).split()
+    if clause.passive:
+        auxiliaries += {"finite": ["be"], "base": ["be"], "done": ["been"]}[form]
+        form = "done"
+    if negated and (auxiliaries[:2] in (["have", "to"], ["want", "to"]) or (form == "finite" and verb != "be")):
+        auxiliaries, form = ["do", *auxiliaries], "base" if form == "finite" else form
+    forms = ENGLISH_VERBS[verb]
+    main = {"base": verb, "ing": forms.gerund, "done": forms.participle, "finite": _finite(verb, tense, clause)}[form]
+    if not auxiliaries and not negated:
+        return [*([adverb] if adverb and verb != "be" else []), main, *([adverb] if adverb and verb == "be" else [])]
+    first, *others = [*auxiliaries, main] if auxiliaries else [verb]
+    finite = _finite(first, tense, clause)
+    if negated:
+        long = "cannot" if finite == "can" else f"{finite} not"
+        finite = choose((_SHORT.get(finite, f"{finite}n't"), long))
+        return [*([adverb] if adverb else []), finite, *others]
+    return [finite, *([adverb] if adverb else []), *others]
+
+
+def _finite(verb: str, tense: str, clause: Clause) -> str:
+    forms = ENGLISH_VERBS[verb]
+    return (forms.past if tense == "past" else forms.present)[clause.subject.agreement.form]
+
+
+def _complements(clause: Clause, kein: str, choose: Choose) -> list[str]:
+    """Return everything after the verb except the time: objects, then goal, manner, agent and place."""
+    words = _objects(clause, kein, choose)
+    words += [] if clause.predicate is None else choose(clause.predicate.english).split()
+    manner: list[str] = []
+    if clause.manner is not None:
+        own = PRONOUNS[clause.subject.agreement.english]["self"]
+        manner = choose(clause.manner.english).replace("{self}", own).split()
+    words += _place(clause.goal, choose) + manner
+    words += [] if clause.agent is None else ["by", *_nominal(clause.agent, choose)]
+    return words + _place(clause.place, choose)
+
+
+def _objects(clause: Clause, kein: str, choose: Choose) -> list[str]:
+    """Return the objects in order, with the prepositions that relative pronouns leave behind."""
+    objects = sorted(clause.arguments, key=lambda pair: {"acc": 0, "dat": 1}.get(pair[0].kind, 2))
+    moves = len(objects) > 1 and objects[1][0].moves and not any(isinstance(filler, Gap) for _, filler in objects)
+    if moves and (relative_of(objects[0][1]) is not None or choose(("double", "to")) == "double"):
+        return [word for _, filler in objects[1::-1] for word in _nominal(filler, choose, kein=kein)]
+    words: list[str] = []
+    for slot, filler in objects:
+        # give the book to her; but help her, where the dative is the only object
+        preposition = slot.english if not slot.moves or len(objects) > 1 else ""
+        words += [*([preposition] if preposition else []), *_nominal(filler, choose, kein=kein)]
+    return words
+
+
+def _complement(complement: Complement | None, verb: str, choose: Choose) -> list[str]:
+    """Return a clause that a verb requires: that, whether, an infinitive or a gerund."""
+    if complement is None:
+        return []
+    clause, kind = complement.clause, complement.kind
+    if kind == "dass":
+        drops = verb in _MAY_DROP_THAT and choose(("that", "")) == ""
+        return [*([] if drops else ["that"]), *_clause(clause, choose)]
+    if kind == "ob":
+        return [choose(("whether", "if")), *_clause(clause, choose)]
+    inner, *rest = choose(clause.verb.english).split()
+    gerund = kind == "ing" or (kind == "both" and choose(("to", "ing")) == "ing")
+    words = [ENGLISH_VERBS[inner].gerund] if gerund else ["to", inner]
+    if kind == "purpose":
+        words = [*choose(("in order", "")).split(), *words]
+    return [*words, *rest, *_complements(clause, "any", choose)]
+
+
+def _nominal(phrase: Nominal, choose: Choose, case: str = "acc", kein: str = "any") -> list[str]:
+    """Return a nominal with its relative clause; `kein`, any or no, translates the determiner kein."""
+    if isinstance(phrase, Pronoun):
+        return [PRONOUNS[phrase.agreement.english]["subject" if case == "nom" else "object"]]
+    if isinstance(phrase, Name):
+        return [phrase.name]
+    if isinstance(phrase, Gap):
+        return []
+    words = _noun_phrase(phrase, choose, kein)
+    return words + (_relative(phrase.relative, choose) if phrase.relative is not None else [])
+
+
+def _noun_phrase(phrase: NounPhrase, choose: Choose, kein: str) -> list[str]:
+    noun = [choose([forms[phrase.many] for forms in phrase.noun.english])]
+    if phrase.adjective is not None:
+        noun = [choose(phrase.adjective.english), *noun]
+    if phrase.possessor is not None:
+        owner = _nominal(phrase.possessor, choose)
+        if isinstance(phrase.possessor, Name) or choose(("s", "of")) == "s":
+            plural = isinstance(phrase.possessor, NounPhrase) and phrase.possessor.many and owner[-1].endswith("s")
+            return [*owner[:-1], owner[-1] + ("'" if plural else "'s"), *noun]
+        return ["the", *noun, "of", *owner]
+    return [*_determiner(phrase, choose, kein), *noun]
+
+
+def _determiner(phrase: NounPhrase, choose: Choose, kein: str) -> list[str]:
+    kind = phrase.determiner
+    if kind == "poss":
+        return [PRONOUNS[phrase.owner.english]["owner"]]
+    if kind == "number":
+        spoken = NUMBERS[phrase.count]["english"]
+        return [choose((spoken, str(phrase.count)) if phrase.count > 12 else (spoken,))]
+    if kind == "kein":
+        uncounted = phrase.many or "mass" in phrase.noun.tags
+        return ["no" if kein == "no" else "any" if uncounted else "a"]
+    if kind == "dieser":
+        return ["these" if phrase.many else "this"]
+    return choose(_DETERMINERS[kind]).split()
+
+
+def _relative(clause: Clause, choose: Choose) -> list[str]:
+    """Return a relative clause with its pronoun, which may be left out unless it is the subject."""
+    gap = next(filler for filler in (clause.subject, *(one for _, one in clause.arguments)) if isinstance(filler, Gap))
+    who = "who" if gap.agreement.human else "which"
+    if clause.subject is gap:
+        pronoun = choose((who, "that") if who == "who" else ("that", who))
+    else:
+        pronoun = choose(("that", "", "whom" if who == "who" else who))
+    return [*pronoun.split(), *_clause(clause, choose)]
+
+
+def _place(place: Place | None, choose: Choose) -> list[str]:
+    if place is None:
+        return []
+    where = [place.where.english[0]] if isinstance(place.where, Words) else _nominal(place.where, choose)
+    return [choose(place.english), *where]
+
+
+def _with_articles(words: list[str]) -> list[str]:
+    """Return single words, with `an` for `a` before a vowel sound and no figure at the beginning."""
+    words = " ".join(words).split()
+    if words[0].isdigit():
+        words[0] = NUMBERS[int(words[0])]["english"]
+    for index, following in enumerate(word.lower() for word in words[1:]):
+        vowel = following[0] in "aeiou" and not following.startswith(_CONSONANT_SOUND)
+        if words[index] == "a" and (vowel or following.startswith(("hour", "honest"))):
+            words[index] = "an"
+    return words

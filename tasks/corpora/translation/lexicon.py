@@ -1,58 +1,66 @@
-"""Reads nouns, verbs, adjectives and fixed phrases from the tables in `words/` and selects those that fit a context."""
+"""The vocabulary: the tables of `words/` with all inflected forms, and the words that fit a context."""
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tasks.corpora.tables import items, read_table
-from tasks.corpora.translation.english_forms import plural
-from tasks.corpora.translation.morphology import feminine, linked
-
 Tags = frozenset[str]
 """Classes of nouns, flags of verbs, or time frames."""
+CASES = ("nom", "acc", "dat", "gen")
 _WORDS = Path(__file__).parent / "words"
 
 
 def _table(name: str) -> list[dict[str, str]]:
-    return read_table(_WORDS / f"{name}.tsv")
+    with (_WORDS / f"{name}.tsv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True))
+
+
+def _items(cell: str, separator: str = ",") -> tuple[str, ...]:
+    return tuple(cell.split(separator)) if cell else ()
 
 
 def _tags(cell: str) -> Tags:
-    return frozenset(items(cell))
+    return frozenset(_items(cell))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Noun:
-    """One sense of a noun: `english` holds (singular, plural) pairs."""
+    """One sense of a noun; its forms are ordered as `CASES`, its English alternatives are (singular, plural) pairs."""
 
-    lemma: str
     gender: str
-    genitive: str
-    plural: str
-    english: tuple[tuple[str, str], ...]
+    singular: tuple[str, ...]
+    plural: tuple[str, ...]
+    """Empty for a noun without a plural."""
+    english: tuple[tuple[str, ...], ...]
     tags: Tags
-    place: str = ""
-    """A key of `PLACE_KINDS`; empty for a noun that is no place."""
-    compound: bool = False
+    place: str
+    """A key of `PLACE_KINDS`; empty for a noun that names no place."""
+    compound: bool
+
+    @property
+    def lemma(self) -> str:
+        return self.singular[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Slot:
     """A complement that a verb requires: `kind` is acc, dat, prep, dir, loc, city, zu, ing, both, dass or ob."""
 
     kind: str
-    case: str = ""
-    preposition: str = ""
-    english: str = ""
-    tags: Tags = frozenset()
-    moves: bool = False
+    case: str
+    preposition: str
+    english: str
+    tags: Tags
+    moves: bool
+    """Whether English may put it before the direct object: give it to her, give her it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Verb:
-    """One sense of a verb, with its separable prefix apart; `reflexive` is the case of sich or empty."""
+    """One sense of a verb, with its separable prefix apart; `reflexive` is sich (accusative), sich3 (dative) or empty."""
 
     prefix: str
     base: str
@@ -63,7 +71,7 @@ class Verb:
     flags: Tags
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Adjective:
     """One sense of an adjective: `stem` takes endings, `bare` stands after a copula."""
 
@@ -76,7 +84,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Words:
-    """A fixed phrase: its German, its English alternatives, and the frames or groups that it goes with."""
+    """A fixed phrase: its German, its English alternatives, and the frames or flags that it goes with."""
 
     german: str
     english: tuple[str, ...]
@@ -84,36 +92,23 @@ class Words:
 
 
 @dataclass(frozen=True)
-class PlaceKind:
-    """The prepositions of a kind of place, for location and for direction; `case` is the one for direction."""
+class VerbForms:
+    """The forms of a verb: finite ones for ich, er and wir, as in English."""
 
-    there: str
-    towards: str
-    case: str
-    english_there: tuple[str, ...]
-    english_towards: tuple[str, ...]
-
-
-def _english_noun(cell: str) -> tuple[tuple[str, str], ...]:
-    forms = []
-    for word in items(cell, "|"):
-        singular, _, irregular = word.partition(":")
-        forms.append((singular, irregular if irregular else plural(singular)))
-    return tuple(forms)
+    present: tuple[str, ...]
+    past: tuple[str, ...]
+    participle: str
+    gerund: str = ""
 
 
-def _nouns() -> list[Noun]:
-    nouns = []
-    for row in _table("nouns"):
-        english, tags = _english_noun(row["english"]), _tags(row["classes"])
-        nouns.append(Noun(row["lemma"], row["gender"], row["genitive"], row["plural"], english, tags, row["place"]))
-        if row["feminine"]:
-            lemma = feminine(row["lemma"])
-            nouns.append(Noun(lemma, "f", "", f"{lemma}nen", english, tags, row["place"]))
-    return nouns
+def _noun(row: dict[str, str]) -> Noun:
+    singular, plural = _items(row["singular"]), _items(row["plural"])
+    english = tuple(_items(cell, ":") for cell in _items(row["english"], "|"))
+    return Noun(row["gender"], singular, plural, english, _tags(row["classes"]), row["place"], row["compound"] == "yes")
 
 
 def _slot(cell: str) -> Slot:
+    """Read a slot such as `acc:goods`, `auf.acc>for:mail` or `dat>to:person`; `=` in place of `>` never moves."""
     head, _, classes = cell.partition(":")
     moves = ">" in head and head.startswith("dat")
     case, _, english = head.replace("=", ">").partition(">")
@@ -125,53 +120,49 @@ def _slot(cell: str) -> Slot:
 def _verb(row: dict[str, str]) -> Verb:
     prefix, _, base = row["infinitive"].rpartition("|")
     cells = row["slots"].split()
-    reflexive = {"sich": "acc", "sich3": "dat"}.get(cells[0], "") if cells else ""
-    slots = tuple(_slot(cell) for cell in cells[bool(reflexive) :])
-    return Verb(prefix, base, items(row["english"], "|"), _tags(row["subject"]), slots, reflexive, _tags(row["flags"]))
+    reflexive = cells.pop(0) if cells and cells[0] in ("sich", "sich3") else ""
+    english, slots = _items(row["english"], "|"), tuple(map(_slot, cells))
+    return Verb(prefix, base, english, _tags(row["subject"]), slots, reflexive, _tags(row["flags"]))
 
 
 def _adjective(row: dict[str, str]) -> Adjective:
-    english, tags = items(row["english"], "|"), _tags(row["classes"])
-    return Adjective(row["stem"], row["bare"], english, tags, row["predicate_only"] != "")
+    english, predicate_only = _items(row["english"], "|"), row["predicate_only"] == "yes"
+    return Adjective(row["stem"], row["bare"], english, _tags(row["classes"]), predicate_only)
 
 
-def _fixed_phrases(name: str) -> tuple[Words, ...]:
-    return tuple(Words(row["german"], items(row["english"], "|"), _tags(row["kinds"])) for row in _table(name))
+def _phrases(name: str) -> tuple[Words, ...]:
+    return tuple(Words(row["german"], _items(row["english"], "|"), _tags(row.get("kinds", ""))) for row in _table(name))
 
 
-def _pairs(name: str) -> tuple[tuple[str, str], ...]:
-    return tuple((row["german"], row["english"]) for row in _table(name))
+def _verb_forms(name: str) -> dict[str, VerbForms]:
+    return {
+        row["infinitive"]: VerbForms(_items(row["present"]), _items(row["past"]), row["participle"], row.get("gerund", ""))
+        for row in _table(name)
+    }
 
 
-def _place_kind(row: dict[str, str]) -> PlaceKind:
-    there, towards = (items(row[column], "|") for column in ("english_there", "english_towards"))
-    return PlaceKind(row["there"], row["towards"], row["case"], there, towards)
-
-
-NOUNS = tuple(_nouns())
-VERBS = tuple(_verb(row) for row in _table("verbs"))
-ADJECTIVES = tuple(_adjective(row) for row in _table("adjectives"))
-TIMES = _fixed_phrases("times")
-ADVERBS = _fixed_phrases("adverbs")
-MANNERS = _fixed_phrases("manners")
+NOUNS = tuple(map(_noun, _table("nouns")))
+VERBS = tuple(map(_verb, _table("verbs")))
+ADJECTIVES = tuple(map(_adjective, _table("adjectives")))
+TIMES, ADVERBS, MANNERS, CITIES, CLOCK = map(_phrases, ("times", "adverbs", "manners", "cities", "clock"))
 NAMES = tuple((row["name"], row["gender"]) for row in _table("names"))
-CITIES = tuple(Words(german, (english,)) for german, english in _pairs("cities"))
-WEEKDAYS = _pairs("weekdays")
-MONTHS = _pairs("months")
-PLACE_KINDS = {row["kind"]: _place_kind(row) for row in _table("place_kinds")}
-CLASS_GROUPS = {row["group"]: items(row["classes"]) for row in _table("class_groups")}
+MONTHS = tuple((row["german"], row["english"]) for row in _table("months"))
+PLACE_KINDS = {row["kind"]: row for row in _table("place_kinds")}
+LINKS = _table("links")
+CONTRACTIONS = {row["words"]: row["contracted"] for row in _table("contractions")}
+NUMBERS = {int(row["number"]): row for row in _table("numbers")}
+PRONOUNS = {row["key"]: row for row in _table("pronouns")}
+ENDINGS = {(row["word"], row["gender"]): row for row in _table("endings")}
+"""Articles, possessives and relative pronouns by word and gender, and the endings of adjectives (weak, mixed, strong)."""
+GERMAN_VERBS, ENGLISH_VERBS = _verb_forms("german_verbs"), _verb_forms("english_verbs")
+MODALS = {(row["modal"], row["tense"], row["negated"] == "yes"): _items(row["english"], "|") for row in _table("modals")}
+_CLASS_GROUPS = {row["group"]: _items(row["classes"]) for row in _table("class_groups")}
 
 
 @cache
 def expand(tags: Tags) -> Tags:
-    """Replace names of `CLASS_GROUPS` by the classes in them."""
-    return frozenset(tag for name in tags for tag in CLASS_GROUPS.get(name, (name,)))
-
-
-@cache
-def senses(lemma: str) -> tuple[Noun, ...]:
-    """Return all nouns with the written form `lemma`."""
-    return tuple(noun for noun in NOUNS if noun.lemma == lemma)
+    """Replace names of groups of classes by the classes in them."""
+    return frozenset(tag for name in tags for tag in _CLASS_GROUPS.get(name, (name,)))
 
 
 def fits(noun: Noun, tags: Tags) -> bool:
@@ -179,71 +170,21 @@ def fits(noun: Noun, tags: Tags) -> bool:
     return bool(noun.tags & expand(tags))
 
 
-def resolved(noun: Noun, *places: Tags) -> bool:
-    """Whether the classes that the context requires leave only this sense of the word."""
-    others = (other for other in senses(noun.lemma) if other is not noun)
-    return all(any(not fits(other, tags) for tags in places) for other in others)
+@cache
+def nouns_for(tags: Tags, *, compound: bool = False) -> tuple[Noun, ...]:
+    """Return the simple or compound nouns that fit; of an ambiguous word only the sense that `tags` leave."""
+    fitting = [noun for noun in NOUNS if fits(noun, tags)]
+    lemmas = [noun.lemma for noun in fitting]
+    return tuple(noun for noun in fitting if noun.compound == compound and lemmas.count(noun.lemma) == 1)
 
 
 @cache
-def nouns_for(tags: Tags) -> tuple[Noun, ...]:
-    """Return the nouns that fit; ambiguous ones only if `tags` alone resolve them."""
-    return tuple(noun for noun in NOUNS if fits(noun, tags) and resolved(noun, tags))
+def adjectives_for(noun: Noun, *, predicate: bool = False) -> tuple[Adjective, ...]:
+    """Return the adjectives that fit `noun`, before it or as predicate."""
+    return tuple(one for one in ADJECTIVES if fits(noun, one.tags) and (predicate or not one.predicate_only))
 
 
 @cache
-def ambiguous_for(tags: Tags) -> tuple[Noun, ...]:
-    """Return the nouns that fit and that `tags` alone do not resolve."""
-    return tuple(noun for noun in NOUNS if fits(noun, tags) and not resolved(noun, tags))
-
-
-@cache
-def adjectives_for(noun: Noun) -> tuple[Adjective, ...]:
-    """Return the adjectives that fit `noun`."""
-    return tuple(adjective for adjective in ADJECTIVES if fits(noun, adjective.tags))
-
-
-def _compounds() -> list[Noun]:
-    modifiers = {row["word"]: row for row in _table("compound_modifiers")}
-    compounds = []
-    for row in _table("compounds"):
-        for head in (noun for lemma in items(row["heads"]) for noun in senses(lemma)[:1]):
-            for modifier in (modifiers[word] for word in items(row["modifiers"])):
-                first, english = linked(modifier["word"], modifier["link"]), modifier["english"]
-                lemma, many = first + head.lemma.lower(), first + head.plural.lower() if head.plural else ""
-                forms = tuple((f"{english} {one}", f"{english} {several}") for one, several in head.english)
-                compounds.append(Noun(lemma, head.gender, head.genitive, many, forms, head.tags, head.place, compound=True))
-    return compounds
-
-
-COMPOUNDS = tuple(_compounds())
-
-
-def lexeme_count() -> int:
-    """Return the number of dictionary words: lemmas by word class, without senses, compounds and derivations in -in."""
-    derived = {feminine(noun.lemma) for noun in NOUNS}
-    nouns = {noun.lemma for noun in NOUNS} - derived
-    verbs = {verb.prefix + verb.base for verb in VERBS}
-    adjectives = {adjective.bare for adjective in ADJECTIVES}
-    modifiers = {row["word"] for row in _table("compound_modifiers")} - nouns
-    single = {words.german for words in (*TIMES, *ADVERBS, *MANNERS) if " " not in words.german}
-    calendar = {german for german, _ in (*WEEKDAYS, *MONTHS)}
-    return len(nouns | modifiers) + len(verbs) + len(adjectives) + len(single) + len(calendar) + len(NAMES) + len(CITIES)
-
-
-@cache
-def settled_for(tags: Tags) -> tuple[Noun, ...]:
-    """Return the ambiguous nouns that `tags` resolve."""
-    return tuple(noun for noun in nouns_for(tags) if len(senses(noun.lemma)) > 1)
-
-
-@cache
-def compounds_for(tags: Tags) -> tuple[Noun, ...]:
-    """Return the compounds that fit."""
-    return tuple(noun for noun in COMPOUNDS if fits(noun, tags))
-
-
-@cache
-def place_nouns() -> tuple[Noun, ...]:
-    """Return the nouns that name places."""
-    return tuple(noun for noun in NOUNS if noun.place)
+def places_for(tags: Tags) -> tuple[Noun, ...]:
+    """Return the nouns that name a place of one of the kinds `tags`, or any place."""
+    return tuple(noun for noun in NOUNS if noun.place and not noun.compound and (not tags or noun.tags & tags))
