@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from tasks.console import log, progress
 from tasks.corpora import translation
-from tasks.corpora.checks.findings import errors, summary, warnings
-from tasks.corpora.checks.measures import TextLimits, measure_corpus
+from tasks.corpora.checks import TextLimits, errors, measure_corpus, summary, warnings
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
-from tasks.corpora.files.reading import read
-from tasks.corpora.hub.reading import read as read_data_set
+from tasks.corpora.hub import read as read_data_set
+from tasks.corpora.reading import read
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
 from tasks.evaluation.quality import check_references

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from tasks.corpora.hub.data_sets import DATA_SETS
 from tasks.corpora.presets import LOCK, PRESETS, task_section
 from tasks.errors import InputError, one_line_errors
 
@@ -23,9 +22,9 @@ def table() -> str:
     """All presets as a Markdown table."""
     lines = [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
     for name, preset in PRESETS.items():
-        data_set, pair = DATA_SETS[name], preset.pairs[0]
+        data_set, pair = preset.data_set, preset.pairs[0]
         where = " ".join(f"`{part}`" for part in (data_set.name, data_set.configuration) if part)
-        tokens, models = " → ".join(map(str, preset.lengths)), f"`{pair.small}`, `{pair.large}`"
+        tokens, models = " → ".join(map(str, preset.lengths)), f"`{pair['small']}`, `{pair['large']}`"
         lines.append(f"| `{name}` | {where} | `{preset.metric}` | {tokens} | {models} | {preset.papers} |")
     return "\n".join(lines)
 
@@ -60,8 +59,8 @@ def description(name: str) -> dict[str, Any]:
         "title": preset.title,
         "papers": preset.papers,
         "ours": preset.ours,
-        "hub": dataclasses.asdict(DATA_SETS[name]),
-        "pairs": [dataclasses.asdict(pair) for pair in preset.pairs],
+        "hub": dataclasses.asdict(preset.data_set),
+        "pairs": preset.pairs,
         "grid": grid,
         "task": task,
     }

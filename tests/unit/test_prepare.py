@@ -13,8 +13,7 @@ import yaml
 
 from tasks import prepare
 from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
-from tasks.corpora.files.settings import FileSettings
-from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
+from tasks.corpora.settings import CorpusSettings, EmbeddedSettings, FileSettings
 from tasks.errors import InputError
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer

@@ -13,10 +13,8 @@ import pytest
 from pyarrow import parquet
 
 from tasks.corpora.example import Example
-from tasks.corpora.files.held_out import hold_out
-from tasks.corpora.files.reading import read
-from tasks.corpora.files.settings import FileSettings
-from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
+from tasks.corpora.reading import hold_out, read
+from tasks.corpora.settings import CorpusSettings, EmbeddedSettings, FileSettings
 from tasks.errors import InputError
 from tasks.prepare import load_corpus
 

@@ -8,8 +8,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.corpora.example import SPLITS, UNLABELLED, Example
-from tasks.corpora.files.reading import read
-from tasks.corpora.files.settings import FileSettings
+from tasks.corpora.reading import read
+from tasks.corpora.settings import FileSettings
 from tasks.errors import InputError
 
 PARALLEL_FILES: dict[str, Any] = {split: [f"{split}.de", f"{split}.en"] for split in SPLITS}

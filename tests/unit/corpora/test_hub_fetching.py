@@ -15,9 +15,9 @@ import pytest
 from pyarrow import parquet
 
 from tasks.corpora.example import SPLITS
-from tasks.corpora.hub.data_sets import PARQUET
-from tasks.corpora.hub.reading import read
-from tasks.corpora.hub.settings import HubSettings
+from tasks.corpora.hub import read
+from tasks.corpora.presets import PARQUET
+from tasks.corpora.settings import HubSettings
 from tasks.errors import InputError
 from tests.hub import Commit, Hub, serving
 

@@ -12,16 +12,11 @@ import yaml
 
 from tasks.config import load
 from tasks.corpora.__main__ import description, main, pasted, table
-from tasks.corpora.hub.data_sets import DATA_SETS
 from tasks.corpora.presets import LOCK, PRESETS, task_section
 from tasks.errors import InputError
 from tasks.evaluation.metrics import METRICS
 
 ROOT = Path(__file__).parents[3]
-
-
-def test_every_data_set_is_a_preset() -> None:
-    assert list(PRESETS) == list(DATA_SETS)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -37,8 +32,8 @@ def test_a_preset_is_a_task(name: str, tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(params), encoding="utf-8")
     task = load(file).task(name)
     assert task.corpus.hub is not None
-    assert task.corpus.hub.data_set == DATA_SETS[name]
-    assert task.corpus.published == DATA_SETS[name].published
+    assert task.corpus.hub.data_set == PRESETS[name].data_set
+    assert task.corpus.published == PRESETS[name].data_set.published
     assert (task.text.max_source_tokens, task.text.max_target_tokens) == PRESETS[name].lengths
 
 

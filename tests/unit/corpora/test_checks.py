@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 
-from tasks.corpora.checks.findings import errors, summary, warnings
-from tasks.corpora.checks.measures import CorpusReport, TextLimits, measure_corpus
+from tasks.corpora.checks import CorpusReport, TextLimits, errors, measure_corpus, summary, warnings
 from tasks.corpora.example import Corpus, Example
-from tests.unit.corpora.checks.test_columns import examples
 
 UNKNOWN = 2
+
+
+def examples(count: int, seed: int = 0) -> list[Example]:
+    """Different sentences, whose two texts share no word."""
+    rng, words = random.Random(seed), [f"w{number}" for number in range(18)]
+    draws = [" ".join(rng.choices(words, k=8)) for _ in range(count)]
+    return [Example(draw, (draw.replace("w", "v"),)) for draw in draws]
 
 
 def tokenise(texts: list[str]) -> list[list[int]]:
@@ -21,7 +27,7 @@ def tokenise(texts: list[str]) -> list[list[int]]:
 
 
 def report_of(limits: TextLimits | None = None, **splits: list[Example]) -> CorpusReport:
-    corpus: Corpus = {"train": examples(400, 0.0), "validation": examples(50, 0.0, 1), "test": examples(50, 0.0, 2), **splits}
+    corpus: Corpus = {"train": examples(400), "validation": examples(50, 1), "test": examples(50, 2), **splits}
     return measure_corpus("toy", corpus, (tokenise, tokenise), UNKNOWN, limits or TextLimits(20, 20))
 
 
@@ -50,7 +56,7 @@ def test_what_repeats_and_what_train_knows_is_counted_apart_from_case_and_space(
     assert report.splits["unlabelled"].targets is None and report.splits["train"].sources_in_train == 0
 
 
-LONG, GOOD = Example("w " * 30, ("w " * 30,)), examples(50, 0.0, 3)
+LONG, GOOD = Example("w " * 30, ("w " * 30,)), examples(50, 3)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +64,12 @@ LONG, GOOD = Example("w " * 30, ("w " * 30,)), examples(50, 0.0, 3)
     [
         ({"test": [*GOOD, LONG]}, "sources longer than text.max_source_tokens, 20, are cut off: 2.0% of test; raise it (95 %"),
         ({"test": [*GOOD, *GOOD[:5]]}, "test: 5 of 55 examples (9.1%) repeat an earlier example, and intervals take them for"),
-        ({"test": examples(50, 0.0)}, "test: the sources of 50 of 50 examples (100.0%) are also in train, 50 of them with"),
-        ({"test": examples(60, 0.2, 4)}, "test: source and reference seem swapped in"),
+        ({"test": examples(50)}, "test: the sources of 50 of 50 examples (100.0%) are also in train, 50 of them with"),
         ({"test": [*GOOD, Example("a", ("wort B",))]}, "test: 0.22% of the target tokens are unknown to the tokenizer"),
         ({"test": [*GOOD, Example("a", ("",))]}, "test: 1 of 51 examples (2.0%) have an empty reference; that is right for"),
         ({"test": [Example(one.source, (one.source,)) for one in GOOD[:25]] + GOOD[25:]}, "test: the reference equals the"),
         ({"test": [*GOOD, Example("a\ufffdb", ("c",))]}, "test: 1 texts hold a NUL or U+FFFD"),
-        ({"unlabelled": [Example(GOOD[0].source.title(), ())], "test": GOOD}, "also unlabelled, apart from case"),
+        ({"unlabelled": [Example(GOOD[0].source.replace(" ", "  "), ())], "test": GOOD}, "also unlabelled, apart from case"),
     ],
 )
 def test_each_warning_names_its_split_its_number_and_the_fix(splits: dict[str, Any], words: str) -> None:
@@ -77,10 +82,6 @@ def test_each_warning_names_its_split_its_number_and_the_fix(splits: dict[str, A
 @pytest.mark.parametrize(
     ("splits", "words"),
     [
-        (
-            {"test": examples(50, 1.0, 5)},
-            "test: source and reference are swapped against train in 100% of the examples; exchange",
-        ),
         ({"train": [Example(one.source, ("same",)) for one in GOOD]}, "train: all 50 references are the same text"),
         ({"train": [Example(one.source, (one.source,)) for one in GOOD]}, "train: the reference equals the source in 50 of 50"),
         ({"test": [*GOOD, Example(" ", ("x",))]}, "test: 1 of 51 sources are empty"),
