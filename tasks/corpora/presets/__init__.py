@@ -65,7 +65,7 @@ def _preset(entry: Section) -> Preset:
     return Preset(**{**entry, "data_set": made, "lengths": tuple(entry["lengths"])})
 
 
-_FILE = Path(__file__).with_suffix(".yaml")
+_FILE = Path(__file__).with_name("presets.yaml")
 PRESETS = {name: _preset(entry) for name, entry in yaml.safe_load(_FILE.read_text(encoding="utf-8"))["presets"].items()}
 
 
