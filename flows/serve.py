@@ -38,7 +38,7 @@ from flows.promote import promote
 from flows.server import prefect_server
 from flows.stage import PipelineSettings, add_options, read_options
 from tasks import config, supervisor
-from tasks.corpora.hub.lock import newer_commit, replace_commit
+from tasks.corpora.hub import newer_commit, replace_commit
 from tasks.errors import InputError, one_line_errors
 from tasks.files import atomic_write
 from tasks.paths import CACHE

@@ -123,9 +123,9 @@ def test_a_newer_commit_of_the_hub_is_written_to_the_lock_file(
     def away(data_set: object) -> str:
         raise InputError("no answer")
 
-    monkeypatch.setattr("tasks.corpora.hub.lock.newest_commit", away)
+    monkeypatch.setattr("tasks.corpora.hub.newest_commit", away)
     assert look(CHANGED, RAN) == "ran", "a hub that does not answer stops nothing"
-    monkeypatch.setattr("tasks.corpora.hub.lock.newest_commit", lambda data_set: new)
+    monkeypatch.setattr("tasks.corpora.hub.newest_commit", lambda data_set: new)
     assert look(CHANGED, RAN) == "ran"
     assert lock.read_text(encoding="utf-8").splitlines() == [
         "# kept",
