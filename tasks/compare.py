@@ -20,9 +20,7 @@ from pydantic import JsonValue
 
 from tasks.config import DEFAULT
 from tasks.errors import InputError, stage
-from tasks.evaluation.comparing.comparison import Comparison, Number, compare
-from tasks.evaluation.comparing.loaded import LoadedResult, load_result
-from tasks.evaluation.comparing.provenance import NOT_RECORDED
+from tasks.evaluation.comparison import NOT_RECORDED, Comparison, LoadedResult, Number, compare, load_result
 from tasks.evaluation.report.formatting import NOTHING, aligned_columns, number_text
 from tasks.evaluation.statistics import Interval
 

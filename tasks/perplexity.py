@@ -33,8 +33,8 @@ from tasks.decoding.methods.baselines import single_model_method
 from tasks.decoding.rules import accept_all
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.errors import InputError, stage
-from tasks.evaluation.report.figures.figure import save
-from tasks.evaluation.report.figures.perplexity import fallback_curve
+from tasks.evaluation.report.charts import save
+from tasks.evaluation.report.figures_detail import ScoredText, fallback_curve
 from tasks.evaluation.timing import Latencies, measure, synchronised_clock
 from tasks.locks import timing_lock, working_lock
 from tasks.machine import MachineSettings, set_up
@@ -294,7 +294,11 @@ def main() -> None:
         points.append(FallbackPoint(threshold, perplexity(pair, known, threshold), times))
         print(json.dumps(_line(points[-1]) | same), flush=True)
     if arguments.figure is not None:
-        save(fallback_curve(points), arguments.figure)
+        scored = [
+            ScoredText(one.threshold, one.found.value, one.found.large_share, None if one.times is None else one.times.speedup)
+            for one in points
+        ]
+        save(fallback_curve(scored), arguments.figure)
 
 
 if __name__ == "__main__":

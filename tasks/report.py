@@ -8,25 +8,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from tasks.errors import InputError, stage
-from tasks.evaluation.frontier import BASELINES
+from tasks.evaluation.frontier import BASELINES, REPORTED_ON
 from tasks.evaluation.record import record_report
-from tasks.evaluation.report.arms import Swept
-from tasks.evaluation.report.figures import all_figures
-from tasks.evaluation.report.figures.figure import Figure, save
-from tasks.evaluation.report.formatting import settings_text
-from tasks.evaluation.report.page import page
-from tasks.evaluation.report.pair_export import export_pair
-from tasks.evaluation.report.points import sweep_command
+from tasks.evaluation.report.charts import save
+from tasks.evaluation.report.export import export_pair, registered_pair
+from tasks.evaluation.report.formatting import aligned_columns, settings_text
+from tasks.evaluation.report.page import all_figures, page
+from tasks.evaluation.report.points import Sweeps, sweep_command
 from tasks.evaluation.report.recommendation import as_lines
-from tasks.evaluation.report.registered_pair import registered_pair
-from tasks.evaluation.report.rendered_tables import tables_markdown
-from tasks.evaluation.report.summary import summarize
-from tasks.evaluation.report.table import as_markdown, as_text
-from tasks.evaluation.report.test_sets import Arms, flat_test_metrics, test_sets_text
+from tasks.evaluation.report.summarize import Seeds, Swept, summarize
+from tasks.evaluation.report.tables import SPLITS, notes, rendered_tables, table_cells, tables_markdown, title
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
@@ -43,13 +39,13 @@ _CSV = ("relative_latency", "speedup", "quality", "arm", "method", "settings")
 
 FrontierRow = tuple[float, float, float, str, str, str]
 """The values of `_CSV`."""
-Maker = Callable[[Path], object]
+Writer = Callable[[Path], object]
 """Writes one file under the path that it is given."""
 
 
 def read_rows_of(paths: TaskPaths, metric: str, arm: str, seed: int | None = None, test: str = "") -> list[SweepRow]:
-    """The rows of one sweep: of a drafter's first seed, or of another seed; where `test` names the split of a further test
-    set, its rows alone.
+    """The rows of one sweep: of an arm's first seed, or of another seed; where `test` names the split of a further test set,
+    its rows alone.
 
     Raises:
         InputError: a sweep has no rows, a row is damaged, or it was measured by another metric than the task's.
@@ -64,67 +60,27 @@ def read_rows_of(paths: TaskPaths, metric: str, arm: str, seed: int | None = Non
     return rows
 
 
-def read_pair_of(paths: TaskPaths, arm: str, seed: int | None = None) -> PairRecord | None:
-    """What a sweep recorded of its two models (pair.json beside its rows), or None where there is no such file.
+def read_seeds(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple[str, int], Swept]:
+    """The current rows of every sweep and what it recorded of its pair, by arm and seed.
 
     Raises:
-        InputError: the file is damaged.
-    """
-    return read_pair(paths.sweep(arm, seed) / "pair.json", f"make it by: {sweep_command(paths.task, arm)}")
-
-
-def read_arms(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple[str, int], Swept]:
-    """The current rows of every sweep and what it recorded, by drafter and seed.
-
-    Raises:
-        InputError: see `read_rows_of` and `read_pair_of`; or two sweeps chose their points by different margins.
+        InputError: see `read_rows_of`; a `pair.json` is damaged; or two sweeps chose their points by different margins.
     """
     found: dict[tuple[str, int], Swept] = {}
     margins: dict[MarginSettings, Path] = {}
     for arm in ARMS:
         for seed in seeds:
             other = None if seed == seeds[0] else seed
-            pair = read_pair_of(paths, arm, other)
+            folder, fix = paths.sweep(arm, other), f"make it by: {sweep_command(paths.task, arm)}"
+            pair = read_pair(folder / "pair.json", fix)
             if pair is not None and pair.seed not in (None, seed):
-                fix = f"make it by: {sweep_command(paths.task, arm)}"
-                raise InputError(f"{paths.sweep(arm, other)} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}")
+                raise InputError(f"{folder} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}")
             if pair is not None and pair.margins is not None:
-                margins.setdefault(pair.margins, paths.sweep(arm, other))
+                margins.setdefault(pair.margins, folder)
             if len(margins) > 1:
                 fix = f"sweep both arms with those of params.yaml: {sweep_command(paths.task, arm)}"
                 raise InputError(f"{' and '.join(map(str, margins.values()))} chose their points by different margins; {fix}")
             found[arm, seed] = current_rows(read_rows_of(paths, metric, arm, other), pair), pair
-    return found
-
-
-def read_further(paths: TaskPaths, metric: str, seeds: Sequence[int], arms: Arms, names: Sequence[str]) -> dict[str, Arms]:
-    """For the name of each test set but the main one, which is the first, the current rows that every sweep has of it.
-
-    Raises:
-        InputError: see `read_rows_of`.
-    """
-    found: dict[str, Arms] = {}
-    for name in names[1:]:
-        of_set: dict[tuple[str, int], Swept] = {}
-        for (arm, seed), (_, pair) in arms.items():
-            rows = read_rows_of(paths, metric, arm, None if seed == seeds[0] else seed, f"test.{name}")
-            of_set[arm, seed] = current_rows(rows, pair), pair
-        found[name] = of_set
-    return found
-
-
-def read_temperatures(paths: TaskPaths, metric: str, arms: Arms, seed: int) -> dict[tuple[str, float], list[SweepRow]]:
-    """The current rows of each main sweep at the further temperatures that it has, by drafter and temperature, ascending.
-
-    Raises:
-        InputError: see `read_rows_of`.
-    """
-    found: dict[tuple[str, float], list[SweepRow]] = {}
-    for arm in ARMS:
-        stems = [file.stem.partition("-")[2] for file in paths.sweep(arm).glob(f"rows-{STEM}*.jsonl")]
-        for name in sorted(stems, key=temperature_of):
-            rows = read_rows_of(paths, metric, arm, None, name)
-            found[arm, temperature_of(name)] = current_rows(rows, arms[arm, seed][1])
     return found
 
 
@@ -138,14 +94,16 @@ def current_rows(rows: Sequence[SweepRow], pair: PairRecord | None) -> list[Swee
 
 
 def flat_metrics(summary: Summary) -> dict[str, float]:
-    """Numbers under flat names: Table 1 on both splits, the frontiers, what alignment gives, the recommended point."""
+    """Numbers under flat names: Table 1 on both splits and on further test sets (`bild_aligned_no_loss_test.NAME_speedup`), the
+    frontiers, what alignment gives, the recommended point."""
     metrics: dict[str, float | None] = {}
-    for row in summary.table:
-        for split, entry in (("validation", row.validation), ("test", row.test)):
-            for name in ("quality", "speedup"):
-                metrics[f"{row.row}_{split}_{name}"] = getattr(entry, name, None)
+    further = [(row, one.split, row.test) for one in summary.test_sets if one.split != REPORTED_ON for row in one.table]
+    own = [(row, split, getattr(row, split)) for row in summary.table for split in ("validation", "test")]
+    for row, split, entry in (*own, *further):
+        for name in ("quality", "speedup"):
+            metrics[f"{row.row}_{split}_{name}"] = getattr(entry, name, None)
     for name in ("mean_quality_difference", "share_above", "mean_speedup_ratio"):
-        metrics[f"frontier_{name}"] = getattr(summary.frontier.gap, name, None)
+        metrics[f"frontier_{name}"] = getattr(summary.frontier_gap, name, None)
     for effect in summary.arms.effects:
         metrics[f"alignment_{effect.purpose}"] = effect.mean
         if effect.interval is not None:
@@ -154,11 +112,11 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
     for split, measured in (("validation", point), ("test", point and point.test)):
         for name in ("quality_difference", "speedup"):
             metrics[f"recommended_{split}_{name}"] = getattr(measured, name, None)
-    return {**{name: value for name, value in metrics.items() if value is not None}, **flat_test_metrics(summary)}
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def frontier_rows(summary: Summary) -> Iterator[FrontierRow]:
-    """The models alone and the frontier of each method with each drafter on validation, in the columns of `_CSV`."""
+    """The models alone and the frontier of each method with each arm on validation, in the columns of `_CSV`."""
 
     def row(measured: TimedMeasurements, arm: str, method: str, settings: Settings) -> FrontierRow:
         return measured.relative_latency, measured.speedup, measured.quality, arm, method, settings_text(settings)
@@ -179,46 +137,82 @@ def frontier_csv(summary: Summary) -> str:
     return file.getvalue()
 
 
-def makers(summary: Summary, sweeps: Mapping[str, Sequence[SweepRow]]) -> list[tuple[str, Maker]]:
+def writers(summary: Summary, sweeps: Sweeps) -> dict[str, Writer]:
     """Every file of the report by its name in the folder of results, and what writes it."""
+    verdict = f"# Task {summary.task}: the verdict\n\n{as_lines(summary)}"
     texts = {
         "summary.json": summary_json(summary),
         "metrics.json": json.dumps(flat_metrics(summary), indent=2, allow_nan=False) + "\n",
-        "table.md": _verdict_and_tables(summary),
+        "table.md": f"{verdict}\n{tables_markdown(summary)}",
         "frontier.csv": frontier_csv(summary),
         "report.html": page(summary, sweeps),
     }
-    found: list[tuple[str, Maker]] = [(name, _text(text)) for name, text in texts.items()]
+    found: dict[str, Writer] = {name: partial(_write_text, text) for name, text in texts.items()}
     for name, figure in all_figures(summary, sweeps).items():
         folder = "" if name == "pareto" else "figures/"
-        found += [(f"{folder}{name}{suffix}", _figure(figure)) for suffix in (".png", ".svg")]
+        found |= {f"{folder}{name}{suffix}": partial(save, figure) for suffix in (".png", ".svg")}
     return found
 
 
-def _verdict_and_tables(summary: Summary) -> str:
-    """The text of `table.md`: the verdict first."""
-    verdict = f"# Task {summary.task}: the verdict\n\n{as_lines(summary)}"
-    return "\n".join([verdict, as_markdown(summary), tables_markdown(summary)])
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
-def _text(text: str) -> Maker:
-    return lambda path: path.write_text(text, encoding="utf-8")
+def as_text(summary: Summary) -> str:
+    """Table 1 of both splits with its notes, and the table of test sets, for a terminal: columns aligned."""
+    found: list[str] = []
+    for split in SPLITS:
+        headings, cells = table_cells(summary, split)
+        lines = aligned_columns([headings, *cells])
+        lines.insert(1, "─" * max(map(len, lines)))
+        found += [title(summary, split), "", *lines, ""]
+    found += [*notes(summary), ""]
+    for table in rendered_tables(summary):
+        if table.name == "test_sets":
+            found += [*aligned_columns([table.headings, *table.rows]), "", *table.notes, ""]
+    return "\n".join(found)
 
 
-def _figure(figure: Figure) -> Maker:
-    return lambda path: save(figure, path)
-
-
-def write(files: Sequence[tuple[str, Maker]], folder: Path) -> list[Path]:
-    """Writes every file of the report, each under a temporary name first; gives their paths."""
-    written = []
-    for name, make in files:
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as partial:
-            make(partial)
-        written.append(path)
-    return written
+def make_report(
+    metric: str,
+    text: TextSettings,
+    paths: TaskPaths,
+    seeds: Sequence[int],
+    dataset: str,
+    test_names: Sequence[str] = (),
+    corpus: str = "",
+) -> Summary:
+    """Summarise the sweeps of a task, write every file of the report and the recommended pair, and record all in MLflow."""
+    swept = read_seeds(paths, metric, seeds)
+    sweeps = {arm: swept[arm, seeds[0]][0] for arm in ARMS}
+    pairs = {arm: swept[arm, seeds[0]][1] for arm in ARMS}
+    inputs = [paths.rows(arm, seed) for arm in ARMS for seed in (None, *seeds[1:])]
+    further: dict[str, Seeds] = {}
+    for name in test_names[1:]:
+        split = f"{REPORTED_ON}.{name}"
+        inputs += [paths.rows(arm, None, split) for arm in ARMS]
+        further[name] = {
+            (arm, seed): (current_rows(read_rows_of(paths, metric, arm, None if seed == seeds[0] else seed, split), pair), pair)
+            for (arm, seed), (_, pair) in swept.items()
+        }
+    temperatures: dict[tuple[str, float], list[SweepRow]] = {}
+    for arm in ARMS:
+        stems = [file.stem.partition("-")[2] for file in paths.sweep(arm).glob(f"rows-{STEM}*.jsonl")]
+        for degree in sorted(map(temperature_of, stems)):
+            split = split_at(degree)
+            inputs.append(paths.rows(arm, None, split))
+            temperatures[arm, degree] = current_rows(read_rows_of(paths, metric, arm, None, split), pairs[arm])
+    summary = summarize(paths.task, metric, sweeps, pairs, swept, dataset, test_names, further, corpus, temperatures)
+    files = []
+    for name, write in writers(summary, sweeps).items():
+        files.append(paths.results / name)
+        files[-1].parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(files[-1]) as partial_file:
+            write(partial_file)
+    pair = registered_pair(export_pair(summary, text, paths, seeds[0]))
+    frontier = dict(zip(_CSV, map(list, zip(*frontier_rows(summary), strict=True)), strict=True))
+    record_report(paths, metric, flat_metrics(summary), files, inputs, pair, as_lines(summary), frontier)
+    return summary
 
 
 def main() -> None:
@@ -234,35 +228,7 @@ def main() -> None:
         names, corpus = list(task.corpus.test_sets), task.corpus.described
         summary = make_report(task.metric, task.text, paths, task.seeds, dataset, names, corpus)
     print(as_text(summary))
-    if summary.test_sets:
-        print(test_sets_text(summary))
     print(as_lines(summary, width=_TERMINAL))
-
-
-def make_report(
-    metric: str,
-    text: TextSettings,
-    paths: TaskPaths,
-    seeds: Sequence[int],
-    dataset: str,
-    test_names: Sequence[str] = (),
-    corpus: str = "",
-) -> Summary:
-    """Summarise the sweeps of a task, write every file of the report and the recommended pair, and record all in MLflow."""
-    arms = read_arms(paths, metric, seeds)
-    sweeps = {arm: arms[arm, seeds[0]][0] for arm in ARMS}
-    pairs = {arm: arms[arm, seeds[0]][1] for arm in ARMS}
-    further = read_further(paths, metric, seeds, arms, test_names)
-    temperatures = read_temperatures(paths, metric, arms, seeds[0])
-    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset, test_names, further, corpus, temperatures)
-    files = write(makers(summary, sweeps), paths.results)
-    inputs = [paths.rows(arm, seed) for arm in ARMS for seed in (None, *seeds[1:])]
-    inputs += [paths.rows(arm, None, f"test.{name}") for arm in ARMS for name in test_names[1:]]
-    inputs += [paths.rows(arm, None, split_at(temperature)) for arm, temperature in temperatures]
-    pair = registered_pair(export_pair(summary, text, paths, seeds[0]))
-    frontier = dict(zip(_CSV, map(list, zip(*frontier_rows(summary), strict=True)), strict=True))
-    record_report(paths, metric, flat_metrics(summary), files, inputs, pair, as_lines(summary), frontier)
-    return summary
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.evaluation.report.figures.figure import Figure, Panel
+from tasks.evaluation.report.charts import Figure, Panel
 from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from tasks.evaluation.frontier import Gap, TradeOff, frontier_gap
 from tasks.evaluation.results.rows import TimedMeasurements, TimedRow
@@ -23,7 +24,7 @@ LEVEL = 0.05
 SAMPLES = 1000
 _CURVES = 200
 """Resamples of whole frontiers; each takes milliseconds."""
-_NORMAL = 1.959964
+_NORMAL = float(stats.norm.ppf(0.975))
 """Standard errors on either side that hold 95 % of a normal distribution."""
 
 

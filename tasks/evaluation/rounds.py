@@ -12,14 +12,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from tasks.evaluation.results.pair import VanillaScatter
 from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
 from tasks.evaluation.statistics import Interval, percentile_interval, ratio_interval, resampled_sums
 
-_NORMAL = 1.959964
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""97.5th percentiles of Student's t with 1, 2, … degrees of freedom."""
 _FEWEST_VISITS = 4
 """Visits below which nothing is said about the machine."""
 _STALLED = 2.0
@@ -104,11 +102,8 @@ def rounds_reach(rounds: Sequence[TimedRound]) -> float:
 
 
 def student(freedom: int) -> float:
-    """The 97.5th percentile of Student's t (Abramowitz and Stegun, 26.7.5, beyond the table)."""
-    if freedom <= len(_STUDENT):
-        return _STUDENT[freedom - 1]
-    z = _NORMAL
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    """The 97.5th percentile of Student's t."""
+    return float(stats.t.ppf(0.975, freedom))
 
 
 def vanilla_scatter(rows: Iterable[SweepRow], split: str) -> VanillaScatter | None:
@@ -125,15 +120,15 @@ def vanilla_scatter(rows: Iterable[SweepRow], split: str) -> VanillaScatter | No
     return VanillaScatter(visits=len(visits), median_ms=middle, low_ms=low, high_ms=high)
 
 
-def scatter_text(scatter: VanillaScatter, drafter: str) -> str:
+def scatter_text(scatter: VanillaScatter, arm: str) -> str:
     """One sentence about the machine during a sweep."""
     fact = (
         f"vanilla's own time for the same texts varied by {scatter.share:.0%} "
         f"(5th to 95th percentile of {scatter.visits} visits, over the median)"
     )
     if scatter.busy:
-        return f"The machine was busy during the {drafter} sweep: {fact}; repeat it on an idle machine."
-    return f"The machine was steady during the {drafter} sweep: {fact}."
+        return f"The machine was busy during the {arm} sweep: {fact}; repeat it on an idle machine."
+    return f"The machine was steady during the {arm} sweep: {fact}."
 
 
 def _rounds_of(row: SweepRow) -> Sequence[TimedRound]:

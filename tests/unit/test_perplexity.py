@@ -22,7 +22,7 @@ from tasks.decoding.generation import Counts
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import one_line_errors
-from tasks.evaluation.report.figures.figure import Figure, save
+from tasks.evaluation.report.charts import Figure, save
 from tasks.perplexity import Perplexity, chunks, latencies, perplexity, read_along
 from tests.toys import END, START, Predict, prefix_pair, random_table, says, toy_sources, toy_t5, whole_runs
 

@@ -18,7 +18,7 @@ from tasks import config, report
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.pair_folder import read_examples, read_manifest
 from tasks.errors import InputError, stage
-from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.pair import GridPoint, PairRecord
 from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Summary, read_summary
@@ -114,9 +114,7 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     assert set(files) == written
     printed = capsys.readouterr().out
     assert "BiLD aligned, no loss" in printed and "2.00×" in printed and "ROUGE-L" in printed
-    assert (
-        "Deploy BiLD with the aligned drafter (α_FB 0.5); the settings are explained below." in printed.split("Published:")[1]
-    )
+    assert "Deploy BiLD with the aligned drafter (α_FB 0.5)." in printed.split("Published:")[1]
     table = (paths.results / "table.md").read_text(encoding="utf-8")
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
     assert table.splitlines()[2] == summary["verdict"]["headline"]
@@ -216,8 +214,8 @@ def test_the_report_waits_for_a_timing(paths: TaskPaths, monkeypatch: pytest.Mon
 
 
 def summary_of(paths: TaskPaths) -> Summary:
-    arms = report.read_arms(paths, "rougeL", [1])
-    return summarize("toy", "rougeL", {arm: rows for (arm, _), (rows, _) in arms.items()}, arms=arms)
+    swept = report.read_seeds(paths, "rougeL", [1])
+    return summarize("toy", "rougeL", {arm: rows for (arm, _), (rows, _) in swept.items()}, seeds=swept)
 
 
 def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
@@ -243,7 +241,7 @@ def test_model_facts_of_the_sweep_reach_the_summary(paths: TaskPaths, monkeypatc
 def test_a_broken_pair_file_is_named(paths: TaskPaths, text: str) -> None:
     paths.rows("aligned").with_name("pair.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"aligned/pair\.json: .*python -m tasks\.sweep --task toy --arm aligned"):
-        report.read_arms(paths, "rougeL", [1])
+        report.read_seeds(paths, "rougeL", [1])
 
 
 def test_a_row_that_was_not_timed_needs_no_times(paths: TaskPaths) -> None:
@@ -316,7 +314,7 @@ def test_rows_of_another_metric_are_refused(paths: TaskPaths) -> None:
 def test_a_sweep_of_another_seed_is_refused(paths: TaskPaths) -> None:
     paths.rows("aligned").with_name("pair.json").write_text(json.dumps({"seed": 7}), encoding="utf-8")
     with pytest.raises(InputError, match=r"aligned is of seed 7, but params\.yaml asks for 1; make it by"):
-        report.read_arms(paths, "rougeL", [1])
+        report.read_seeds(paths, "rougeL", [1])
 
 
 def test_arms_with_different_margins_are_refused(paths: TaskPaths) -> None:
@@ -324,7 +322,7 @@ def test_arms_with_different_margins_are_refused(paths: TaskPaths) -> None:
         margins = {"no_loss": margin, "one_point": 1.0, "confidence": 0.95}
         paths.rows(arm).with_name("pair.json").write_text(json.dumps({"margins": margins}), encoding="utf-8")
     with pytest.raises(InputError, match=r"aligned and .*chose their points by different margins; sweep both arms"):
-        report.read_arms(paths, "rougeL", [1])
+        report.read_seeds(paths, "rougeL", [1])
 
 
 def test_further_temperatures_are_read_from_the_files_that_are_there(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:

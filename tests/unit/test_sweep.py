@@ -30,8 +30,8 @@ from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.quality import value_of
 from tasks.evaluation.report.formatting import metric_name
-from tasks.evaluation.report.summary import summarize
-from tasks.evaluation.report.table import as_markdown
+from tasks.evaluation.report.summarize import summarize
+from tasks.evaluation.report.tables import tables_markdown
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.files import point_key, read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
@@ -338,7 +338,7 @@ def test_a_sweep_by_any_metric_becomes_a_report(records: list[Recorded], monkeyp
     assert all(0 < row["quality"][metric_of(metric).name] < 100 for row in rows)
     assert all(row["outputs"]["length_ratio"] > 0 for row in rows)
     found = read_rows_of(PATHS, metric, "aligned")
-    text = as_markdown(summarize("toy", metric, dict.fromkeys(ARMS, found)))
+    text = tables_markdown(summarize("toy", metric, dict.fromkeys(ARMS, found)))
     assert metric_name(metric) in text and "chrF" not in text and "BLEU" not in text
 
 

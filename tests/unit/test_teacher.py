@@ -15,14 +15,14 @@ from tasks import sweep as sweep_stage
 from tasks.alignment.labelling import Labeller
 from tasks.corpora.example import Example, write_jsonl
 from tasks.evaluation.report.recommendation import as_lines
-from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import OutputCheck
 from tasks.evaluation.settings import GridSettings
 from tasks.loaded_pair import LoadedPair
 from tasks.models.settings import TextSettings
 from tasks.paths import ARMS, TaskPaths
-from tasks.report import read_arms
+from tasks.report import read_seeds
 from tasks.schema import Params, Task
 from tests.architectures import models
 from tests.ticking import LIMIT, Words, sweep_settings
@@ -91,7 +91,7 @@ def verdict(pair: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, str]:
     task = Task(metric="bleu", text=TEXT, sweep=settings)
     for arm in ARMS:
         sweep_stage.sweep(Params(active={"toy": Path()}, tasks={"toy": task}), task, PATHS, arm, 1)
-    arms = read_arms(PATHS, "bleu", [1])
+    arms = read_seeds(PATHS, "bleu", [1])
     rows = {arm: arms[arm, 1][0] for arm in ARMS}
     summary = summarize("toy", "bleu", rows, {arm: arms[arm, 1][1] for arm in ARMS}, arms)
     return summary, as_lines(summary)

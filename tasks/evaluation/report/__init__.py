@@ -1,1 +1,1 @@
-"""What a sweep shows: choices, tables, figures, pages and the verdict."""
+"""The report of a task: its summary, tables, figures, recommendation, page, and the pair that it recommends."""

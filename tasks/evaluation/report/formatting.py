@@ -1,13 +1,17 @@
-"""Names, numbers, settings and points as the report writes them."""
+"""Names, numbers, settings, points and what test says of a choice, as the report and the commands write them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.rows import Measurements, OperatingPoint, PointHeader, TestMeasurements
-from tasks.evaluation.statistics import Interval
+from tasks.evaluation.results.rows import Measurements, OperatingPoint, PointHeader, TestMeasurements, TestStatus
+from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.statistics import Interval, Status
 
 METRIC_NAMES = {
     "bleu": "BLEU",
@@ -93,14 +97,15 @@ def field_text(record: object, path: str, interval_digits: int | None = 2) -> st
     """A field as text in its own format, with its interval where there is one; a dash where the record lacks it.
 
     Args:
-        record: its interval of `name` is `name_interval`, that of `acceptance_rate` is `acceptance_interval`.
+        record: a dataclass or a mapping; its interval of `name` is `name_interval`, that of `acceptance_rate` is
+            `acceptance_interval`.
         path: the field's name, dotted where it is the field of a record in the record.
         interval_digits: decimals of the interval; None leaves it out.
     """
     *outer, name = path.split(".")
     for part in outer:
-        record = getattr(record, part)
-    value = getattr(record, name, None)
+        record = _field(record, part)
+    value = _field(record, name)
     if value is None or isinstance(value, str):
         return value or NOTHING
     if isinstance(value, dict):
@@ -116,9 +121,13 @@ def field_text(record: object, path: str, interval_digits: int | None = 2) -> st
     if name.endswith("_share"):
         return f"{100 * value:.2f} %"
     sign = "+" if name in _SIGNED else ""
-    interval = getattr(record, "acceptance_interval" if name == "acceptance_rate" else f"{name}_interval", None)
+    interval = _field(record, "acceptance_interval" if name == "acceptance_rate" else f"{name}_interval")
     shown = "" if interval_digits is None else interval_text(interval, sign, interval_digits)
     return number_text(value, unit="×" if name in _FACTORS else "", sign=sign) + shown
+
+
+def _field(record: object, name: str) -> Any:
+    return record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
 
 
 def parameters_text(number: int) -> str:
@@ -166,3 +175,41 @@ def aligned_columns(rows: list[list[str]]) -> list[str]:
     """Rows of equally many cells as lines of text, columns aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the test split says of a choice: the page shows contradicted ones in red, and always the words."""
+
+    kind: Status | None
+    """None where test did not measure it."""
+    words: str
+
+
+def mark_of(status: TestStatus | None, margin: float | None) -> Mark:
+    """The mark of a choice that may lose `margin` points; the worse of quality and speed counts."""
+    if status is None:
+        return Mark(None, "not measured on test")
+    more = "" if margin is None else f" more than {points_text(margin)}"
+    if status.quality == "contradicted":
+        return Mark("contradicted", f"contradicted: loses{more}")
+    if status.speed == "contradicted":
+        return Mark("contradicted", "contradicted: slower than vanilla")
+    if status.speed == "open":
+        return Mark("open", "open: not faster than vanilla beyond noise")
+    if status.quality == "open":
+        return Mark("open", f"open: may lose{more}")
+    if status.quality is None:
+        return Mark(None, "quality on test not compared")
+    return Mark("confirmed", "confirmed" if margin is None else f"confirmed: loses less than {points_text(margin)}")
+
+
+def marks_of_point(summary: Summary, index: int) -> list[Mark]:
+    """The marks of everything that a point was chosen for, each with the name of the choice: `no loss: contradicted: …`."""
+    marks = [(one.choice, mark_of(one.test, one.margin)) for one in summary.choices if one.point == index]
+    return [Mark(mark.kind, f"{CHOICE_NAMES[choice]}: {mark.words}") for choice, mark in marks]
+
+
+def is_contradicted(marks: list[Mark]) -> bool:
+    """Whether any of the marks is red."""
+    return any(mark.kind == "contradicted" for mark in marks)

@@ -1,184 +1,371 @@
 """The recommendation: which operating point to deploy, what it gains and costs, what supports it and what would change it.
 
-The point is the first that the test split does not speak against (`candidates`). Predictions and theory are named as such.
+The candidates are the choices of validation that are faster than vanilla beyond noise: first those for no loss, then the
+fastest lossless point, then those for one point of loss, each from the fastest on. The first is deployed unless test
+contradicts its quality, or does not confirm that it is faster than vanilla. Whatever replaces it is picked by the test split as
+well, so test has to confirm its quality too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from tasks.evaluation.report.alternatives import GREEDY_ONLY, alternatives, missed_gain
-from tasks.evaluation.report.arms_text import effect_sentences
-from tasks.evaluation.report.basis import basis
-from tasks.evaluation.report.candidates import Candidate, find_candidate
-from tasks.evaluation.report.deployment import configuration, explained
+from tasks.decoding.method import OF_SMALL
+from tasks.decoding.registry import METHODS
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.report.formatting import (
     difference_text,
     interval_text,
-    offer_text,
+    mark_of,
+    metric_name,
     point_text,
     points_text,
     quality_text,
     speed_text,
 )
-from tasks.evaluation.report.headline import headline, unit_of
-from tasks.evaluation.report.marks import mark_of
-from tasks.evaluation.report.points import test_status
-from tasks.evaluation.report.selection import chosen, fastest, unproven
-from tasks.evaluation.report.unsupported import reasons_against, unsupported
-from tasks.evaluation.results.rows import TimedPoint
-from tasks.evaluation.results.summary import Recommendation, Summary
-from tasks.paths import ARMS
+from tasks.evaluation.report.points import chosen, fastest, fastest_lossless, is_faster, reported, test_status
+from tasks.evaluation.report.tables import PURPOSES, batch_sentence
+from tasks.evaluation.results.pair import BatchTimings, PairRecord, against_teacher
+from tasks.evaluation.results.rows import OperatingPoint, OutputStatistics, TestMeasurements, TestStatus, TimedPoint
+from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, PassedOver, Recommendation, Summary
+from tasks.evaluation.selection import keeps_quality
+from tasks.evaluation.settings import CHOICES
+from tasks.paths import ARMS, TaskPaths
 
 _CHOICES = {"no_loss": "at no loss", "one_point": "within one point of vanilla"}
+_METHODS = {
+    "bild": "BiLD: the small model drafts; the large model takes over when the small model is unsure, and corrects its drafts.",
+    "bild_authors": "BiLD as its authors' code runs it: after each correction the large model writes one more token itself.",
+    "speculative": "Speculative decoding: of what is drafted, the large model keeps what it would have written itself.",
+}
+_ARMS = {
+    "aligned": "The aligned drafter is the small model that was trained on what the large model writes.",
+    "unaligned": "The unaligned drafter is the small model that was trained on references alone.",
+}
+_YAML = {"inf": ".inf", "True": "true", "False": "false"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point that may be deployed."""
+
+    point: TimedPoint
+    choice: str | None
+    """What it was chosen for; None for a lossless point that is no choice."""
+    status: TestStatus | None
+    """What test says of it; None where it was not measured there."""
+    first: bool
+    """Whether no candidate was faster."""
+
+    @property
+    def held_to(self) -> str:
+        """The choice whose margin it is held to."""
+        return self.choice or CHOICES[0]
+
+
+def find_candidate(summary: Summary) -> tuple[Candidate | None, list[PassedOver]]:
+    """The point to deploy, None for vanilla large, and the candidates before it with what test says against them."""
+    passed_over: list[PassedOver] = []
+    for candidate in _candidates(summary):
+        reason = _objection(summary, candidate)
+        if reason is None:
+            return candidate, passed_over
+        index = summary.index_of(candidate.point)
+        passed_over.append(PassedOver(point=index, choice=candidate.held_to, reason=reason))
+    return None, passed_over
+
+
+def _candidates(summary: Summary) -> Iterator[Candidate]:
+    seen: list[TimedPoint] = []
+    strictest, *others = CHOICES
+    lossless = fastest_lossless(summary)
+    ordered: list[tuple[str | None, TimedPoint]] = [(strictest, point) for point in _by_speed(summary, strictest)]
+    ordered += [] if lossless is None else [(None, lossless)]
+    ordered += [(choice, point) for choice in others for point in _by_speed(summary, choice)]
+    for choice, point in ordered:
+        if not any(point is other for other in seen):
+            status = test_status(point.test, summary.margins.of(choice or strictest))
+            yield Candidate(point, choice, status, first=not seen)
+            seen.append(point)
+
+
+def _by_speed(summary: Summary, choice: str) -> list[TimedPoint]:
+    """The points chosen for this that are faster than vanilla beyond noise, the fastest first, of equal ones the better."""
+    return sorted(filter(is_faster, chosen(summary, choice)), key=lambda point: (-point.speedup, -point.quality))
+
+
+def _objection(summary: Summary, candidate: Candidate) -> str | None:
+    """A sentence on what the test split says against a candidate; None if it may be deployed."""
+    status, point = candidate.status, candidate.point
+    what, margin = point_text(point), summary.margins.of(candidate.held_to)
+    if status is None:
+        return None if candidate.first or point.lossless else f"{what} was not measured on test, so it does not replace it."
+    if status.quality == "contradicted":
+        return f"{what} is faster on validation, but test contradicts it: it loses more than {points_text(margin)} there."
+    if status.speed == "contradicted":
+        return f"{what} is faster on validation, but test contradicts it: it is slower than vanilla there."
+    if status.speed == "open":
+        return f"{what} is faster on validation, but on test it is not faster than vanilla beyond noise."
+    if not candidate.first and status.quality == "open" and not point.lossless:
+        return f"{what} is faster on validation, but test leaves open whether it loses less than {points_text(margin)}."
+    return None
 
 
 def recommend(summary: Summary) -> Recommendation:
     """The recommendation for a task.
 
     Args:
-        summary: with points, choices, vanilla, frontiers, arms and pairs; its own recommendation is not read.
+        summary: With points, choices, vanilla, arms and pairs; its own recommendation is not read.
     """
     if reasons := reasons_against(summary):
-        return unsupported(reasons)
+        return Recommendation(
+            headline="These models support no recommendation: the large model is not better than something cheaper, so a "
+            "speed-up over it is worth nothing.",
+            text=f"On validation, {'; '.join(reasons)}. No point of the sweeps is recommended.",
+            changes=[
+                "Look at the large model's outputs (the examples below, and its card), train it further or on other data, or "
+                "take another one; then run the pipeline again."
+            ],
+            against=reasons,
+        )
     found, passed_over = find_candidate(summary)
     objections = [one.reason for one in passed_over]
-    if found is None:
-        return Recommendation(
-            headline=headline(summary, None),
-            basis=basis(summary, None),
-            passed_over=passed_over,
-            text=" ".join([*_stay(summary, passed=bool(passed_over)), *objections]),
-            evidence=[*effect_sentences(summary.arms), *_grounds(summary)],
-            changes=list(missed_gain(summary)),
-        )
-    point = found.point
+    sentences = _stay(summary, objections) if found is None else _deploy(summary, found)
     return Recommendation(
-        point=summary.index_of(point),
-        choice=found.choice,
-        test=found.status,
+        point=None if found is None else summary.index_of(found.point),
+        choice=None if found is None else found.choice,
+        test=None if found is None else found.status,
         passed_over=passed_over,
         headline=headline(summary, found),
-        basis=basis(summary, found),
-        text=" ".join([*_deploy(found), *_on_test(summary, found), *_on_validation(summary, found), *objections]),
-        evidence=[*effect_sentences(summary.arms), *_drafters(summary, point, found.words), *_grounds(summary)],
-        changes=list(alternatives(summary, point, found.words)),
+        basis={name: text for name, text in _basis(summary, found) if text},
+        text=" ".join([*sentences, *objections]),
+        evidence=list(_evidence(summary, found)),
+        changes=[*(_alternatives(summary, found.point, found.held_to) if found else ()), *_conditions(summary, found)],
     )
 
 
-def as_lines(summary: Summary, width: int = 100_000) -> str:
-    """The recommendation as text: its first line, the paragraph, the configuration, its grounds, and what would change it.
-
-    Args:
-        summary: finished.
-        width: most characters in a line.
-    """
-    found = summary.recommendation
-    about = [textwrap.fill(f"- {name}: {text}", width, subsequent_indent="  ") for name, text in found.basis.items()]
-    lines = [*textwrap.wrap(found.headline, width), "", *about, *([""] if about else []), *textwrap.wrap(found.text, width), ""]
-    if not found.against:
-        settings = configuration(summary, summary.recommended)
-        lines += ["The configuration to deploy:", "", *(f"    {line}" for line in settings), ""]
-        meaning = [] if summary.recommended is None else explained(summary.recommended)
-        lines += [textwrap.fill(f"- {line}", width, subsequent_indent="  ") for line in meaning] + ([""] if meaning else [])
-    for title, sentences in (("Why believe it:", found.evidence), ("What would change this choice:", found.changes)):
-        if sentences:
-            lines += [title, "", *(textwrap.fill(f"- {line}", width, subsequent_indent="  ") for line in sentences), ""]
-    return "\n".join(lines).rstrip() + "\n"
+def reasons_against(summary: Summary) -> list[str]:
+    """What makes any speed-up over this large model worthless, a clause each: it is no better than trivial outputs or than a
+    small model alone on validation."""
+    checks = [check for arm in ARMS if (check := summary.pairs.of(arm).outputs) is not None]
+    found = dict.fromkeys(clause for check in checks for clause in against_teacher(check))
+    for arm, small in summary.vanilla.small_models():
+        interval = small.quality_difference_interval
+        if interval is not None and interval[1] >= 0:
+            difference = f"{small.quality - summary.vanilla.large.quality:+.2f}{interval_text(interval, '+')}"
+            clause = f"the large model is not better than the {arm} small model alone, which differs from it by {difference}"
+            found[f"{clause} {metric_name(summary.metric)} points"] = None
+    return list(found)
 
 
-def _stay(summary: Summary, *, passed: bool) -> Iterator[str]:
-    if passed:
-        yield "No choice of the validation split holds on test: stay with the vanilla large model."
+def headline(summary: Summary, found: Candidate | None) -> str:
+    """One line for a reader who reads no other: what to deploy, how fast it is, what it costs, and on which processor."""
+    where = f"{processor(summary)}, one text at a time"
+    if found is None:
+        latency = (summary.vanilla.large.test or summary.vanilla.large).latency_ms
+        text = f"{_milliseconds(latency)} for a text"
+        return f"Keep the large model alone: no tested setting is reliably faster at equal quality ({where}; {text})."
+    measured, split = reported(found.point)
+    interval = interval_text(measured.speedup_interval)
+    first = point_text(found.point).partition(" (")[0]
+    times = f"{_milliseconds(measured.latency_ms)} instead of {_milliseconds(vanilla_milliseconds(measured))}"
+    cost = cost_text(measured, summary.metric, lossless=found.point.lossless)
+    speed = f"{measured.speedup:.2f}×{interval} as fast as the large model alone on {split} ({where}; {times})"
+    text = f"Deploy {first}: {speed}; {cost}."
+    if found.point.lossless:
+        return text
+    exact = fastest_lossless(summary)
+    if exact is None or not is_faster(reported(exact)[0]):
+        return f"{text} No lossless setting is reliably faster than the large model."
+    return f"{text} The fastest lossless setting reaches {reported(exact)[0].speedup:.2f}× on {reported(exact)[1]}."
+
+
+def processor(summary: Summary) -> str:
+    """The hardware that the sweeps name."""
+    pairs = (summary.pairs.unaligned, summary.pairs.aligned)
+    names = (pair.origin("host_gpu") or pair.origin("host_cpu") for pair in pairs if pair is not None)
+    return next(filter(None, names), "processor not recorded")
+
+
+def vanilla_milliseconds(measured: TimedPoint | TestMeasurements) -> float:
+    """What vanilla took for the same texts, timed one by one with this point."""
+    return measured.latency_ms * measured.speedup
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} ms"
+
+
+def unit_of(metric: str) -> str:
+    """What a loss is counted in: `BLEU`, `points of exact match`, `points of perplexity`."""
+    name = metric_name(metric).removeprefix("−")
+    return name if name[0].isupper() else f"points of {name}"
+
+
+def cost_text(measured: OperatingPoint | TestMeasurements, metric: str, *, lossless: bool) -> str:
+    """What a point costs in quality, as a clause: `no measurable loss of quality: −0.19 BLEU [−0.44, +0.08]`."""
+    difference, interval = measured.quality_difference, measured.quality_difference_interval
+    if lossless:
+        return "the output is the large model's own"
+    if difference is None:
+        return "its quality was not compared"
+    shown = f"{difference:+.2f} {unit_of(metric)}{interval_text(interval, '+')}"
+    if interval is None:
+        return f"quality differs by {shown}; its noise was not measured"
+    if interval[0] <= 0 <= interval[1]:
+        return f"no measurable {'loss' if difference <= 0 else 'change'} of quality: {shown}"
+    return f"quality {'falls' if difference < 0 else 'rises'} by {abs(difference):.2f} {unit_of(metric)}: {shown}"
+
+
+def _stay(summary: Summary, objections: list[str]) -> Iterator[str]:
+    if objections:
+        yield "No choice of the validation split holds on test: keep the vanilla large model."
         return
-    yield "No method beats the vanilla large model on validation: stay with it."
+    yield "No method beats the vanilla large model on validation: keep it."
     for choice, words in _CHOICES.items():
         point = fastest(chosen(summary, choice))
-        yield f"No timed setting is {words}." if point is None else f"The fastest timed setting {words} is {offer_text(point)}."
+        values = "" if point is None else f"{point_text(point)} at {speed_text(point)}"
+        yield f"The fastest timed setting {words} is {values}." if values else f"No timed setting is {words}."
 
 
-def _deploy(found: Candidate) -> Iterator[str]:
+def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
+    """What to deploy, then what the split that played no part in the choice says of it, then what validation says."""
+    point, test, margin = found.point, found.point.test, summary.margins.of(found.held_to)
     if found.choice == "one_point" and found.first:
         yield "No timed setting at no loss is faster than the vanilla large model beyond noise."
-    yield f"Deploy {point_text(found.point)}; the settings are explained below."
-    if found.point.lossless:
-        yield f"By construction its output is the large model's own{GREEDY_ONLY}."
-
-
-def _on_validation(summary: Summary, found: Candidate) -> Iterator[str]:
-    point = found.point
+    yield f"Deploy {point_text(point)}."
+    if point.lossless:
+        yield "Its output is the large model's own (in greedy decoding; when sampling, the same distribution)."
+    if test is None or found.status is None:
+        yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
+    else:
+        yield f"On test it is {speed_text(test)} as fast as the large model alone, at {quality_text(test, summary.metric)}."
+        if not point.lossless:
+            yield f"Test says of the choice: {mark_of(found.status, margin).words}."
     measured = f"{speed_text(point)} as fast as the large model alone, at {quality_text(point, summary.metric)}"
     if found.choice is None:
         yield f"It is the fastest lossless setting of the validation split: {measured}."
-    else:
-        rank = "the fastest timed setting" if found.first else "the fastest timed setting of its method"
-        proven = " that is faster than vanilla beyond noise" if unproven(chosen(summary, found.choice), point) else ""
-        shown = f"at most {summary.margins.of(found.choice):g} {unit_of(summary.metric)}, shown with "
-        sure = f"({shown}{summary.margins.confidence:.0%} confidence)"
-        yield f"On validation, on which it was chosen, it is {rank} {_CHOICES[found.choice]}{proven} {sure}: {measured}."
+        return
+    rank = "the fastest timed setting" if found.first else "the fastest timed setting of its method"
+    yield f"Validation chose it as {rank} {_CHOICES[found.choice]}: {measured}."
     bounds = point.difference_bounds
-    if bounds is not None and found.choice is not None and not point.lossless:
+    if bounds is not None and not point.lossless:
         yield (
-            f"There its loss is below {_short(-bounds.lower)} points, the bound that had to be below the margin of "
-            f"{summary.margins.of(found.choice):g}; it lies further out than the interval because such bounds hold for all "
-            "settings of both drafters at once."
+            f"Its loss there is below {max(-bounds.lower, 0.0):.2f} points with {summary.margins.confidence:.0%} confidence, "
+            f"a bound that holds for all settings of both arms at once; the margin is {margin:g}."
         )
 
 
-def _on_test(summary: Summary, found: Candidate) -> Iterator[str]:
-    """What the choice is worth on text that took no part in it."""
-    test, status = found.point.test, found.status
-    if test is None or status is None:
-        yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
+def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str]]:
+    """What the verdict rests on, a line for each question that a reader asks first; texts are empty where not recorded."""
+    pair = summary.pairs.of(found.point.arm if found else "unaligned")
+    yield "texts and models", "; ".join(filter(None, (summary.corpus, _models(pair))))
+    measured, split = reported(found.point) if found else (summary.vanilla.large, summary.split)
+    if measured.examples and measured.timed_examples:
+        rounds, threads = (pair.swept_with(name) for name in ("latency_rounds", "latency_threads"))
+        how = [f"time on {measured.timed_examples:,} of them"]
+        how += [f"{rounds} round{'s' if rounds != 1 else ''}"] if rounds else []
+        how += ["batch 1", *([f"{threads} thread{'s' if threads != 1 else ''}"] if threads else [])]
+        yield "measured", f"quality on {measured.examples:,} texts of {split}; {', '.join(how)}"
+    if found is None:
         return
-    yield (
-        f"On test, which played no part in the choice, it is {speed_text(test)} as fast as the large model alone, at "
-        f"{quality_text(test, summary.metric)}."
+    purpose = next(
+        (p for p, (method, name, _) in PURPOSES.items() if (method, name) == (found.point.method, found.held_to)), ""
     )
-    margin, bounds = summary.margins.of(found.words), test.difference_bounds
-    if found.point.lossless:
-        return
-    if bounds is None:
-        yield "How far that difference is noise was not measured."
-    elif status.quality == "confirmed":
-        sure = f"{summary.margins.confidence:.0%} confidence"
-        yield f"Test confirms the choice: with {sure} it loses less than {points_text(margin)}."
-    else:
-        yield (
-            f"Test leaves the choice open: losses from {_short(-bounds.upper)} to {_short(-bounds.lower)} points are not ruled "
-            f"out, and the margin is {margin:g}."
-        )
+    effect = next((one for one in summary.arms.effects if one.purpose == purpose), None)
+    yield "seeds", _seeds(summary.arms, effect, pair.seed)
+    yield "outputs", outputs_sentence(summary, found.point)
+    words = {"open": "alignment made no measurable difference", "helps": "alignment helps", "hurts": "alignment costs speed"}
+    limits = ("" if effect is None else words[effect.finding], _paying(pair.batches), f"one processor ({processor(summary)})")
+    yield "limits", "; ".join(filter(None, limits))
 
 
-def _short(loss: float) -> str:
-    return f"{loss:.2f}" if abs(loss) >= 0.005 else "0"
+def _models(pair: PairRecord) -> str:
+    if pair.sizes is None or pair.sizes.large is None or pair.sizes.small is None:
+        return ""
+
+    def parameters(count: int) -> str:
+        scale, name = (1e9, "billion") if count >= 1e9 else (1e6, "million")
+        return f"{float(f'{count / scale:.2g}'):g} {name}"
+
+    large, small = (parameters(one.parameters) for one in (pair.sizes.large, pair.sizes.small))
+    shared = pair.sizes.shared_parameters
+    own = f", {parameters(shared)} of them the large model's own (its encoder)" if shared else ""
+    return f"large model of {large} parameters, small model of {small}{own}"
 
 
-def _drafters(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
-    """Aligned against unaligned: the best of the other drafter at the same margin, and the two frontiers of BiLD."""
-    other = next(arm for arm in ARMS if arm != point.arm)
-    best = fastest(chosen(summary, choice, other))
-    if best is None:
-        yield f"With the {other} drafter no timed setting is {_CHOICES[choice]}."
-    else:
-        on_test = best.test if point.test else None
-        values = f"{speed_text(on_test or best)} at {difference_text(on_test or best)}"
-        margin = summary.margins.of(choice)
-        split = f"test ({mark_of(test_status(on_test, margin), margin).words})" if on_test else summary.split
-        yield f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {values} on {split}."
-    gap = summary.frontier.gap
-    if gap is not None:
-        quality = f"{gap.mean_quality_difference:+.2f} points" + interval_text(gap.quality_interval, "+")
-        speed = f"{gap.mean_speedup_ratio:.2f}{interval_text(gap.speedup_interval)} times"
-        yield (
-            f"Where the two BiLD frontiers overlap on validation, aligned has {quality} at equal latency and is {speed} as "
-            "fast at equal quality as unaligned."
-        )
+def _seeds(arms: ArmComparison, effect: AlignmentEffect | None, seed: int | None) -> str:
+    """How far the speed-up of a choice varies over the seeds of both arms, and what alignment gives; empty for one seed."""
+    if effect is None or len(effect.by_seed) < 2:
+        return ""
+    spans = []
+    for arm in ARMS:
+        own = [point for one in arms.results if one.arm == arm for point in one.points if point.purpose == effect.purpose]
+        speeds, losses = [one.speedup for one in own], [one.quality_difference for one in own]
+        quality = f"{min(losses):+.2f} to {max(losses):+.2f} points"
+        spans.append(f"{min(speeds):.2f} to {max(speeds):.2f}× ({quality}) {arm}")
+    place = list(effect.by_seed).index(seed) + 1 if seed in effect.by_seed else None
+    this = "" if place is None else f"this drafter is seed {place} of {len(effect.by_seed)}; "
+    ratio = f"aligned drafters are {effect.mean:.2f}{interval_text(effect.interval)} times as fast"
+    result = {
+        "open": f"{ratio}: alignment made no measurable difference here",
+        "helps": f"{ratio}: alignment pays",
+        "hurts": f"{ratio}: leave alignment out",
+    }[effect.finding]
+    return f"{this}over the seeds, chosen alike, {' and '.join(spans)} on test; {result}"
 
 
-def _grounds(summary: Summary) -> Iterator[str]:
-    """How much of the grid was timed, and how well the rest was predicted."""
+def _paying(timings: BatchTimings | None) -> str:
+    """A clause on the batch sizes at which drafting pays; empty where that was not measured."""
+    if timings is None or timings.error or not timings.points:
+        return ""
+    stops = timings.stops_paying()
+    if stops is None:
+        return f"drafting pays up to batch {timings.sizes[-1]}, the largest measured"
+    paying = [size for size in timings.sizes if size < stops]
+    where = "at batch 1" if paying == [1] else f"up to batch {paying[-1]}" if paying else "at no batch size"
+    return f"drafting pays {where}"
+
+
+def outputs_sentence(summary: Summary, point: TimedPoint) -> str:
+    """Looping and cut-off outputs of a point and of vanilla on the same split; empty where they were not counted."""
+    measured, split = reported(point)
+    vanilla = summary.vanilla.large if split == summary.split else summary.vanilla.large.test
+    if measured.outputs is None or not measured.examples:
+        return ""
+
+    def ends(counted: OutputStatistics) -> str:
+        return f"{counted.looping:,} loop and {counted.cut_off:,} are cut off"
+
+    count, differ = f"{measured.examples:,}", f"{measured.outputs.differs:,}"
+    own = f"Of its {count} outputs on {split}, {differ} differ from the large model's; {ends(measured.outputs)}."
+    if vanilla is None or vanilla.outputs is None:
+        return own
+    return f"{own} Of the large model's own, {ends(vanilla.outputs)}."
+
+
+def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
+    """What the choice was compared with: both arms over seeds, the other arm, and how well untimed points were predicted."""
+    for effect in summary.arms.effects:
+        seeds = f"over {len(effect.by_seed)} seeds" if len(effect.by_seed) > 1 else "with one seed, which proves nothing"
+        ratio = f"{effect.mean:.2f}{interval_text(effect.interval)} times as fast with aligned as with unaligned drafters"
+        words = {"open": "alignment made no measurable difference", "helps": "alignment helps", "hurts": "alignment hurts"}
+        what = PURPOSES[effect.purpose][2]
+        yield f"{what[0].upper()}{what[1:]} on test is {ratio} {seeds}: {words[effect.finding]}."
+    if found is not None:
+        other = next(arm for arm in ARMS if arm != found.point.arm)
+        best, margin = fastest(chosen(summary, found.held_to, other)), summary.margins.of(found.held_to)
+        if best is None:
+            yield f"With the {other} drafter no timed setting is {_CHOICES[found.held_to]}."
+        else:
+            on_test = best.test if found.point.test else None
+            values = f"{speed_text(on_test or best)} at {difference_text(on_test or best)}"
+            split = f"test ({mark_of(test_status(on_test, margin), margin).words})" if on_test else summary.split
+            yield f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {values} on {split}."
     points, timed = summary.points, len(summary.timed_points())
     if not points:
         yield "Nothing was measured but the models alone."
@@ -193,3 +380,137 @@ def _grounds(summary: Summary) -> Iterator[str]:
             f"{count} timed setting{'s' if count > 1 else ''} these missed the measured ones by {mean:.1%} on average and by "
             f"{max(error.worst for error in errors):.1%} at worst."
         )
+
+
+def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
+    """Reasons to deploy something other than the recommended point, one sentence each."""
+    words, margin = _CHOICES[choice], summary.margins.of(choice)
+
+    def standing(arm: str | None = None) -> list[TimedPoint]:
+        """The points chosen for the same whose quality test does not contradict."""
+        found = chosen(summary, choice, arm)
+        statuses = [(one, test_status(one.test, margin)) for one in found if one is not point]
+        return [one for one, status in statuses if status is None or status.quality != "contradicted"]
+
+    second = fastest(filter(is_faster, standing()))
+    if second is None:
+        yield f"No other setting {words} is reliably faster than vanilla: there is no runner-up."
+    else:
+        yield f"The runner-up {words}, ranked on {CHOSEN_ON}, is {point_text(second)}: {_against(point, second)}."
+    wider = fastest(chosen(summary, "one_point"))
+    if choice == "no_loss" and wider is not None:
+        measured, split = reported(wider)
+        mark = mark_of(test_status(wider.test, summary.margins.one_point), summary.margins.one_point)
+        if wider is point or wider.speedup <= point.speedup:
+            yield "Allowing one point of loss gains nothing: no timed setting within it is faster."
+        elif mark.kind == "contradicted":
+            yield f"Allowing one point of loss does not help: of {point_text(wider)} test says {mark.words}."
+        else:
+            cost = cost_text(measured, summary.metric, lossless=wider.lossless)
+            yield f"Allowing one point of loss, {point_text(wider)} is {speed_text(measured)} on {split}; {cost}."
+    exact = fastest_lossless(summary)
+    if exact is not None and not point.lossless:
+        measured, split = reported(exact)
+        values = f"{point_text(exact)}: {speed_text(measured)} on {split}"
+        yield f"If the output must be the large model's own on any text, take {values}."
+    other = fastest(standing("unaligned")) if point.arm == "aligned" else None
+    if other is not None and other is second:
+        yield "Without aligning the drafter, that runner-up is the best."
+    elif other is not None:
+        yield f"Without aligning the drafter the best {words} is {point_text(other)}: {_against(point, other)}."
+    elif point.arm == "aligned":
+        yield f"Without aligning the drafter, no timed setting is {words}."
+    untimed = [
+        one
+        for one in summary.points
+        if not one.timed and not one.same_as and one.predicted and one.predicted.speedup > point.speedup
+        if one.difference_bounds is not None and keeps_quality(one.difference_bounds.lower, margin)
+    ]
+    best = max(untimed, key=lambda one: one.predicted.speedup if one.predicted else 0.0, default=None)
+    if best is not None and best.predicted is not None:
+        what = f"{point_text(best)}, predicted {best.predicted.speedup:.2f}×"
+        yield f"Not timed, but predicted faster {words}: {what}. Time it before believing it."
+
+
+def _against(point: TimedPoint, other: TimedPoint) -> str:
+    """Another point's speed against the recommended one's, both on test where both were measured there."""
+    both = point.test and other.test
+    own, others, split = (point.test, other.test, REPORTED_ON) if both else (point, other, CHOSEN_ON)
+    assert own is not None and others is not None  # noqa: S101 (both were measured on that split)
+    first, second = own.speedup_interval, others.speedup_interval
+    overlap = first is not None and second is not None and first[0] <= second[1] and second[0] <= first[1]
+    return f"{speed_text(others)} against {own.speedup:.2f}× on {split}" + (", within noise of each other" if overlap else "")
+
+
+def _conditions(summary: Summary, found: Candidate | None) -> Iterator[str]:
+    """What else was measured under: sampling, batches, and the machine."""
+    arm = "unaligned" if found is None else found.point.arm
+    pair = summary.pairs.of(arm)
+    greedy, sampled = pair.acceptance_rate(), pair.acceptance_rate(sampled=True)
+    # A perplexity is of temperature 1 alone.
+    if greedy is not None and sampled is not None and metric_of(summary.metric).name != PERPLEXITY:
+        less = "less" if sampled.rate < greedy.rate else "no less"
+        yield (
+            f"Sampling at temperature {sampled.temperature:g}, the {arm} pair agrees {less} than greedily (α "
+            f"{sampled.rate:.2f} against {greedy.rate:.2f}); speed-ups and thresholds will differ."
+        )
+    if pair.batches is not None:
+        yield f"By batch size, with the {arm} drafter on test, {batch_sentence(pair.batches)}."
+    machine = pair.origin("host_gpu") or pair.origin("host_cpu")
+    where = ", ".join(filter(None, (machine, pair.runtime, "batch 1")))
+    costs = "" if pair.cost_ratio is None else f" (here a small step takes {pair.cost_ratio:.2f} of a large one)"
+    yield (
+        f"Times are of this machine ({where}). On other hardware the relative costs of the models' steps differ{costs}; rerun "
+        "the sweep there."
+    )
+
+
+def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
+    """The models' folders and the settings, as lines of a configuration file; of the large model alone without a point."""
+    paths = TaskPaths(summary.task)
+    lines = [f"large_model: {paths.model('large')}"]
+    if point is None:
+        return [*lines, "method: vanilla_large"]
+    if point.settings.get("drafter", "small") in OF_SMALL:
+        lines.append(f"small_model: {paths.model(point.arm, summary.pairs.of(point.arm).seed)}")
+    # A switch that is off is the default of every method.
+    named = {name: value for name, value in point.settings.items() if value is not False}
+    return [*lines, f"method: {point.method}", *(f"{name}: {_YAML.get(str(value), value)}" for name, value in named.items())]
+
+
+def explained(point: TimedPoint) -> list[str]:
+    """The method and the drafter in a sentence each, then the description of each setting that is not switched off."""
+    found = [_METHODS[point.method]] if point.method in _METHODS else []
+    if point.settings.get("drafter", "small") in OF_SMALL:
+        found.append(_ARMS[point.arm])
+    method = METHODS.get(point.method)
+    fields = () if method is None else dataclasses.fields(method.settings)
+    described = {one.name: str(one.metadata.get("description", "")) for one in fields}
+    for name, value in point.settings.items():
+        if value is not False and (name, value) != ("drafter", "small"):
+            shown = "" if value is True else f" = {str(value).replace('inf', '∞')}"
+            found.append(f"{name}{shown}: {described.get(name, 'see docs/settings.md')}")
+    return found
+
+
+def as_lines(summary: Summary, width: int = 100_000) -> str:
+    """The recommendation as text: its first line, the paragraph, the configuration, its grounds, and what would change it.
+
+    Args:
+        summary: Finished.
+        width: Most characters in a line.
+    """
+    found = summary.recommendation
+
+    def listed(texts: list[str]) -> list[str]:
+        return [*(textwrap.fill(f"- {text}", width, subsequent_indent="  ") for text in texts), *([""] if texts else [])]
+
+    lines = [*textwrap.wrap(found.headline, width), "", *listed([f"{name}: {text}" for name, text in found.basis.items()])]
+    lines += [*textwrap.wrap(found.text, width), ""]
+    if not found.against:
+        settings = configuration(summary, summary.recommended)
+        lines += ["The configuration to deploy:", "", *(f"    {line}" for line in settings), ""]
+        lines += [] if summary.recommended is None else listed(explained(summary.recommended))
+    for title, sentences in (("Why believe it:", found.evidence), ("What would change this choice:", found.changes)):
+        lines += [title, "", *listed(sentences)] if sentences else []
+    return "\n".join(lines).rstrip() + "\n"

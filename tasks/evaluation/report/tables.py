@@ -1,209 +1,385 @@
-"""The papers' other tables for one task: what was measured here, then what the papers print of its data set by its metric.
+"""The report's tables as text: Table 1, the papers' other tables, and those of test sets, arms, batches, memory and methods.
 
-Theory stands in columns of its own (`expected_…`). A table without a measured row is empty: published rows alone are not shown.
+`tables.yaml` has the layout of each: title, notes, and what its columns show.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
 
-from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
-from tasks.evaluation.measurements import ratio
-from tasks.evaluation.report.bild_tables import early_exit_rows, sampled_rows, sizes_rows
-from tasks.evaluation.report.drafting import acceptance_of, cost_of, work_of
-from tasks.evaluation.report.formatting import method_name
-from tasks.evaluation.report.risk_table import controlled_rows
-from tasks.evaluation.report.table_points import best, fastest_at, other_drafter, points_of, temperature, warning
-from tasks.evaluation.results import tables as records
-from tasks.evaluation.results.bild_tables import PublishedEarlyExitRow, PublishedSampledRow, PublishedSizesRow
-from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.pair import AcceptanceRate
-from tasks.evaluation.results.paper_tables import PaperTables
-from tasks.evaluation.results.published import TableName, published_rows
-from tasks.evaluation.results.rows import OperatingPoint
-from tasks.evaluation.results.summary import Summary
+import yaml
+
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.report.formatting import (
+    CHOICE_NAMES,
+    METRIC_NAMES,
+    NOTHING,
+    Mark,
+    field_text,
+    interval_text,
+    mark_of,
+    markdown_table,
+    method_name,
+    metric_name,
+    number_text,
+    settings_text,
+)
+from tasks.evaluation.results.codec import Source, decode, joined
+from tasks.evaluation.results.pair import BatchTiming, BatchTimings, ModelMemory
+from tasks.evaluation.results.published import PublishedColumn, anything_published, published, table_1_columns
+from tasks.evaluation.results.rows import Choice, ModelAlone, TimedPoint
+from tasks.evaluation.results.summary import ArmPoint, PublishedResult, Summary, TableEntry, TableRow
+from tasks.evaluation.rounds import scatter_text
 from tasks.paths import ARMS
 
-_Measured = TypeVar("_Measured", bound=records.MeasuredTableRow)
-_Published = TypeVar("_Published", bound=records.PublishedTableRow)
+Cells = list[list[str]]
+PURPOSES = {
+    "speculative": ("speculative", "no_loss", "speculative decoding"),
+    "bild_no_loss": ("bild", "no_loss", "BiLD chosen for no loss"),
+    "bild_one_point": ("bild", "one_point", "BiLD chosen for at most one point"),
+}
+"""What the arms are compared for: method, choice, and how it stands in a sentence."""
 
 
-def paper_tables(summary: Summary) -> PaperTables:
-    """All of them, measured rows first; everything measured is of the validation split.
+@dataclass(frozen=True)
+class RenderedTable:
+    """One table as text."""
 
-    Args:
-        summary: with points, choices and pairs; its own tables are not read.
-    """
-    return PaperTables(
-        sizes=_beside(summary, sizes_rows(summary), PublishedSizesRow, "sizes"),
-        shares=_beside(summary, _shares(summary), records.PublishedSharesRow, "shares"),
-        sampled=_beside(summary, sampled_rows(summary), PublishedSampledRow, "sampled"),
-        early_exit=_beside(summary, early_exit_rows(summary), PublishedEarlyExitRow, "early_exit"),
-        controlled=list(controlled_rows(summary)),
-        cascade=_beside(summary, _cascade(summary), records.PublishedCascadeRow, "cascade"),
-        acceptance=_beside(summary, _acceptance(summary), records.PublishedAcceptanceRow, "acceptance"),
-        speculative=_beside(summary, _speculative(summary), records.PublishedSpeculativeRow, "speculative"),
-        lenience=_beside(summary, _lenience(summary), records.PublishedLenienceRow, "lenience"),
-    )
+    name: str
+    """Its key in `tables.yaml`."""
+    title: str
+    notes: list[str]
+    headings: list[str]
+    rows: Cells
+    published: Cells = field(default_factory=list)
+    """Printed in the paper for the task's data set: other models, other hardware."""
 
 
-def _beside(
-    summary: Summary, measured: Iterable[_Measured], kind: type[_Published], table: TableName
-) -> list[_Measured | _Published]:
-    """The measured rows and then the published ones; without a measured row nothing."""
-    rows = list(measured)
-    return [*rows, *published_rows(kind, table, summary.dataset, summary.metric)] if rows else []
+@dataclass(frozen=True)
+class _Layout:
+    """How a table is shown, see `tables.yaml`."""
+
+    title: str
+    notes: list[str]
+    shown: dict[str, str] = field(default_factory=dict)
+    """The field of a row by heading, dotted where it is a field of a mapping in the row; empty where headings are data."""
+    published_notes: list[str] = field(default_factory=list)
+    """Of the published rows."""
 
 
-def _shares(summary: Summary) -> Iterator[records.SharesRow]:
-    """BiLD, Tables 3 and 4: speculative decoding, and BiLD as fast, as good, and as chosen.
-
-    The paper gives shares of "fallback and rollback (rejection) occurrences" without a denominator, and a fallback share for a
-    fixed window too, which low confidence never ends: there a fallback can only be control passed to the large model. So here
-    both are for each generated token: runs of the large model, and runs that replaced a drafted token.
-    """
-    chosen = {(choice.arm, choice.method, choice.choice): point for choice, point in summary.chosen_points()}
-    for arm in ARMS:
-        bild = summary.timed_points(arm, "bild")
-        speculative = chosen.get((arm, "speculative", "no_loss"))
-        found = {
-            "speculative": speculative,
-            "BiLD as fast as speculative": speculative and best([p for p in bild if p.speedup >= speculative.speedup]),
-            "BiLD as good as speculative": speculative and fastest_at(bild, speculative.quality),
-            "BiLD, no loss": chosen.get((arm, "bild", "no_loss")),
-            "BiLD, ≤ 1 point": chosen.get((arm, "bild", "one_point")),
-        }
-        for label, point in found.items():
-            if point is not None:
-                counts = point.counts
-                yield joined(
-                    records.SharesRow,
-                    point,
-                    label=f"{label}, {arm}{warning(summary, label, point)}",
-                    fallback_share=ratio(counts.large_calls, counts.tokens),
-                    rollback_share=ratio(counts.rollbacks, counts.tokens),
-                )
+@functools.cache
+def _layouts() -> dict[str, _Layout]:
+    text = resources.files("tasks.evaluation.report").joinpath("tables.yaml").read_text(encoding="utf-8")
+    source = Source("tables.yaml", "correct the file")
+    return {name: decode(_Layout, value, source) for name, value in yaml.safe_load(text).items()}
 
 
-def _variant(point: OperatingPoint) -> tuple[str, str]:
-    """Method and rule, by which SpecCascade's Table 2 tells methods apart; and the drafter unless it is the small model."""
-    settings = point.settings
-    rule = settings.get("rule") or settings.get("confidence") or ("tuned" if settings.get("tuned") else "")
-    return f"{point.method} {rule}" if rule else point.method, other_drafter(point)
+# Table 1 of Kim et al., NeurIPS 2023.
+_VANILLA_ROWS = {
+    "vanilla_large": "vanilla large",
+    "vanilla_small": "vanilla small",
+    "vanilla_small_aligned": "vanilla small, aligned",
+}
+_CHOICE_ROWS = {
+    **{
+        f"bild_{arm}_{choice}": (f"BiLD {arm}, {name}", ("bild", arm, choice))
+        for arm in ARMS
+        for choice, name in CHOICE_NAMES.items()
+    },
+    **{f"speculative_{arm}": (f"speculative, {arm}", ("speculative", arm, "no_loss")) for arm in ARMS},
+}
+ROWS = (*_VANILLA_ROWS, *_CHOICE_ROWS)
+"""The names of the rows that Table 1 always has."""
+SPLITS = (REPORTED_ON, CHOSEN_ON)
+"""Each has a table of its own."""
 
 
-def _cascade(summary: Summary) -> Iterator[records.CascadeRow]:
-    """SpecCascade, Table 2: how fast at the large model's quality, and how good within the large model's latency."""
-    for arm in ARMS:
-        timed = summary.timed_points(arm)
-        for variant, proposer in dict.fromkeys(map(_variant, timed)):
-            own = [point for point in timed if _variant(point) == (variant, proposer)]
-            # Every sweep has its own run of vanilla; its quality is what the differences were taken from.
-            equal = fastest_at(own, own[0].quality - (own[0].quality_difference or 0.0))
-            within = best([point for point in own if point.speedup >= 1.0])
-            method, _, rule = variant.partition(" ")
-            words = [method_name(method) + (f" [{rule}]" if rule else ""), proposer and f"drafts: {proposer}", arm]
-            yield records.CascadeRow(
-                label=", ".join(filter(None, words)),
-                variant=variant,
-                arm=arm,
-                timed=len(own),
-                at_quality=None if equal is None else joined(records.PointFigures, equal),
-                at_latency=None if within is None else joined(records.PointFigures, within),
-            )
+def table_rows(summary: Summary) -> list[TableRow]:
+    """A row for each model alone and each choice of BiLD and speculative decoding, and for each choice of any other method that
+    is faster than vanilla; where both choices of such a method are one point, it stands once."""
+    chosen = {(choice.method, choice.arm, choice.choice): (choice, point) for choice, point in summary.chosen_points()}
+    models = (summary.vanilla.large, summary.vanilla.small, summary.vanilla.small_aligned)
+    columns = table_1_columns(summary.dataset, summary.metric)
+    rows = [_row(name, label, model, columns) for (name, label), model in zip(_VANILLA_ROWS.items(), models, strict=True)]
+    for name, (label, wanted) in _CHOICE_ROWS.items():
+        choice, point = chosen.get(wanted, (None, None))
+        rows.append(_row(name, label, point, columns, choice))
+    known, seen = {wanted[:2] for _, wanted in _CHOICE_ROWS.values()}, set[int | None]()
+    for (method, arm, purpose), (choice, point) in chosen.items():
+        if (method, arm) not in known and point.speedup > 1 and choice.point not in seen:
+            seen.add(choice.point)
+            label = f"{method.replace('_', ' ')}, {arm}, {CHOICE_NAMES[purpose]}"
+            rows.append(_row(f"{method}_{arm}_{purpose}", label, point, columns, choice))
+    return rows
 
 
-def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
-    """SD, Tables 2 to 4: α and c as measured, what the theorems expect of them, and what was measured."""
-    for arm in ARMS:
-        pair = summary.pairs.of(arm)
-        for point in points_of(summary, arm, "speculative"):
-            length = int(point.settings["draft_length"] or 0)
-            alpha, cost, work = acceptance_of(pair, point), cost_of(pair, point), work_of(pair, point)
-            check = None if pair.costs is None else pair.costs.check_cost(length + 1)
-            label = ", ".join(filter(None, ("speculative", _drafts(point), arm, f"γ {length}")))
-            row = joined(
-                records.SpeculativeRow,
-                point,
-                label=label,
-                draft_length=length,
-                cost_ratio=cost,
-                check_cost=check,
-                temperature=temperature(point),
-            )
-            if alpha is not None:
-                row = dataclasses.replace(
-                    row,
-                    acceptance_rate=alpha.rate,
-                    acceptance_interval=alpha.interval,
-                    expected_speedup=None if cost is None else expected_speedup(alpha.rate, length, cost),
-                    expected_speedup_checked=None
-                    if cost is None or check is None
-                    else expected_speedup(alpha.rate, length, cost, check),
-                    expected_oracle_speedup=_oracle_speedup(alpha, cost),
-                    expected_operations=None if work is None else expected_operations(alpha.rate, length, work),
-                )
-            yield row
-
-
-def _drafts(point: OperatingPoint) -> str:
-    """What drafts, in a label."""
-    other = other_drafter(point)
-    return other and f"drafts: {other}"
-
-
-def _oracle_speedup(alpha: AcceptanceRate, cost: float | None) -> float | None:
-    """None where nothing bounds it: where no token is ever rejected, and drafting costs nothing."""
-    return None if cost is None or (alpha.rate >= 1 and cost == 0) else oracle_speedup(alpha.rate, cost)
-
-
-def _acceptance(summary: Summary) -> Iterator[records.AcceptanceRow]:
-    """SD, Table 3: α of both small models and of each other drafter of the grid."""
-    rows: dict[str, records.AcceptanceRow] = {}
-    for arm in ARMS:
-        pair = summary.pairs.of(arm)
-        measured = () if pair.acceptance is None else pair.acceptance.others
-        for drafter in ("small", *(one.drafter for one in measured if one.lenience == 1)):
-            # Of tables, copies and the large model's own layers it is the same in both sweeps.
-            label = f"small model, {arm}" if drafter == "small" else drafter
-            greedy, sampled = (pair.acceptance_rate(sampled=sampled, drafter=drafter) for sampled in (False, True))
-            if greedy is not None or sampled is not None:
-                rows.setdefault(label, _acceptance_row(label, drafter, greedy, sampled))
-    yield from rows.values()
-
-
-def _acceptance_row(
-    label: str, drafter: str, greedy: AcceptanceRate | None, sampled: AcceptanceRate | None
-) -> records.AcceptanceRow:
-    return records.AcceptanceRow(
+def _row(
+    name: str,
+    label: str,
+    found: ModelAlone | TimedPoint | None,
+    columns: Sequence[PublishedColumn],
+    choice: Choice | None = None,
+) -> TableRow:
+    test = None if found is None else found.test
+    return TableRow(
+        row=name,
         label=label,
-        drafter=drafter,
-        acceptance_rate=None if greedy is None else greedy.rate,
-        acceptance_interval=None if greedy is None else greedy.interval,
-        sampled_acceptance_rate=None if sampled is None else sampled.rate,
-        sampled_acceptance_rate_interval=None if sampled is None else sampled.interval,
-        expected_oracle_tokens=None if greedy is None or greedy.rate >= 1 else oracle_tokens(greedy.rate),
+        found=found is not None,
+        settings=found.settings if isinstance(found, TimedPoint) else {},
+        validation=None if found is None else joined(TableEntry, found),
+        test=None if test is None else joined(TableEntry, test),
+        large_calls_per_token=None if found is None else (test or found).large_calls_per_token,
+        margin=choice.margin if choice else None,
+        test_status=choice.test if choice else None,
+        published=[
+            PublishedResult(dataset=column.dataset, quality=quality, speedup=speedup)
+            for column in columns
+            for quality, speedup in filter(None, [column.rows.get(name)])
+        ],
     )
 
 
-def _lenience(summary: Summary) -> Iterator[records.LenienceRow]:
-    """SD, Table 5: what lenience gains and costs. `checked_share` is of the tokens that were checked, not of all drafted."""
+def title(summary: Summary, split: str) -> str:
+    """The title of the Table 1 of one split."""
+    says = {
+        REPORTED_ON: "on test, which played no part in the choice",
+        CHOSEN_ON: "on validation, where the choices were made",
+    }[split]
+    return (
+        f"Task {summary.task} {says}: {metric_name(summary.metric)} and speed-up over the vanilla large model [95 % intervals]"
+    )
+
+
+def table_cells(summary: Summary, split: str) -> tuple[list[str], Cells]:
+    """The headings and the body of one of `SPLITS`; what test says of choices and what papers print stand with test."""
+    metric, on_test = metric_name(summary.metric), split == REPORTED_ON
+    columns = table_1_columns(summary.dataset, summary.metric) if on_test else []
+    measured = summary.vanilla.large.test if on_test else summary.vanilla.large
+    vanilla = None if measured is None else measured.quality
+    headings = ["method", metric, f"{metric} − vanilla", "speed-up", "ms for a text", *(["result on test"] if on_test else [])]
+    body = []
+    for row in summary.table:
+        cells = [row.label, *_entry_cells(row.test if on_test else row.validation, vanilla)]
+        cells += [row_mark(row).words or NOTHING] if on_test else []
+        printed = {one.dataset: one for one in row.published}
+        body.append([*cells, field_text(row, "settings"), *(_printed(printed.get(column.dataset)) for column in columns)])
+    return [*headings, "settings", *(f"published {column.dataset}" for column in columns)], body
+
+
+def _entry_cells(entry: TableEntry | None, vanilla: float | None) -> list[str]:
+    """Quality, its difference from vanilla large's on the same split, speed-up, milliseconds; dashes where not measured."""
+    if entry is None:
+        return [NOTHING] * 4
+    difference = number_text(None if vanilla is None else entry.quality - vanilla, entry.quality_difference_interval, sign="+")
+    difference = difference.replace("-0.00", "+0.00")
+    return [field_text(entry, "quality", 1), difference, field_text(entry, "speedup"), f"{entry.latency_ms:.2f}"]
+
+
+def row_mark(row: TableRow) -> Mark:
+    """What test says of a row's choice; without words for a model alone, and where nothing was chosen."""
+    return Mark(None, "") if row.margin is None or not row.found else mark_of(row.test_status, row.margin)
+
+
+def _printed(printed: PublishedResult | None) -> str:
+    return field_text(printed, "quality") + (f" · {printed.speedup:.2f}×" if printed and printed.speedup else "")
+
+
+def notes(summary: Summary) -> list[str]:
+    """How to read Table 1, what failed or is missing, how quality was computed, and where published numbers come from."""
+    margins = summary.margins
+    found = [
+        note.format(no_loss=f"{margins.no_loss:g}", one_point=f"{margins.one_point:g}", sure=f"{margins.confidence:.0%}")
+        for note in _layouts()["table_1"].notes
+    ]
+    best, large = summary.recommended, summary.vanilla.large.test
+    if best is not None and best.test is not None and large is not None:
+        own = best.test.latency_ms * best.test.speedup
+        found.append(
+            f"Every row is timed against its own runs of vanilla large: {own:.2f} ms in the runs of the recommended point, as "
+            f"the verdict says, {large.latency_ms:.2f} ms in vanilla's own row."
+        )
+    if metric_of(summary.metric).name == PERPLEXITY:
+        found.append("Quality is minus the perplexity, so that more is better; a point is a point of perplexity.")
+    for row in summary.table:
+        entry = row.test or row.validation
+        if entry is None:
+            found.append(f"{row.label}: {'not measured' if row.row in _VANILLA_ROWS else 'no such setting was found'}.")
+        elif row.row in _CHOICE_ROWS and entry.speedup < 1:
+            found.append(f"{row.label}: the fastest setting within the margin is still slower than vanilla.")
+    gap = summary.frontier_gap
+    if gap is None:
+        found.append("Aligned against unaligned: no latency up to vanilla's at which both were measured.")
+    else:
+        quality = f"{gap.mean_quality_difference:+.2f}{interval_text(gap.quality_interval)} points"
+        speed = f"{gap.mean_speedup_ratio:.2f}{interval_text(gap.speedup_interval)} times"
+        found.append(
+            f"Aligned against unaligned BiLD (validation): {quality} at equal latency on average, from {gap.latency_from:.2f} "
+            f"to {gap.latency_to:.2f} of vanilla's (above over {gap.share_above:.0%} of that range, below over "
+            f"{gap.share_below:.0%}); {speed} as fast at equal quality."
+        )
+    if summary.failed:
+        count = len(summary.failed)
+        found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
+    found += [scatter_text(one, arm) for arm in ARMS if (one := summary.pairs.of(arm).vanilla_scatter)]
+    if summary.signature:
+        found.append(f"{METRIC_NAMES[metric_of(summary.metric).name]}: {summary.signature}.")
+    found += dict.fromkeys(f"Warning: {text}." for arm in ARMS if (text := summary.pairs.of(arm).unsupported_script))
+    if summary.chrf_signature:
+        found.append(f"chrF: {summary.chrf_signature}.")
+    if not anything_published(summary.dataset, summary.metric):
+        return [*found, "Published: no number in the papers is of this corpus and metric, so none is shown."]
+    columns = table_1_columns(summary.dataset, summary.metric)
+    source = [f"Published: {published().source}."] if columns else []
+    return [*found, *source, *(f"Published {column.dataset}: {column.remark}." for column in columns if column.remark)]
+
+
+# The tables that no paper has.
+def rendered_tables(summary: Summary) -> list[RenderedTable]:
+    """Every table below Table 1 that has a measured row, those of no paper first."""
+    metric = metric_name(summary.metric)
+    found = [table for make in (_test_sets, _arms, _batches, _memory, _over_bild) if (table := make(summary)).rows]
+    for name, rows in summary.tables.items():
+        layout = _layouts()[name]
+        own, printed = (
+            [[field_text(row, shown) for shown in layout.shown.values()] for row in rows if row["source"] == source]
+            for source in ("measured", "published")
+        )
+        if own:
+            headings = [heading.replace("METRIC", metric) for heading in layout.shown]
+            texts = layout.notes + (layout.published_notes if printed else [])
+            found.append(RenderedTable(name, layout.title, texts, headings, own, printed))
+    return found
+
+
+def _rendered(name: str, headings: Sequence[str], rows: Cells, *further: str) -> RenderedTable:
+    layout = _layouts()[name]
+    return RenderedTable(name, layout.title, [*layout.notes, *further], [*headings], rows)
+
+
+def _test_sets(summary: Summary) -> RenderedTable:
+    """The models alone and every choice that a set measured."""
+    metric, body = metric_name(summary.metric), Cells()
+    for one in summary.test_sets:
+        vanilla = next((row.test.quality for row in one.table if row.row == "vanilla_large" and row.test), None)
+        for row in one.table:
+            if row.test is not None:
+                words = row_mark(row).words or NOTHING
+                body.append([one.name, row.label, *_entry_cells(row.test, vanilla), words, field_text(row, "settings")])
+    headings = ["test set", "method", metric, f"{metric} − vanilla", "speed-up", "ms for a text", "result on the set"]
+    further = ["Texts: " + ", ".join(f"{one.name} {one.examples or 'none'}" for one in summary.test_sets) + "."]
+    for one in summary.test_sets:
+        effects = [f"{PURPOSES[effect.purpose][2]} {effect.mean:.2f}{interval_text(effect.interval)}" for effect in one.effects]
+        if effects:
+            further.append(f"{one.name}, times as fast with aligned as with unaligned drafters: {'; '.join(effects)}.")
+    return _rendered("test_sets", [*headings, "settings"], body, *further)
+
+
+def _arms(summary: Summary) -> RenderedTable:
+    """A row for each drafter, with its points on test, and a row for each effect of alignment."""
+    rows = []
+    for result in summary.arms.results:
+        training, points = result.training, {point.purpose: point for point in result.points}
+        taken = ["", ""] if training is None else [str(training.steps), f"{training.target_tokens:,}"]
+        rows.append([result.arm, str(result.seed), *taken, *(_point_cell(points.get(purpose)) for purpose in PURPOSES)])
+    if summary.arms.effects:
+        effects = {one.purpose: f"{one.mean:.2f}{interval_text(one.interval)}: {one.finding}" for one in summary.arms.effects}
+        rows.append(["aligned over unaligned", "all", "", "", *(effects.get(purpose, "") for purpose in PURPOSES)])
+    return _rendered("arms", ["arm", "seed", "steps", "target tokens", *(words for _, _, words in PURPOSES.values())], rows)
+
+
+def _point_cell(point: ArmPoint | None) -> str:
+    if point is None:
+        return "not swept"
+    if point.settings is None:
+        return "none: vanilla"
+    speed = f"{point.speedup:.2f}×{interval_text(point.speedup_interval)}"
+    quality = f"{point.quality_difference:+.2f}{interval_text(point.quality_difference_interval, '+')}"
+    mark = mark_of(point.test, point.margin)
+    warning = f", {mark.words}" if mark.kind == "contradicted" else ""
+    return f"{speed}, {quality} ({settings_text(point.settings)}){warning}"
+
+
+def timings_of(summary: Summary) -> dict[str, BatchTimings]:
+    """By arm what its sweep measured by batch size; sweeps that measured nothing are left out."""
+    found = ((arm, summary.pairs.of(arm).batches) for arm in ARMS)
+    return {arm: timings for arm, timings in found if timings is not None and timings.vanilla}
+
+
+def batch_sentence(timings: BatchTimings) -> str:
+    """From which batch size on drafting no longer pays."""
+    if timings.error:
+        return f"not measured: {timings.error}"
+    if not timings.points:
+        return "nothing was chosen that drafts"
+    stops, fact = timings.stops_paying(), "faster in every round than vanilla at the same batch size"
+    if stops is None:
+        return f"drafting still pays at batch {timings.sizes[-1]}, the largest measured: a chosen point is {fact}"
+    if stops == timings.sizes[0]:
+        return f"drafting does not pay at any batch size: no chosen point is {fact}"
+    return f"drafting stops paying at batch {stops}: from there on no chosen point is {fact}"
+
+
+def _batches(summary: Summary) -> RenderedTable:
+    """Vanilla's throughput, then each point's speed-up, by batch size."""
+    found, rows = timings_of(summary), Cells()
+    sizes = sorted({size for timings in found.values() for size in timings.sizes})
+
+    def add(name: str, cells: Mapping[int, str]) -> None:
+        rows.append([name, *(cells.get(size, NOTHING) for size in sizes)])
+
+    def speed(one: BatchTiming) -> str:
+        return f"{one.speedup:.2f}× ({min(one.rounds):.2f} to {max(one.rounds):.2f})"
+
+    for arm, timings in found.items():
+        own = {one.batch_size: f"{one.throughput:.2f}× of batch 1" for one in timings.vanilla}
+        add(f"vanilla large, throughput ({arm} sweep)", own)
+        for point in timings.by_point():
+            name = f"{method_name(point[0].method)} {settings_text(point[0].settings)}, {arm}"
+            add(name, {one.batch_size: speed(one) for one in point})
+    headings = ["point", *(f"batch {size}" for size in sizes)]
+    return _rendered("batches", headings, rows, *(f"{arm}: {batch_sentence(timings)}." for arm, timings in found.items()))
+
+
+def _memory(summary: Summary) -> RenderedTable:
+    """The megabytes of each model, and of its caches for one text of maximal length."""
+    models: dict[str, ModelMemory] = {}
     for arm in ARMS:
-        pair = summary.pairs.of(arm)
-        for point in points_of(summary, arm, "speculative_lenient"):
-            counts, length = point.counts, int(point.settings["draft_length"] or 0)
-            alpha, cost = acceptance_of(pair, point), cost_of(pair, point)
-            yield joined(
-                records.LenienceRow,
-                point,
-                label=", ".join(filter(None, ("speculative lenient", _drafts(point), arm, f"γ {length}"))),
-                temperature=temperature(point),
-                draft_length=length,
-                lenience=point.settings["lenience"],
-                acceptance_rate=None if alpha is None else alpha.rate,
-                acceptance_interval=None if alpha is None else alpha.interval,
-                expected_speedup=None if alpha is None or cost is None else expected_speedup(alpha.rate, length, cost),
-                checked_share=ratio(counts.accepted, counts.accepted + counts.rollbacks),
-            )
+        if memory := summary.pairs.of(arm).memory:
+            # The large model is the same in both sweeps.
+            models |= {"large": memory.large, f"small, {arm}": memory.small}
+    rows = [[name, f"{one.weights / 1e6:.2f} MB", f"{one.cache / 1e6:.2f} MB"] for name, one in models.items()]
+    shared = [arm for arm in ARMS if (one := summary.pairs.of(arm).sizes) is not None and one.shared_parameters]
+    text = f"The encoder that the large and the small model share ({', '.join(shared)}) is counted with the large one."
+    return _rendered("memory", ["model", "weights", "caches of one text"], rows, *([text] if shared else []))
+
+
+def _over_bild(summary: Summary) -> RenderedTable:
+    """Every method against BiLD, both chosen alike."""
+    shown = _layouts()["over_bild"].shown
+    rows = []
+    for one in summary.over_bild:
+        texts = {heading: field_text(one, path) for heading, path in shown.items()}
+        texts |= {"chosen for": CHOICE_NAMES[one.choice], "method": method_name(one.method)}
+        texts["over BiLD"] += "" if one.split == REPORTED_ON else f", on {one.split}"
+        texts["settings"] = "none: vanilla" if one.settings is None else texts["settings"]
+        rows.append(list(texts.values()))
+    return _rendered("over_bild", list(shown), rows)
+
+
+def tables_markdown(summary: Summary) -> str:
+    """Table 1 of both splits with its notes, then every other table, as Markdown; published rows in tables of their own."""
+    lines: list[str] = []
+    for split in SPLITS:
+        lines += [f"## {title(summary, split)}", "", *markdown_table(*table_cells(summary, split)), ""]
+    lines += [*(f"- {note}" for note in notes(summary)), ""]
+    for table in rendered_tables(summary):
+        lines += [f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
+        if table.published:
+            printed = "As published for this data set: other models, other hardware."
+            lines += [printed, "", *markdown_table(table.headings, table.published), ""]
+        lines += [*(f"- {note}" for note in table.notes), ""]
+    return "\n".join(lines)

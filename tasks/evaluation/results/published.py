@@ -1,6 +1,6 @@
 """What the papers print, from `published.yaml`: shown for orientation, never mixed with what was measured.
 
-A printed number stands beside a measured one only where both are of the same data set and metric.
+A printed number is shown with a measured one only where both are of the same data set and metric.
 """
 
 from __future__ import annotations
@@ -8,18 +8,14 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, TypeVar
+from typing import Any
 
 import yaml
 
 from tasks.evaluation.metrics import compared_as
 from tasks.evaluation.results.codec import Source, decode
-from tasks.evaluation.results.tables import PublishedTableRow
 
-_NAME = "published.yaml"
-_SOURCE = Source(_NAME, "correct the file")
-_Row = TypeVar("_Row", bound=PublishedTableRow)
-TableName = Literal["sizes", "shares", "sampled", "early_exit", "cascade", "acceptance", "speculative", "lenience"]
+_SOURCE = Source("published.yaml", "correct the file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +38,7 @@ class PublishedTable:
     columns: list[str]
     results: list[PublishedResults]
 
-    def rows(self, dataset: str, metric: str) -> list[dict[str, object]]:
+    def rows(self, dataset: str, metric: str) -> list[dict[str, Any]]:
         """The rows of a data set whose qualities are of a metric, or that hold no quality, by column."""
         # The papers' tokenizers are the usual ones: a metric with another has no rows here.
         metric = compared_as(metric) if metric else metric
@@ -59,18 +55,10 @@ class Published:
     """All that the papers print."""
 
     source: str
-    """Where the columns beside Table 1 come from."""
+    """Where the columns of Table 1 come from."""
     names: dict[str, str]
     """Of the data sets, as printed."""
-    table_1: PublishedTable
-    sizes: PublishedTable
-    shares: PublishedTable
-    sampled: PublishedTable
-    early_exit: PublishedTable
-    cascade: PublishedTable
-    acceptance: PublishedTable
-    speculative: PublishedTable
-    lenience: PublishedTable
+    tables: dict[str, PublishedTable]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,31 +75,27 @@ class PublishedColumn:
 @functools.cache
 def published() -> Published:
     """The content of `published.yaml`."""
-    text = resources.files("tasks.evaluation.results").joinpath(_NAME).read_text(encoding="utf-8")
+    text = resources.files("tasks.evaluation.results").joinpath("published.yaml").read_text(encoding="utf-8")
     return decode(Published, yaml.safe_load(text), _SOURCE)
 
 
 def table_1_columns(dataset: str, metric: str) -> list[PublishedColumn]:
-    """The columns to show beside the Table 1 of a task.
+    """The columns to show with the Table 1 of a task.
 
     Args:
-        dataset: the task's public data set, as `corpus.dataset` names it; there are no columns for any other name.
-        metric: the task's metric.
+        dataset: The task's public data set, as `corpus.dataset` names it; there are no columns for any other name.
+        metric: The task's metric.
     """
-    return [decode(PublishedColumn, row, _SOURCE) for row in published().table_1.rows(dataset, metric)]
+    return [decode(PublishedColumn, row, _SOURCE) for row in published().tables["table_1"].rows(dataset, metric)]
 
 
-def published_rows(kind: type[_Row], table: TableName, dataset: str, metric: str) -> list[_Row]:
-    """The rows of another table that compare with a task, see `table_1_columns`; `kind` is the record of that table."""
-    printed: PublishedTable = getattr(published(), table)
-    return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in printed.rows(dataset, metric)]
+def published_rows(name: str, dataset: str, metric: str) -> list[dict[str, Any]]:
+    """The rows of another table that compare with a task, see `table_1_columns`; none of a table that no paper prints."""
+    printed = published().tables.get(name)
+    rows = [] if printed is None else printed.rows(dataset, metric)
+    return [{"source": "published", "label": printed.label.format(**row), **row} for row in rows if printed is not None]
 
 
 def anything_published(dataset: str, metric: str) -> bool:
     """Whether any table prints a result that compares with a task, see `table_1_columns`; a model's size is no result."""
-    printed = published()
-    tables: tuple[PublishedTable, ...] = (
-        *(printed.table_1, printed.shares, printed.sampled, printed.early_exit),
-        *(printed.cascade, printed.acceptance, printed.speculative, printed.lenience),
-    )
-    return any(table.rows(dataset, metric) for table in tables)
+    return any(table.rows(dataset, metric) for name, table in published().tables.items() if name != "sizes")

@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.paper_tables import PaperTables
 from tasks.evaluation.results.rows import (
     Choice,
     FailedPoint,
@@ -24,10 +23,54 @@ from tasks.evaluation.results.rows import (
     UntimedPoint,
     WorstOutput,
 )
-from tasks.evaluation.results.tables import TableRow
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
 from tasks.models.settings import TrainingRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedResult:
+    """Quality and speed-up that a paper prints for the task's data set and metric: other models, other hardware."""
+
+    dataset: str
+    """As printed."""
+    quality: float
+    speedup: float | None = None
+    """None for vanilla itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableEntry:
+    """What Table 1 shows of a point on one split."""
+
+    quality: float
+    quality_interval: Interval | None = None
+    quality_difference_interval: Interval | None = None
+    speedup: float
+    speedup_interval: Interval | None = None
+    latency_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """A row of Table 1 (Kim et al., NeurIPS 2023)."""
+
+    row: str
+    """Its name."""
+    label: str
+    found: bool
+    """False where nothing was measured or chosen."""
+    settings: Settings
+    validation: TableEntry | None = None
+    test: TableEntry | None = None
+    large_calls_per_token: float | None = None
+    """On test where it was measured there."""
+    margin: float | None = None
+    """Points that the choice may lose; None for a model alone."""
+    test_status: TestStatus | None = None
+    """What test says of the choice; None for a model alone, and where it was not measured there."""
+    published: list[PublishedResult]
+
 
 Finding = Literal["helps", "hurts", "open"]
 
@@ -196,17 +239,6 @@ class FrontierGap:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BildFrontiers:
-    """BiLD's frontier with each drafter as indices into the points, the fastest first, and the gap between them."""
-
-    split: str
-    method: str
-    unaligned: list[int]
-    aligned: list[int]
-    gap: FrontierGap | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ParetoFront:
     """The timed points of one method, or of all, that no other beats."""
 
@@ -289,7 +321,8 @@ class Summary:
     choices: list[Choice]
     margins: MarginSettings = field(default_factory=MarginSettings)
     """What a choice may lose, and how sure that has to be."""
-    frontier: BildFrontiers
+    frontier_gap: FrontierGap | None = None
+    """Between BiLD's frontiers of the two arms; None where they cannot be compared."""
     pareto: list[ParetoFront]
     pairs: SweptPairs
     arms: ArmComparison = field(default_factory=lambda: ArmComparison(results=[], effects=[]))
@@ -299,7 +332,8 @@ class Summary:
     failed: list[FailedPoint]
     definitions: dict[str, str]
     """What each number is, by its key."""
-    tables: PaperTables
+    tables: dict[str, list[dict[str, Any]]]
+    """Rows of the papers' other tables by name, measured ones first; see `report.paper_tables`."""
     recommendation: Annotated[Recommendation, Field(alias="verdict")]
     table: list[TableRow]
     """Table 1."""

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, TimedRound, TimedRow, Timing
@@ -16,7 +15,6 @@ from tasks.evaluation.rounds import (
     scatter_text,
     speed_ratio,
     speedup_interval,
-    student,
     vanilla_scatter,
 )
 from tasks.evaluation.statistics import ratio_interval
@@ -32,15 +30,10 @@ def test_a_slow_call_in_one_round_of_three_changes_nothing() -> None:
     assert combined(rounds_of(quiet, ([3.0, 4.0], [5.0, 8.0]))) == ([2.0, 3.0], [4.0, 6.0])
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 5, 9, 10, 15, 40, 400])
-def test_students_t(freedom: int) -> None:
-    assert student(freedom) == pytest.approx(scipy.stats.t.ppf(0.975, freedom), rel=2e-3)
-
-
 def test_the_scatter_of_rounds_by_hand() -> None:
     rounds = rounds_of(([1.0, 1.0], [2.0, 2.0]), ([1.0, 1.0], [3.0, 1.0]), ([2.0, 2.0], [6.0, 6.0]))
     logs = [math.log(2), math.log(2), math.log(3)]
-    assert rounds_reach(rounds) == pytest.approx(4.303 * np.std(logs, ddof=1) * math.sqrt(2 / 3))
+    assert rounds_reach(rounds) == pytest.approx(4.303 * np.std(logs, ddof=1) * math.sqrt(2 / 3), rel=1e-3)
     assert rounds_reach(rounds[:1]) == 0.0
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.evaluation.changes import Change
-from tasks.evaluation.comparing.comparison import Comparison, Number, PointCounts, compare
-from tasks.evaluation.comparing.loaded import LoadedResult
+from tasks.evaluation.comparison import Comparison, LoadedResult, Number, PointCounts, compare
 from tests.finished import finished, loaded
 
 BEFORE = loaded("A", *finished())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from tasks.evaluation.comparing.provenance import NOT_RECORDED, Facts, differing, facts, same_examples, settings_of
+from tasks.evaluation.comparison import NOT_RECORDED, Facts, differing, facts, same_examples, settings_of
 from tasks.evaluation.results.pair import PairRecord
 
 VALIDATION = "input data/toy/corpus/validation.jsonl"

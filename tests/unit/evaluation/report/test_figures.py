@@ -1,59 +1,53 @@
-"""What holds for every figure, and how figures are written."""
+"""What every figure shows, from whole sweeps that are made up from simple laws, and how figures are written."""
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pytest
 
-from tasks.evaluation.report.figures import all_figures, bild, speed
-from tasks.evaluation.report.figures.dvc_template import PATH, frontier_template
-from tasks.evaluation.report.figures.figure import Figure, page_specs, picture_spec, save
-from tasks.evaluation.report.figures.pareto import pareto
-from tasks.evaluation.results.rows import SweepRow
-from tasks.evaluation.results.summary import Summary
-from tests.charts import channels, present
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.speculative import best_draft_length, expected_operations, expected_speedup, expected_tokens
+from tasks.evaluation.report import charts, figures, figures_detail
+from tasks.evaluation.report.charts import Figure, page_specs, picture_spec, save
+from tasks.evaluation.report.page import all_figures
+from tasks.evaluation.report.summarize import temperature_points
+from tasks.evaluation.results.rows import ShownExample, SweepRow, TimedPoint, TimedRow, UntimedPoint
+from tasks.evaluation.results.summary import Summary, split_at, temperature_of
+from tests.charts import channels, drawn, layers, points, present
 from tests.unit.evaluation.conftest import records, summary_record
 
-Sweeps = dict[str, list[dict[str, Any]]]
+Row = dict[str, Any]
+Sweeps = dict[str, list[Row]]
 Records = dict[str, list[SweepRow]]
+NONE: Records = {"unaligned": [], "aligned": []}
+
 
 NAMES = (
-    "pareto",
-    "everything",
-    "thresholds",
-    "ablations",
-    "oracle",
-    "deferrals",
-    "cascades",
-    "tokens",
-    "windows",
-    "speed",
-    "latency",
-    "acceptance",
-    "time",
-    "operations",
-    "prediction",
+    *("pareto", "everything", "oracle", "ablations", "deferrals", "cascades"),
+    *("thresholds", "latency", "operations", "tokens", "windows", "speed"),
 )
 
 
 @pytest.fixture(scope="module")
-def figures(full_record: Summary, full_rows: Records) -> dict[str, Figure]:
+def drawings(full_record: Summary, full_rows: Records) -> dict[str, Figure]:
     return all_figures(full_record, full_rows)
 
 
-def test_every_figure_is_a_picture(figures: dict[str, Figure], tmp_path: Path) -> None:
-    assert tuple(figures) == NAMES
-    for name, figure in figures.items():
+def test_every_figure_is_a_picture(drawings: dict[str, Figure], tmp_path: Path) -> None:
+    assert tuple(drawings) == NAMES
+    for name, figure in drawings.items():
         save(figure, tmp_path / f"{name}.svg")
         drawing = (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
         assert drawing.count("<path") > 20 and figure.title.split("'")[0] in drawing, name
 
 
 def test_the_same_figure_gives_the_same_bytes(full_record: Summary, tmp_path: Path) -> None:
-    figure = present(speed.time_parts(full_record))
+    figure = present(figures_detail.operations(full_record, NONE))
     for name in ("a.svg", "b.svg", "a.png", "b.png"):
         save(figure, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
@@ -63,8 +57,9 @@ def test_the_same_figure_gives_the_same_bytes(full_record: Summary, tmp_path: Pa
     assert 1000 < width < 2000 and 400 < height < 2000
 
 
-def test_every_chart_names_its_axes_and_has_few_legend_entries(figures: dict[str, Figure], full_record: Summary) -> None:
-    for name, figure in {**figures, "pareto of the page": pareto(full_record, predicted=True)}.items():
+def test_every_chart_names_its_axes_and_has_few_legend_entries(drawings: dict[str, Figure]) -> None:
+    for name, figure in drawings.items():
+        assert figure.caption and "\n" not in figure.caption, "the docstring of its function"
         for panel in figure.panels:
             assert {channel.get("title") for channel in channels(panel, "x", "y")} - {None}, name
             domains = [(channel.get("scale") or {}).get("domain", ()) for channel in channels(panel, "color", "shape")]
@@ -74,14 +69,14 @@ def test_every_chart_names_its_axes_and_has_few_legend_entries(figures: dict[str
 
 def test_a_sweep_of_vanilla_alone_has_its_pareto_figure(sweeps: Sweeps, tmp_path: Path) -> None:
     alone = {arm: rows[:1] for arm, rows in sweeps.items()}
-    figures = all_figures(summary_record("bleu", alone), {arm: records(rows) for arm, rows in alone.items()})
-    assert list(figures) == ["pareto", "everything"]
-    save(figures["pareto"], tmp_path / "alone.svg")
+    found = all_figures(summary_record("bleu", alone), {arm: records(rows) for arm, rows in alone.items()})
+    assert list(found) == ["pareto", "everything"]
+    save(found["pareto"], tmp_path / "alone.svg")
     assert "vanilla large" in (tmp_path / "alone.svg").read_text(encoding="utf-8")
 
 
 def test_the_page_shares_data_between_panels(full_record: Summary) -> None:
-    figure, datasets = present(bild.threshold_maps(full_record)), dict[str, Any]()
+    figure, datasets = present(figures_detail.thresholds(full_record, NONE)), dict[str, Any]()
     specs = page_specs(figure, datasets)
     names = {(layer.get("data") or spec["data"])["name"] for spec in specs for layer in spec["layer"]}
     assert len(specs) == 4 and names <= datasets.keys() and len(names) == 2
@@ -90,7 +85,418 @@ def test_the_page_shares_data_between_panels(full_record: Summary) -> None:
     assert whole["resolve"]["scale"]["color"] == "independent" and len(whole["concat"]) == 4
 
 
-def test_dvc_draws_the_frontier_by_the_template_of_the_repository() -> None:
-    assert PATH.read_text(encoding="utf-8") == frontier_template(), f"python -m {frontier_template.__module__} writes it"
-    assert all(f"<DVC_METRIC_{name}>" in frontier_template() for name in ("DATA", "X", "Y"))
-    assert "template: frontier" in Path("dvc.yaml").read_text(encoding="utf-8")
+def test_the_pareto_figure_names_what_is_chosen(sweeps: Sweeps) -> None:
+    figure = present(figures.pareto(summary_record("bleu", sweeps), NONE))
+    close = figure.panels[0]
+    letters = {record["name"]: (record["x"], record["y"]) for record in drawn(close, "text") if "name" in record}
+    places = {"A": (1 / 1.6, 59.9), "B": (1 / 1.3, 60.0), "C": (1 / 1.5, 59.2)}
+    assert letters == {letter: pytest.approx(place, rel=1e-5) for letter, place in places.items()}
+    key = close.to_dict()["title"]["subtitle"]
+    assert key == [
+        "A  1.60× BiLD, aligned: no loss, ≤ 1 point, recommended",
+        "B  1.30× speculative, unaligned: no loss",
+        "C  1.50× BiLD, unaligned: ≤ 1 point",
+    ]
+    assert figure.title == "toy: BLEU against latency, within 2 points of vanilla large"
+    alone = present(figures.everything(summary_record("bleu", sweeps), NONE)).panels[0]
+    assert {record["text"] for record in drawn(alone, "text") if "text" in record} == {"vanilla large", "small 4.0×"}
+
+
+def test_lettered_points_on_test_stand_apart_joined_to_validation_and_say_what_is_contradicted(sweeps: Sweeps) -> None:
+    (row,) = [row for row in sweeps["aligned"] if (row["split"], row["method"]) == ("test", "bild")]
+    for upper, name in ((-0.2, "A"), (-1.2, "A contradicted")):
+        row["difference_bounds"] = {"lower": -1.9, "upper": upper, "compared": 1}
+        panels = present(figures.pareto(summary_record("bleu", sweeps), NONE)).panels
+        record = drawn(panels[1], "point", filled=True)[0]
+        assert record["name"] == name
+        assert (record["x"], record["y"]) == pytest.approx((1 / 1.55, -0.6), abs=1e-5)
+        assert (record["from_x"], record["from_y"]) == pytest.approx((1 / 1.6, -0.1), abs=1e-5)
+        on_validation, on_test = (panel.to_dict()["title"]["subtitle"] for panel in panels)
+        assert ("contradicted" in on_validation[0], "contradicted" in on_test[0]) == (name != "A", name != "A")
+        assert on_test[1] == "B  not measured on test"
+
+
+def test_a_legend_names_few_methods_and_oracles_are_left_out(full_record: Summary) -> None:
+    changed = [
+        dataclasses.replace(point, method=f"method_{place % 9}") if place % 2 and point.method != "bild_oracle" else point
+        for place, point in enumerate(full_record.points)
+    ]
+    for figure in (figures.pareto, figures.everything):
+        panel = present(figure(dataclasses.replace(full_record, points=changed), NONE)).panels[0]
+        [names] = {tuple(channel["scale"]["domain"]) for channel in channels(panel, "shape") if channel.get("scale")}
+        assert len(names) == 6 and names[0] == "BiLD" and names[-1] == "other methods"
+        assert "bild oracle" not in names
+
+
+def test_frontiers_are_steps_through_the_points_of_all_methods(sweeps: Sweeps) -> None:
+    panel = present(figures.everything(summary_record("bleu", sweeps), NONE)).panels[0]
+    steps = [record for record in drawn(panel, "line", interpolate="step-after") if record["series"] == "aligned"]
+    # The last corner is speculative decoding, which beats BiLD's best quality there.
+    corners = [(1 / 2.1, 58.9), (1 / 1.6, 59.9), (1 / 1.5, 60.0), (1.0, 60.0)]
+    assert [value for step in steps for value in (step["x"], step["y"])] == pytest.approx(
+        [value for corner in corners for value in corner], rel=1e-5
+    )
+
+
+def test_intervals_of_a_speedup_lie_on_the_axis_of_latency(sweeps: Sweeps) -> None:
+    close = present(figures.pareto(summary_record("bleu", sweeps), NONE)).panels[0]
+    chosen = next(record for record in drawn(close, "rule") if record.get("name") == "A")
+    assert (chosen["left"], chosen["right"]) == pytest.approx((1 / 1.65, 1 / 1.55), rel=1e-5)
+    order = [layer["mark"]["type"] for layer, _ in layers(close)]
+    assert order.index("rule") < order.index("point"), "intervals lie under the points"
+    scales = [channel["scale"] for channel in channels(close, "y") if "scale" in channel]
+    assert {scale["domain"][0] for scale in scales} == {58.0}, "two points below vanilla"
+
+
+def heat_maps(summary: Summary, arm: str) -> list[list[Row]]:
+    """The cells of a drafter's two maps."""
+    panels = present(figures_detail.thresholds(summary, NONE)).panels
+    return [drawn(panel, "rect", filled=None) for panel in panels if panel.to_dict()["title"].startswith(arm)]
+
+
+def test_the_threshold_map_sets_each_point_in_its_cell(full_record: Summary) -> None:
+    quality, speedup = heat_maps(full_record, "unaligned")
+    assert {cell["y"] for cell in quality} == {"1", "2", "3", "5", "∞"}
+    cells = {(cell["x"], cell["y"]): cell for cell in speedup}
+    assert len(cells) == len(speedup) == len(quality) == 30
+    for point in points(full_record, "unaligned", "bild"):
+        if point.settings["max_draft"] == 12:  # of another grid
+            continue
+        rollback = f"{float(point.settings['rollback_threshold'] or 0):g}".replace("inf", "∞")
+        cell = cells[f"{point.settings['fallback_threshold']:g}", rollback]
+        assert cell["difference"] == pytest.approx(point.quality_difference)
+        assert cell["measured"] is isinstance(point, TimedPoint)
+        expected = point.speedup if point.speedup is not None else point.predicted and point.predicted.speedup
+        assert cell["speedup"] == pytest.approx(expected)
+
+
+def test_a_heat_map_is_even_about_vanilla(full_record: Summary) -> None:
+    for panel in present(figures_detail.thresholds(full_record, NONE)).panels:
+        layer, cells = next(layers(panel))
+        low, middle, high = layer["encoding"]["color"]["scale"]["domain"]
+        field, middle_expected = ("speedup", 1.0) if "speed-up" in panel.to_dict()["title"] else ("difference", 0.0)
+        assert middle == middle_expected and high - middle == pytest.approx(middle - low)
+        assert high - middle == pytest.approx(max(abs(cell[field] - middle) for cell in cells))
+
+
+def test_a_point_that_behaves_like_a_timed_one_has_its_speed(full_record: Summary) -> None:
+    timed = next(point for point in points(full_record, "unaligned", "bild") if isinstance(point, TimedPoint))
+    values = {field.name: getattr(timed, field.name) for field in dataclasses.fields(UntimedPoint)}
+    settings = {**timed.settings, "rollback_threshold": 9.0}
+    twin = UntimedPoint(**{**values, "timed": False, "speedup": None, "same_as": timed.settings, "settings": settings})
+    summary = dataclasses.replace(full_record, points=[*full_record.points, twin])
+    (cell,) = [cell for cell in heat_maps(summary, "unaligned")[1] if cell["y"] == "9"]
+    assert (cell["speedup"], cell["measured"]) == (timed.speedup, True)
+
+
+def test_the_oracle_curve_is_over_the_share_of_replaced_tokens(full_record: Summary) -> None:
+    (panel,) = present(figures.oracle(full_record, NONE)).panels
+    marks = drawn(panel, "point")
+    for arm in ("aligned", "unaligned"):
+        own = points(full_record, arm, "bild_oracle")
+        shares = [100 * point.counts.rollbacks / point.counts.tokens for point in own]
+        assert [mark["x"] for mark in marks if mark["series"] == arm] == pytest.approx(shares, abs=1e-4)
+        band = [(mark["low"], mark["high"]) for mark in drawn(panel, "area") if mark["series"] == arm]
+        assert band == [pytest.approx(point.quality_interval) for point in own] and len(own) == 4
+
+
+def test_a_policy_that_no_point_leaves_out_is_not_in_the_legend(full_record: Summary) -> None:
+    kept = [point for point in full_record.points if point.settings.get("rollback_threshold") != "inf"]
+    panels = present(figures.ablations(dataclasses.replace(full_record, points=kept), NONE)).panels
+    for panel in panels:
+        scales = [
+            encoding["color"]["scale"]["domain"]
+            for layer, _ in layers(panel)
+            if "scale" in (encoding := layer["encoding"]).get("color", {})
+        ]
+        assert scales and all(domain == ["BiLD", "without fallback"] for domain in scales)
+
+
+def test_ablations_keep_the_policies_apart(full_record: Summary) -> None:
+    figure = present(figures.ablations(full_record, NONE))
+    assert [panel.to_dict()["title"] for panel in figure.panels] == ["aligned", "unaligned"]
+    for panel in figure.panels:
+        kinds: dict[str, set[tuple[bool, bool]]] = {}
+        for record in drawn(panel, "point"):
+            settings = full_record.points[record["point"]].settings
+            off = (settings["fallback_threshold"] == 0, settings["rollback_threshold"] == "inf")
+            kinds.setdefault(record["series"], set()).add(off)
+        assert kinds["BiLD"] == {(False, False)} and kinds["without rollback"] == {(False, True)}
+        assert {off[0] for off in kinds["without fallback"]} == {True}
+
+
+def added(summary: Summary, method: str, *several: dict[str, Any], **changed: Any) -> Summary:
+    """The summary with points of another method for each drafter, which are those of speculative decoding otherwise."""
+    found: list[TimedPoint | UntimedPoint] = []
+    for arm in ("unaligned", "aligned"):
+        like = points(summary, arm, "speculative")[0]
+        found += (dataclasses.replace(like, method=method, settings=settings, **changed) for settings in several)
+    return dataclasses.replace(summary, points=[*summary.points, *found])
+
+
+def test_rejection_is_of_the_judged_tokens(full_record: Summary) -> None:
+    rejected, calls = present(figures.cascades(full_record, NONE)).panels[:2]
+    shares = [record["x"] for record in drawn(rejected, "point") if record["series"] == "speculative"]
+    # Speculative decoding stops at the first token that it rejects, so 9 of 10 verified tokens stay whatever the window.
+    assert shares == pytest.approx([10, 10, 10], abs=0.5)
+    assert "token cascade" not in {record["series"] for record in drawn(rejected, "point")}, "it verifies nothing"
+    assert {"token cascade", "speculative cascade [opt]"} <= {record["series"] for record in drawn(calls, "point")}
+
+
+def test_a_curve_changes_nothing_but_alpha(full_record: Summary) -> None:
+    point = points(full_record, "aligned", "speculative_cascade")[0]
+    other = dataclasses.replace(point, settings={**point.settings, "draft_length": 9}, quality=50.0)
+    summary = dataclasses.replace(full_record, points=[*full_record.points, other])
+    marks = drawn(present(figures.cascades(summary, NONE)).panels[1], "point")
+    own = [record["curve"] for record in marks if record["series"] == "speculative cascade [chow]"]
+    assert sorted(own.count(curve) for curve in set(own)) == [1, 4]
+
+
+def test_the_oracle_defers_where_it_takes_the_large_model_s_token(full_record: Summary) -> None:
+    like = points(full_record, "aligned", "speculative")[0].counts
+    counts = dataclasses.replace(like, tokens=200, large_calls=200, rollbacks=30)
+    oracle = [{"rule": "diff", "deferral_cost": cost} for cost in (0.0, 0.1)]
+    summary = added(full_record, "diff_oracle", *oracle, counts=counts, large_calls_per_token=1.0)
+    _unaligned, aligned = present(figures.deferrals(summary, NONE)).panels
+    marks = [mark for mark in drawn(aligned, "point") if "series" in mark]
+    assert [mark["x"] for mark in marks if mark["series"] == "diff oracle [diff]"] == [0.15, 0.15]
+    tokens = [point.large_calls_per_token for point in points(full_record, "aligned", "token_cascade")]
+    assert [mark["x"] for mark in marks if mark["series"] == "token cascade"] == pytest.approx(tokens, abs=1e-5)
+    # A text of speculative decoding defers once a draft.
+    assert all(mark["x"] < 0.5 for mark in marks if mark["series"] == "speculative")
+    ends = [mark for mark in drawn(aligned, "point", shape="square") if mark.get("text")]
+    small = present_quality(summary.vanilla.small_aligned)
+    assert [(mark["x"], mark["y"]) for mark in ends] == [(0.0, small), (1.0, summary.vanilla.large.quality)]
+    # In the figure of calls the oracle would be a vertical line.
+    assert not any(
+        "oracle" in mark["series"]
+        for panel in present(figures.cascades(summary, NONE)).panels
+        for mark in drawn(panel, "point")
+    )
+
+
+def present_quality(model: Any) -> float:
+    assert model is not None
+    return float(model.quality)
+
+
+def test_readings_of_a_method_are_curves_of_their_own(full_record: Summary) -> None:
+    lossy = [{"draft_length": 5, "lossiness": 0.2, "tuned": tuned} for tuned in (False, True)]
+    summary = added(full_record, "speculative_lossy", *lossy)
+    found = {mark["series"] for panel in present(figures.cascades(summary, NONE)).panels for mark in drawn(panel, "point")}
+    assert {"speculative lossy, β = 1", "speculative lossy, β tuned"} <= found
+    copying = {"drafter": "copy", "draft_length": 5, "rule": "chow", "deferral_cost": 0.1}
+    names = {
+        "speculative cascade [chow], copy": added(full_record, "speculative_cascade", copying),
+        "sequence cascade [sum]": added(full_record, "sequence_cascade", {"confidence": "sum", "deferral_cost": 0.1}),
+    }
+    assert [figures.curve_name(found.points[-1]) for found in names.values()] == list(names)
+
+
+def test_each_block_size_has_its_panel(full_record: Summary) -> None:
+    assert figures.block_sizes(full_record, NONE) is None, "all cascades have γ 5"
+    shorter = [{"draft_length": 3, "rule": "chow", "deferral_cost": cost} for cost in (0.1, 0.3)]
+    figure = present(figures.block_sizes(added(full_record, "speculative_cascade", *shorter), NONE))
+    titles = [panel.to_dict()["title"] for panel in figure.panels]
+    assert titles == ["aligned, γ 3", "aligned, γ 5", "unaligned, γ 3", "unaligned, γ 5"]
+    short, long = (drawn(panel, "point") for panel in figure.panels[:2])
+    # Speculative decoding has one point with γ 3 and one with γ 5.
+    assert [mark["series"] for mark in short] == ["speculative cascade [chow]", "speculative cascade [chow]", "speculative"]
+    assert sum(mark["series"] == "speculative" for mark in long) == 1
+
+
+def test_bild_stands_beside_its_cascade(full_record: Summary) -> None:
+    assert figures.bild_variants(full_record, NONE) is None, "without the cascade there is nothing to compare"
+    stars = [{"rule": "bild", "deferral_cost": cost, "draft_length": 5} for cost in (0.5, 2.0)]
+    figure = present(figures.bild_variants(added(full_record, "speculative_cascade", *stars), NONE))
+    assert len(figure.panels) == 4
+    latency, calls = figure.panels[:2]
+    timed, all_points = (drawn(panel, "point") for panel in (latency, calls))
+    names = {mark["series"] for mark in all_points}
+    assert names == {"BiLD* γ 5", *(f"BiLD α_FB {threshold} ≤ 10" for threshold in (0.5, 0.6, 0.7, 0.8, 0.9))}
+    assert len(timed) < len(all_points) == 2 + 5 * 5, "latency is never predicted here"
+    assert all(full_record.points[mark["point"]].timed for mark in timed if mark["point"] < len(full_record.points))
+
+
+def test_lossy_residuals_are_compared_where_tokens_are_drawn(full_record: Summary) -> None:
+    lossy = [{"draft_length": 5, "lossiness": lossiness, "tuned": tuned} for tuned in (False, True) for lossiness in (0.2, 0.5)]
+    assert figures.lossy_variants(added(full_record, "speculative_lossy", *lossy), NONE) is None, "greedy, both are exact"
+    drawn_tokens = SamplingSettings(temperature=1.0)
+    assert figures.lossy_variants(added(full_record, "speculative_lossy", lossy[0], sampling=drawn_tokens), NONE) is None
+    figure = present(figures.lossy_variants(added(full_record, "speculative_lossy", *lossy, sampling=drawn_tokens), NONE))
+    marks = drawn(figure.panels[0], "point")
+    assert [mark["series"] for mark in marks] == ["speculative lossy, β = 1"] * 2 + ["speculative lossy, β tuned"] * 2
+
+
+def test_the_share_of_faster_examples_is_counted(sweeps: Sweeps) -> None:
+    chosen = next(row for row in sweeps["aligned"] if row["split"] == "test" and row["method"] == "bild")
+    chosen["latency_ms"], chosen["vanilla_latency_ms"] = [5.0, 40.0, 2.0, 9.0], [10.0, 30.0, 10.0, 10.0]
+    rows = {arm: records(rows) for arm, rows in sweeps.items()}
+    figure = present(figures_detail.latency(summary_record("bleu", sweeps), rows))
+    panel = figure.panels[0]
+    assert panel.to_dict()["title"]["text"] == ["aligned, BiLD (test)", "75% of 4 examples faster"] and figure.square
+    marks = drawn(panel, "point")
+    assert [mark["x"] for mark in marks] == chosen["vanilla_latency_ms"]
+    assert [mark["y"] for mark in marks] == chosen["latency_ms"] and "2.00×" in marks[0]["text"]
+
+
+def test_theory_and_measurement_are_named(full_record: Summary) -> None:
+    (panel,) = present(figures_detail.operations(full_record, NONE)).panels
+    bars = drawn(panel, "bar")
+    *theory, measured = next(layer for layer, _ in layers(panel))["encoding"]["x"]["sort"]
+    assert all(name.endswith("(theory)") for name in theory) and measured == "speed-up|(measured)"
+    own = [bar["y"] for bar in bars if ", aligned, " in bar["series"]]
+    assert own[1] == pytest.approx(1.15 / own[2]), "bytes are operations over intensity"
+    without = [dataclasses.replace(point, operations=None) for point in full_record.points]
+    assert figures_detail.operations(dataclasses.replace(full_record, points=without), NONE) is None
+
+
+def lines(panel: Any) -> dict[str, dict[float, float]]:
+    found: dict[str, dict[float, float]] = {}
+    for record in drawn(panel, "line"):
+        found.setdefault(record["series"], {})[record["x"]] = record["y"]
+    return found
+
+
+def test_tokens_stand_on_the_lines_of_equation_1(full_record: Summary) -> None:
+    (panel,) = present(figures_detail.tokens(full_record, NONE)).panels
+    drawn_lines = lines(panel)
+    assert set(drawn_lines) == {"γ 3", "γ 5", "γ 7", "oracle for γ"}
+    assert drawn_lines["γ 5"][0.8] == pytest.approx(expected_tokens(0.8, 5), abs=1e-3)
+    assert drawn_lines["oracle for γ"][0.8] == pytest.approx(5) and max(drawn_lines["oracle for γ"].values()) <= 8
+    marks = [mark for mark in drawn(panel, "point") if mark["source"] == "small, aligned"]
+    own = points(full_record, "aligned", "speculative")
+    assert [mark["y"] for mark in marks] == [point.tokens_per_large_call for point in own]
+    rate = full_record.pairs.of("aligned").acceptance_rate()
+    assert rate is not None and {mark["x"] for mark in marks} == {rate.rate}
+    assert not any("point" in record for record in drawn(panel, "line")), "theory is no measured point"
+
+
+def test_the_best_window_is_that_of_the_fastest_measured_point(full_record: Summary) -> None:
+    (panel,) = present(figures_detail.windows(full_record, NONE)).panels
+    assert lines(panel)["c 0.1"][0.8] == best_draft_length(0.8, 0.1, 16)
+    fastest = max(points(full_record, "unaligned", "speculative"), key=lambda point: point.speedup or 0)
+    mark = next(mark for mark in drawn(panel, "point") if mark["name"].startswith("small, unaligned"))
+    assert mark["y"] == fastest.settings["draft_length"]
+    assert len(drawn(panel, "text")) == 2, "each mark has its name once"
+    one_length = [point for point in full_record.points if point.settings.get("draft_length") != 3]
+    one_length = [point for point in one_length if point.settings.get("draft_length") != 7]
+    assert figures_detail.windows(dataclasses.replace(full_record, points=one_length), NONE) is None
+
+
+def test_speed_and_operations_are_drawn_at_the_drafters_own_costs(full_record: Summary) -> None:
+    figure = present(figures_detail.speed(full_record, NONE))
+    assert len(figure.panels) == 4, "speed and operations of either small model"
+    speed, operations = figure.panels[:2]
+    pair = full_record.pairs.of("unaligned")
+    assert pair.cost_ratio is not None and pair.sizes is not None and pair.sizes.decoder_ratio is not None
+    assert lines(speed)["γ 5"][0.8] == pytest.approx(expected_speedup(0.8, 5, pair.cost_ratio), abs=1e-3)
+    assert lines(operations)["γ 5"][0.8] == pytest.approx(expected_operations(0.8, 5, pair.sizes.decoder_ratio), abs=1e-3)
+    own = points(full_record, "unaligned", "speculative")
+    assert [mark["y"] for mark in drawn(speed, "point")] == [point.speedup for point in own]
+    counts = own[0].counts
+    positions = sum(width * runs for width, runs in (counts.verified or {}).items())
+    expected = (positions + pair.sizes.decoder_ratio * counts.small_steps) / counts.tokens
+    assert drawn(operations, "point")[0]["y"] == pytest.approx(expected)
+
+
+def test_without_an_acceptance_rate_there_is_no_theory(full_record: Summary) -> None:
+    alone = [point for point in full_record.points if point.method != "speculative"]
+    summary = dataclasses.replace(full_record, points=alone)
+    assert (
+        figures_detail.tokens(summary, NONE)
+        is figures_detail.windows(summary, NONE)
+        is figures_detail.speed(summary, NONE)
+        is None
+    )
+
+
+def test_the_trace_shows_every_token(full_record: Summary, full_rows: dict[str, list[SweepRow]]) -> None:
+    assert figures_detail.trace(full_record, full_rows) is None, "older rows do not tell who proposed which token"
+    example = ShownExample(source="a", references=["b"], vanilla="c", pieces=[("c", "s")], proposers="sslsc")
+    told = {
+        arm: [dataclasses.replace(row, shown=[example]) if isinstance(row, TimedRow) else row for row in rows]
+        for arm, rows in full_rows.items()
+    }
+    figure = present(figures_detail.trace(full_record, told))
+    bars = drawn(figure.panels[0], "bar")
+    assert [(bar["x"], bar["series"].split(",")[-1].strip()) for bar in bars] == [
+        (0, "drafted and kept"),
+        (1, "drafted and kept"),
+        (2, "after a draft"),
+        (3, "drafted and kept"),
+        (4, "in place of a drafted token"),
+    ]
+    assert [mark["text"] for mark in drawn(figure.panels[0], "text")] == ["2 of 5"]
+
+
+def at(rows: list[Row], temperature: float, shift: float) -> list[SweepRow]:
+    """The rows of validation as a further temperature would have them, all qualities `shift` points higher."""
+    found = []
+    for row in rows:
+        if row["split"] == "validation" and "error" not in row:
+            quality = {name: value + shift for name, value in row["quality"].items()}
+            sampling = {**row["sampling"], "temperature": temperature}
+            bounds = {"lower": 0.0, "upper": 1.0, "compared": 1}  # by which validation would choose any of them
+            found.append(
+                {"difference_bounds": bounds, **row, "split": split_at(temperature), "quality": quality, "sampling": sampling}
+            )
+    return records(found)
+
+
+@pytest.fixture(scope="module")
+def warmed(full_sweeps: dict[str, list[Row]], full_record: Summary) -> Summary:
+    rows = {("unaligned", degree): at(full_sweeps["unaligned"], degree, -10 * degree) for degree in (1.0, 0.5)}
+    return dataclasses.replace(full_record, temperatures=temperature_points("translation", rows, {}))
+
+
+def test_the_name_of_a_split_says_its_temperature() -> None:
+    assert (split_at(0.5), split_at(1.0), split_at(0)) == ("validation.T0.5", "validation.T1", "validation.T0")
+    assert [temperature_of(split_at(degree)) for degree in (0.5, 1.0, 0.05)] == [0.5, 1.0, 0.05]
+
+
+def test_each_temperature_has_its_panels_with_its_own_vanilla(warmed: Summary, full_record: Summary) -> None:
+    assert figures.temperatures(full_record, NONE) is None, "one temperature alone"
+    figure = present(figures.temperatures(warmed, NONE))
+    titles = [panel.to_dict()["title"] for panel in figure.panels]
+    # Against latency and against calls; only one arm was swept at further temperatures.
+    assert titles == [*["aligned, T = 0"] * 2, *[f"unaligned, T = {degree}" for degree in ("0", "0.5", "1") for _ in range(2)]]
+    latency, calls = figure.panels[4], figure.panels[5]
+    timed, every = drawn(latency, "point"), drawn(calls, "point")
+    rules = {f"speculative cascade [{rule}]" for rule in ("chow", "opt", "token_v3")}
+    assert {mark["series"] for mark in every} == {"speculative", *rules}
+    assert 0 < len(timed) < len(every), "latencies are never predicted here"
+    large = full_record.vanilla.large.quality
+    levels = [layer["encoding"]["y"]["datum"] for layer in calls.to_dict()["layer"] if layer["mark"]["type"] == "rule"]
+    assert levels == pytest.approx([large - 5])
+    speculative = [mark for mark in every if mark["series"] == "speculative"]
+    assert [mark["y"] for mark in speculative] == pytest.approx([large - 5] * 3, abs=1e-4)
+    assert speculative[0]["text"].startswith("speculative, γ 3: BLEU 88.40 (")
+
+
+def placed(*places: tuple[float, float], series: str = "aligned", name: str = "A") -> list[str]:
+    """The sides of names of marks at these places of a panel from 0 to 1 in both directions."""
+    found = [{"x": x, "y": y, "name": name, "series": series, "tone": "black"} for x, y in places]
+    sides = {"aligned": "above left", "unaligned": "below right"}
+    panel = alt.layer(*charts.names(found, (0.0, 1.0), (0.0, 1.0), sides))
+    by_place = {(record["x"], record["y"]): record["side"] for record in drawn(panel, "text")}
+    return [str(by_place[place]) for place in places]
+
+
+def test_a_name_covers_neither_a_mark_nor_another_name() -> None:
+    assert placed((0.2, 0.2), (0.8, 0.8)) == ["above left", "above left"]
+    assert placed((0.2, 0.2), series="unaligned") == ["below right"]
+    # The second mark lies above and left of the first one, by 13 pixels.
+    assert placed((0.5, 0.5), (0.47, 0.536))[0] != "above left"
+    # Two marks at one height: long names would run into each other.
+    one, other = placed((0.5, 0.5), (0.56, 0.5), name="A contradicted")
+    assert one != other
+    around = [(0.5 + dx, 0.5 + dy) for dx in (-0.03, 0.03) for dy in (-0.03, 0.03)]
+    assert placed((0.5, 0.5), *around)[0] == "above left", "every side covers something"
+
+
+def test_a_curve_of_perplexity_leaves_out_what_is_infinite_and_untimed() -> None:
+    scored = [figures_detail.ScoredText(0.5, 30.0, 0.4, 1.5), figures_detail.ScoredText(0.0, 50.0, 0.0, None)]
+    (panel,) = figures_detail.fallback_curve([*scored, figures_detail.ScoredText(0.1, float("inf"), 0.1, 2.0)]).panels
+    assert [(mark["x"], mark["y"]) for mark in drawn(panel, "point")] == [(0.0, 50.0), (40.0, 30.0)]
+    assert len(figures_detail.fallback_curve(scored[:1]).panels) == 2, "against latency too, where all were timed"

@@ -1,3 +1,5 @@
+"""The page: what it says in which order, that nothing breaks out of it, and what averages hide."""
+
 from __future__ import annotations
 
 import base64
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.report.page import page, vega_script
+from tasks.evaluation.report.page import OUTPUT_HEADINGS, in_pieces, output_rows, page, vega_script, worst_by_split
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import records, summary_record
@@ -19,7 +21,11 @@ from tests.unit.evaluation.conftest import records, summary_record
 Row = dict[str, Any]
 Records = dict[str, list[SweepRow]]
 Sweeps = dict[str, list[Row]]
+
+
 _VOID = {"meta", "input", "br", "link", "img"}
+
+
 _ENDED_BY = {"td": {"td", "th"}, "th": {"td", "th"}, "tr": {"td", "th", "tr"}}
 """Elements without an end tag, which the next of their kind ends."""
 
@@ -119,7 +125,7 @@ def test_every_panel_is_embedded_with_its_data(whole: str) -> None:
     (charts,) = [json.loads(text) for text in found.specs]
     assert found.panels == [(name, str(place)) for name, panels in charts["panels"].items() for place in range(len(panels))]
     specs = [spec for panels in charts["panels"].values() for spec in panels]
-    assert len(charts["panels"]) == 15 and len(specs) == 29
+    assert len(charts["panels"]) == 12 and len(specs) == 25
     used = {(layer.get("data") or spec["data"])["name"] for spec in specs for layer in spec["layer"]}
     assert used == charts["datasets"].keys()
     pointed = {record["point"] for name in used for record in charts["datasets"][name] if "point" in record}
@@ -164,7 +170,7 @@ def test_sections_without_data_are_left_out(sweeps: Sweeps) -> None:
     found = outline(page(summary_record("bleu", alone), {arm: records(rows) for arm, rows in alone.items()}))
     assert found.sections == ["verdict", "deploy", "cost", "believe", "change", "figures", "points", "definitions"]
     assert found.panels == [("pareto", "0"), ("everything", "0")]
-    assert "The vanilla large model: nothing that was timed is faster and as good." in " ".join(found.words)
+    assert "The vanilla large model: no tested setting is reliably faster at equal quality." in " ".join(found.words)
 
 
 def test_the_same_input_gives_the_same_page(sweeps: Sweeps) -> None:
@@ -216,3 +222,49 @@ def test_worst_outputs_stand_side_by_side_with_all_references(contradicted: Swee
     assert "<b>vanilla large</b><p><span>a</span> <del>b</del> </p>" in text
     assert "<b>this point: −7.0 points</b><p><span>a</span> <ins>c</ins> </p>" in text
     assert "<dt>reference 2</dt><dd>r2</dd>" in text
+
+
+def test_differences_are_marked_word_by_word() -> None:
+    assert in_pieces("the cat sat here", "the dog sat") == (
+        [("the", False), ("cat", True), ("sat", False), ("here", True)],
+        [("the", False), ("dog", True), ("sat", False)],
+    )
+    assert in_pieces("a b", "a b") == ([("a b", False)], [("a b", False)])
+    assert in_pieces("", "new words") == ([], [("new words", True)])
+
+
+@pytest.fixture
+def detailed(sweeps: Sweeps) -> Sweeps:
+    """The same sweeps with one worst output in each timed row, which names the row, and with counts."""
+    for rows in sweeps.values():
+        for row in rows:
+            if "speedup" in row:
+                name = f"{row['arm']} {row['split']} {row['method']} {row['speedup']}"
+                row["worst"] = [
+                    {"example": 3, "source": "s", "references": ["r", "r2"], "vanilla": "v", "output": name, "loss": 7.0}
+                ]
+                row["outputs"] = {"looping": 3, "cut_off": 2, "empty": 0, "exact": 1, "differs": 4}
+    return sweeps
+
+
+def test_the_worst_outputs_are_those_of_chosen_points_and_never_mix_splits(detailed: Sweeps) -> None:
+    summary = summary_record("bleu", detailed)
+    groups = dict(worst_by_split(summary))
+    assert list(groups) == ["test", "validation"]
+    for split, points in groups.items():
+        texts = [one.output for _, worst in points for one in worst]
+        assert texts and all(f" {split} " in text for text in texts)
+    chosen = {index for index, point in enumerate(summary.points) if point.chosen}
+    assert {one.point for one in summary.worst} <= chosen
+    assert {one.point for one in summary.worst if one.split == "validation"} == chosen
+
+
+def test_the_table_counts_outputs_by_split(detailed: Sweeps) -> None:
+    summary = summary_record("bleu", detailed)
+    for split in ("validation", "test"):
+        rows = output_rows(summary, split)
+        assert rows[0][0] is None and rows[0][1][0] == "vanilla large"
+        assert all(len(row) == len(OUTPUT_HEADINGS) for _, row in rows)
+        assert all(row[1].split(" of ")[0] == "3" and row[2].split(" of ")[0] == "2" for _, row in rows)
+        chosen = {index for index, point in enumerate(summary.points) if point.chosen}
+        assert {index for index, _ in rows} - {None} <= chosen

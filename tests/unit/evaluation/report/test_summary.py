@@ -1,16 +1,25 @@
+"""The summary of two small sweeps whose numbers are known: points, choices, arms over seeds, methods against BiLD."""
+
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
+import random
 from typing import Any
 
 import pytest
 
 from tasks.errors import InputError
 from tasks.evaluation.measurements import point_metrics
-from tasks.evaluation.results.definitions import DEFINITIONS
-from tests.unit.evaluation.conftest import SIZES, measured_record, summarized, untimed
+from tasks.evaluation.report.summarize import definitions, effect_of, temperature_points
+from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.results.summary import ArmPoint, ArmResult, OverBild, Summary, split_at
+from tests.unit.evaluation.conftest import SIZES, measured_record, records, summarized, summary_record, untimed
 
-Sweeps = dict[str, list[dict[str, Any]]]
+Row = dict[str, Any]
+Sweeps = dict[str, list[Row]]
+NO_LOSS = "bild_no_loss"
 
 
 def find(summary: dict[str, Any], arm: str, **settings: Any) -> dict[str, Any]:
@@ -71,19 +80,18 @@ def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
         "latency_ms_p95": (10 + 0.95 * 20) / 1.4,
     }
     assert {name: point[name] for name in expected} == pytest.approx(expected, rel=1e-5)
-    assert expected.keys() <= summary["definitions"].keys() == DEFINITIONS.keys()
+    assert expected.keys() <= summary["definitions"].keys() == definitions().keys()
     assert summary["vanilla"]["large"]["accepted_share"] is None
 
 
 def test_the_frontiers_and_their_gap(sweeps: Sweeps) -> None:
-    found = summarized("bleu", sweeps)["frontier"]
-    assert len(found["unaligned"]) == len(found["aligned"]) == 3
+    found = summarized("bleu", sweeps)["frontier_gap"]
     # From 1/2 (both have started) to 1/1.2: +0.9 until 1/1.6, then +1.9 until 1/1.5, +0.7 until 1/1.4, +0.8 to the end.
     edges = [1 / 2.0, 1 / 1.6, 1 / 1.5, 1 / 1.4, 1 / 1.2]
     heights = [58.9 - 58.0, 59.9 - 58.0, 59.9 - 59.2, 60.0 - 59.2]
     area = sum(height * (right - left) for height, left, right in zip(heights, edges, edges[1:], strict=False))
-    assert found["gap"]["mean_quality_difference"] == pytest.approx(area / (edges[-1] - edges[0]), rel=1e-5)
-    assert (found["gap"]["share_above"], found["gap"]["share_below"]) == (1.0, 0.0)
+    assert found["mean_quality_difference"] == pytest.approx(area / (edges[-1] - edges[0]), rel=1e-5)
+    assert (found["share_above"], found["share_below"]) == (1.0, 0.0)
 
 
 def test_failed_points_are_listed_and_never_chosen(sweeps: Sweeps) -> None:
@@ -208,15 +216,167 @@ def test_predictions_have_metrics_of_their_own(sweeps: Sweeps) -> None:
 
 
 def test_the_gap_has_intervals_where_errors_are_known(sweeps: Sweeps) -> None:
-    gap = summarized("bleu", sweeps)["frontier"]["gap"]
+    gap = summarized("bleu", sweeps)["frontier_gap"]
     assert (gap["quality_interval"], gap["speedup_interval"]) == (None, None)
     for row in (row for rows in sweeps.values() for row in rows if "error" not in row):
         row["quality_difference_interval"] = [0.0, 0.0]
-    gap = summarized("bleu", sweeps)["frontier"]["gap"]
+    gap = summarized("bleu", sweeps)["frontier_gap"]
     # Each example has its point's own speed-up, so no resample differs, and no quality varies.
     assert gap["quality_interval"] == pytest.approx([gap["mean_quality_difference"]] * 2, rel=1e-4)
     assert gap["speedup_interval"] == pytest.approx([gap["mean_speedup_ratio"]] * 2, rel=1e-4)
     for row in (row for rows in sweeps.values() for row in rows if "error" not in row):
         row["quality_difference_interval"] = [-0.2, 0.2]
-    low, high = summarized("bleu", sweeps)["frontier"]["gap"]["quality_interval"]
+    low, high = summarized("bleu", sweeps)["frontier_gap"]["quality_interval"]
     assert low + 0.05 < gap["mean_quality_difference"] < high - 0.05
+
+
+def results(*speedups: tuple[float, float], error: float = 0.0) -> list[ArmResult]:
+    """Unaligned and aligned speed-ups, seed by seed, with the standard error of their logarithms over examples."""
+    reach = math.exp(1.959964 * error)
+    return [
+        ArmResult(
+            arm=arm,
+            seed=seed,
+            points=[ArmPoint(purpose=NO_LOSS, speedup=value, speedup_interval=(value / reach, value * reach))],
+        )
+        for seed, pair in enumerate(speedups)
+        for arm, value in zip(("unaligned", "aligned"), pair, strict=True)
+    ]
+
+
+def test_the_effect_is_the_mean_ratio_of_the_seeds() -> None:
+    effect = effect_of(NO_LOSS, results((1.0, 1.2), (1.5, 1.8), (2.0, 2.4)))
+    assert effect is not None
+    assert effect.by_seed == pytest.approx({0: 1.2, 1: 1.2, 2: 1.2})
+    assert effect.mean == pytest.approx(1.2)
+    assert effect.interval == pytest.approx((1.2, 1.2))
+    assert effect.finding == "helps"
+
+
+def test_scatter_over_seeds_leaves_the_effect_open() -> None:
+    effect = effect_of(NO_LOSS, results((1.0, 1.4), (1.0, 1.0), (1.0, 1.2)))
+    assert effect is not None and effect.interval is not None
+    assert effect.mean > 1.1 and effect.interval[0] < 1 and effect.finding == "open"
+
+
+def test_more_seeds_do_not_reduce_the_error_over_examples() -> None:
+    effects = [effect_of(NO_LOSS, results(*[(1.0, 1.1)] * seeds, error=0.1)) for seeds in (10, 1000)]
+    errors = [math.log(effect.interval[1] / effect.mean) for effect in effects if effect is not None and effect.interval]
+    assert errors == pytest.approx([1.960 * 0.1 * math.sqrt(2)] * 2, rel=1e-3)
+
+
+def test_one_seed_proves_nothing() -> None:
+    effect = effect_of(NO_LOSS, results((1.0, 3.0)))
+    assert effect is not None and effect.interval is None and effect.finding == "open"
+
+
+def test_a_copy_is_no_effect_of_alignment() -> None:
+    """The fastest choice of an arm may draft without its model, and then says nothing of it."""
+    both = results((1.0, 1.2), (1.0, 1.3), (1.0, 1.4))
+    copying = dataclasses.replace(both[0].points[0], settings={"drafter": "copy"}, speedup=9.0)
+    both[0] = dataclasses.replace(both[0], points=[copying])
+    effect = effect_of(NO_LOSS, both)
+    assert effect is not None
+    assert effect.by_seed == pytest.approx({1: 1.3, 2: 1.4})
+    assert effect_of(NO_LOSS, both[:2]) is None
+    both[0] = dataclasses.replace(both[0], points=[dataclasses.replace(copying, settings={"drafter": "retokenized"})])
+    assert effect_of(NO_LOSS, both[:2]) is not None, "the arm's model drafts with its text"
+
+
+def test_an_arm_alone_has_no_effect() -> None:
+    assert effect_of(NO_LOSS, results((1.0, 1.2))[:1]) is None
+
+
+@pytest.mark.parametrize("scatter", [0.01, 0.05, 0.2])
+def test_without_an_effect_few_simulations_find_one(scatter: float) -> None:
+    rng, found = random.Random(0), 0
+    for _ in range(2000):
+        shared = rng.gauss(0, 0.03)  # the error over examples, which all seeds share
+        pairs = [(1.5, 1.5 * math.exp(shared + rng.gauss(0, scatter))) for _ in range(3)]
+        effect = effect_of(NO_LOSS, results(*pairs, error=0.03 / math.sqrt(2)))
+        found += effect is not None and effect.finding != "open"
+    assert found / 2000 < 0.06
+
+
+def over_bild(sweeps: Sweeps) -> dict[tuple[str, str, str], OverBild]:
+    return {(row.method, row.arm, row.choice): row for row in summary_record("bleu", sweeps).over_bild}
+
+
+def test_both_choices_are_compared_on_test_with_one_drafter(sweeps: Sweeps) -> None:
+    row = over_bild(sweeps)["speculative", "aligned", "no_loss"]
+    assert (row.split, row.speedup) == ("test", 1.45)
+    assert row.over_bild == pytest.approx(1.45 / 1.55, rel=1e-5)
+    assert row.settings == {"draft_length": 3} and row.bild_settings == {"fallback_threshold": 0.7, "rollback_threshold": 2.0}
+    assert row.quality_difference == 0.0
+    low, high = row.over_bild_interval or (0.0, 0.0)
+    assert low == pytest.approx(row.over_bild) == high  # every text gains alike in these sweeps
+
+
+def test_a_choice_without_a_row_on_test_is_compared_on_validation(sweeps: Sweeps) -> None:
+    row = over_bild(sweeps)["speculative", "unaligned", "no_loss"]
+    assert row.split == "validation"
+    assert row.over_bild == pytest.approx(1.3 / 1.2, rel=1e-5)
+
+
+def test_vanilla_takes_the_place_of_what_does_not_keep_the_quality(sweeps: Sweeps) -> None:
+    for row in sweeps["aligned"]:
+        if row["method"] == "speculative":
+            row["quality"]["bleu"] = 50.0
+    poor = over_bild(sweeps)["speculative", "aligned", "no_loss"]
+    assert (poor.settings, poor.speedup, poor.quality_difference) == (None, 1.0, None)
+    assert poor.over_bild == pytest.approx(1 / 1.55, rel=1e-5) and poor.over_bild_interval is not None
+    for row in sweeps["aligned"]:
+        if row["method"] == "bild":
+            row["quality"]["bleu"] = 50.0
+    neither = over_bild(sweeps)["speculative", "aligned", "no_loss"]
+    assert (neither.over_bild, neither.over_bild_interval, neither.bild_settings) == (1.0, None, None)
+
+
+def test_where_bild_was_not_swept_nothing_stands_beside_it(sweeps: Sweeps) -> None:
+    sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "bild"]
+    assert {arm for _, arm, _ in over_bild(sweeps)} == {"unaligned"}
+
+
+def at(rows: list[Row], temperature: float, shift: float) -> list[SweepRow]:
+    """The rows of validation as a further temperature would have them, all qualities `shift` points higher."""
+    found = []
+    for row in rows:
+        if row["split"] == "validation" and "error" not in row:
+            quality = {name: value + shift for name, value in row["quality"].items()}
+            sampling = {**row["sampling"], "temperature": temperature}
+            bounds = {"lower": 0.0, "upper": 1.0, "compared": 1}  # by which validation would choose any of them
+            found.append(
+                {"difference_bounds": bounds, **row, "split": split_at(temperature), "quality": quality, "sampling": sampling}
+            )
+    return records(found)
+
+
+@pytest.fixture(scope="module")
+def warmed(full_sweeps: dict[str, list[Row]], full_record: Summary) -> Summary:
+    rows = {("unaligned", degree): at(full_sweeps["unaligned"], degree, -10 * degree) for degree in (1.0, 0.5)}
+    return dataclasses.replace(full_record, temperatures=temperature_points("translation", rows, {}))
+
+
+def test_differences_are_from_vanilla_at_the_same_temperature_and_nothing_is_chosen(
+    warmed: Summary, full_record: Summary
+) -> None:
+    by_degree = {one.temperature: one for one in warmed.temperatures}
+    own = [point for point in full_record.points if point.arm == "unaligned"]
+    for degree, swept in by_degree.items():
+        assert swept.arm == "unaligned" and len(swept.points) == len(own)
+        assert swept.vanilla_quality == pytest.approx(full_record.vanilla.large.quality - 10 * degree)
+        for point, like in zip(swept.points, own, strict=True):
+            assert point.quality == pytest.approx(like.quality - 10 * degree, abs=1e-4)
+            assert point.quality_difference == pytest.approx(like.quality_difference, abs=1e-4)
+            assert point.chosen is None and point.test is None
+            assert point.sampling is not None and point.sampling.temperature == degree
+    assert any(point.chosen for point in own), "the main sweep does choose"
+
+
+def test_rows_of_another_split_are_left_out_and_vanilla_is_needed(full_sweeps: dict[str, list[Row]]) -> None:
+    rows = at(full_sweeps["unaligned"], 0.5, 0.0)
+    [alone] = temperature_points("toy", {("unaligned", 0.5): [*rows, *at(full_sweeps["unaligned"], 1.0, 5.0)]}, {})
+    assert len(alone.points) == len(rows) - 2
+    without = [row for row in rows if row.method != "vanilla_large"]
+    with pytest.raises(InputError, match="no measured vanilla_large row"):
+        temperature_points("toy", {("unaligned", 0.5): without}, {})

@@ -1,19 +1,171 @@
-"""The papers' tables from sweeps whose numbers are known, and their text."""
+"""The report's tables from sweeps whose numbers are known, and their text."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
 import pytest
 
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
-from tasks.evaluation.report.rendered_tables import RenderedTable, rendered_tables, tables_markdown
-from tasks.evaluation.results.summary import Summary
-from tests.unit.evaluation.conftest import SIZES, measured_by, summarized, summary_record, untimed
+from tasks.evaluation.report import page
+from tasks.evaluation.report.formatting import settings_text
+from tasks.evaluation.report.tables import ROWS, RenderedTable, notes, rendered_tables, tables_markdown
+from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.rows import TestStatus as Says
+from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, ArmPoint, ArmResult, Summary, SweptPairs
+from tasks.evaluation.selection import hoeffding_bentkus
+from tasks.models.settings import TrainingRecord
+from tasks.report import as_text
+from tests.unit.evaluation.conftest import SIZES, measured_by, pair_record, summarized, summary_record, untimed
 
-Sweeps = dict[str, list[dict[str, Any]]]
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Sweeps = dict[str, list[Row]]
+Rows = list[Row]
+
+
+def section(summary: Summary, name: str) -> RenderedTable:
+    (found,) = [one for one in rendered_tables(summary) if one.name == name]
+    return found
+
+
+def has(summary: Summary, name: str) -> bool:
+    return name in [one.name for one in rendered_tables(summary)]
+
+
+def line(text: str, label: str) -> str:
+    found, _ = [one for one in text.splitlines() if one.startswith(label + "  ")]
+    return found
+
+
+def test_rows_hold_choices_and_what_was_published(sweeps: Sweeps) -> None:
+    rows = {row["row"]: row for row in summarized("bleu", sweeps, dataset="iwslt17-de-en")["table"]}
+    assert list(rows) == list(ROWS)
+    no_loss = rows["bild_unaligned_no_loss"]
+    assert (no_loss["validation"]["quality"], no_loss["test"]["quality"]) == (59.95, 59.5)
+    assert no_loss["settings"]["fallback_threshold"] == 0.9
+    assert [entry["quality"] for entry in no_loss["published"]] == [40.33]
+    assert rows["bild_unaligned_one_point"]["settings"]["fallback_threshold"] == 0.7
+    both = (rows["bild_aligned_no_loss"], rows["bild_aligned_one_point"])
+    assert {row["settings"]["fallback_threshold"] for row in both} == {0.7}
+    assert rows["vanilla_small_aligned"]["test"]["quality"] == 41.0
+    assert rows["speculative_unaligned"]["published"][0]["speedup"] == 1.28
+
+
+def test_what_other_methods_chose_stands_below_each_point_once(sweeps: Sweeps) -> None:
+    renamed = {"bild": "token_cascade"}
+    others = {
+        arm: [{**row, "method": renamed.get(row["method"], row["method"])} for row in rows] for arm, rows in sweeps.items()
+    }
+    rows = {row["label"]: row for row in summarized("bleu", others, dataset="iwslt17-de-en")["table"][len(ROWS) :]}
+    thresholds = {label: row["settings"]["fallback_threshold"] for label, row in rows.items()}
+    assert thresholds == {
+        "token cascade, unaligned, no loss": 0.9,
+        "token cascade, unaligned, ≤ 1 point": 0.7,
+        "token cascade, aligned, no loss": 0.7,
+    }
+    assert not any(row["published"] for row in rows.values())
+
+
+def test_the_text_shows_numbers_intervals_settings_and_published(sweeps: Sweeps) -> None:
+    text = as_text(summary_record("bleu", sweeps, dataset="iwslt17-de-en"))
+    words = line(text, "BiLD unaligned, no loss").split("  ")
+    assert [word.strip() for word in words if word.strip()] == [
+        "BiLD unaligned, no loss",
+        "59.50 [57.5, 61.5]",
+        "-0.50",
+        "1.25× [1.20, 1.30]",
+        "16.00",
+        "quality on test not compared",
+        "α_FB 0.9 α_RB 2",
+        "40.33 · 1.43×",
+    ]
+    assert "speculative, aligned" in text and "γ 3" in line(text, "speculative, aligned")
+    assert "other models, other hardware" in text
+    assert "1 point failed" in text
+    assert len({row.index("40.") for row in text.splitlines() if "· 1." in row and "40." in row}) == 1
+
+
+def test_missing_and_slow_choices_are_said(sweeps: Sweeps) -> None:
+    for row in sweeps["unaligned"]:
+        if row["method"] == "bild" and "error" not in row:
+            row["quality"] = {"bleu": 50.0, "rougeL": 50.0}
+    for row in sweeps["aligned"]:
+        if row["method"] == "bild":
+            row["speedup"] = 0.8
+    text = as_text(summary_record("bleu", sweeps, dataset="iwslt17-de-en"))
+    assert "BiLD unaligned, no loss: no such setting was found." in text
+    assert "BiLD aligned, no loss: the fastest setting within the margin is still slower than vanilla." in text
+    cells = " ".join(line(text, "BiLD unaligned, no loss").split())
+    assert cells == "BiLD unaligned, no loss – – – – – – 40.33 · 1.43×"
+
+
+def test_paired_differences_have_their_intervals_where_they_were_measured(sweeps: Sweeps) -> None:
+    for row in sweeps["unaligned"]:
+        if row["split"] == "test":
+            row["quality_difference_interval"] = [-0.9, -0.1]
+    text = as_text(summary_record("bleu", sweeps))
+    assert "BLEU − vanilla" in text
+    assert "-0.50 [-0.90, -0.10]" in line(text, "BiLD unaligned, no loss")
+
+
+def test_markdown_has_one_heading_and_as_many_cells_everywhere(sweeps: Sweeps) -> None:
+    markdown = tables_markdown(summary_record("bleu", sweeps, dataset="iwslt17-de-en"))
+    table = [row for row in markdown.partition("\n- ")[0].splitlines() if row.startswith("|")]
+    on_test, on_validation = table[: len(table) // 2], table[len(table) // 2 :]
+    assert len(on_test) == len(on_validation) == 2 + len(ROWS)
+    assert [len({row.count("|") for row in rows}) for rows in (on_test, on_validation)] == [1, 1]
+    assert "result on test" in on_test[0] and "published IWSLT17 De-En" in on_test[0] and "published" not in on_validation[0]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "metric", "columns"),
+    [
+        ("none", "bleu", []),
+        ("iwslt17-de-en", "bleu", ["IWSLT17 De-En"]),
+        ("iwslt17-de-en", "rougeL", []),
+        ("wmt14-de-en", "bleu", ["WMT14 De-En"]),
+        ("wmt14-en-de", "bleu", []),  # other tables have rows of it
+        ("xsum", "rougeL", ["XSum"]),
+        ("xsum", "rouge1", []),
+        ("cnn_dailymail", "rougeLsum", ["CNN/DM"]),
+        ("cnn_dailymail", "rougeL", []),
+    ],
+)
+def test_a_published_column_is_of_the_data_set_and_the_metric(
+    sweeps: Sweeps, dataset: str, metric: str, columns: list[str]
+) -> None:
+    text = tables_markdown(summary_record(metric, measured_by(metric, sweeps), dataset=dataset))
+    (headings, *_) = [line.split(" | ") for line in text.splitlines() if line.startswith("| method")]
+    assert [heading.strip(" |") for heading in headings if "published" in heading] == [f"published {name}" for name in columns]
+    assert ("batch 1 on one NVIDIA T4" in text) == bool(columns)
+    assert ("almost certainly ROUGE-Lsum" in text) == (columns == ["CNN/DM"])
+
+
+def test_a_corpus_of_which_nothing_was_published_is_told_once(sweeps: Sweeps) -> None:
+    nothing = "no number in the papers is of this corpus and metric"
+    for dataset, times in (("none", 1), ("xsum", 1), ("iwslt17-de-en", 0), ("wmt14-en-de", 0)):
+        summary = summary_record("bleu", sweeps, dataset=dataset)
+        assert tables_markdown(summary).count(nothing) == times
+        assert as_text(summary).count(nothing) == times
+
+
+def test_settings_are_short() -> None:
+    settings: Settings = {"fallback_threshold": 0.6, "rollback_threshold": 2.0, "max_draft": 10, "large_first": False}
+    assert settings_text(settings) == "α_FB 0.6 α_RB 2 ≤ 10"
+    assert settings_text({"rollback_threshold": "inf", "keep_agreed": True}) == "α_RB ∞ keep agreed"
+    assert settings_text({}) == ""
+
+
+def test_the_notes_name_the_tokenizer_and_what_it_cannot_read(sweeps: Sweeps) -> None:
+    metric = "bleu[bleu_tokenizer=char]"
+    pairs = {"aligned": {"unsupported_script": "ROUGE drops it; set unicode"}}
+    text = tables_markdown(summary_record(metric, measured_by(metric, sweeps), pairs, dataset="iwslt17-de-en"))
+    assert "BLEU (char) and speed-up" in text and "| BLEU (char) |" in text
+    assert text.count("\n- Warning: ROUGE drops it; set unicode.\n") == 1
+    assert "no number in the papers is of this corpus and metric" in text
+
 
 PAIR: dict[str, Any] = {
     "costs": {"cost_ratio": 0.2},
@@ -42,11 +194,6 @@ def renamed(sweeps: Sweeps, method: str, **settings: Any) -> Sweeps:
     return sweeps
 
 
-def section(summary: Summary, name: str) -> RenderedTable:
-    (found,) = [one for one in rendered_tables(summary) if one.name == name]
-    return found
-
-
 def test_shares_are_for_each_token_of_what_was_chosen_and_matched(sweeps: Sweeps) -> None:
     rows = ours(summarized("bleu", sweeps)["tables"]["shares"])
     assert (rows["speculative, unaligned"]["fallback_share"], rows["speculative, unaligned"]["rollback_share"]) == (0.4, 0.1)
@@ -57,15 +204,6 @@ def test_shares_are_for_each_token_of_what_was_chosen_and_matched(sweeps: Sweeps
     assert rows["BiLD as fast as speculative, aligned"]["settings"]["fallback_threshold"] == 0.7
     assert rows["BiLD as good as speculative, aligned"]["settings"]["fallback_threshold"] == 0.9
     assert rows["BiLD, ≤ 1 point, unaligned"]["speedup"] == 1.5
-
-
-def test_published_rows_follow_and_say_what_they_are(sweeps: Sweeps) -> None:
-    rows = summarized("bleu", sweeps, dataset="iwslt17-de-en")["tables"]["shares"]
-    sources = [row["source"] for row in rows]
-    assert sources == sorted(sources)
-    assert {row["dataset"] for row in rows if row["source"] == "published"} == {"IWSLT17 De-En"}
-    (better,) = [row for row in rows if row["label"].startswith("BiLD (Better")]
-    assert (better["fallback_share"], better["rollback_share"]) == (0.2109, 0.0156)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +370,7 @@ def test_what_was_not_timed_stands_only_where_counts_are_told_and_without_a_spee
 
 def test_sections_hold_as_many_cells_as_headings_and_leave_out_what_was_not_measured(sweeps: Sweeps) -> None:
     found = rendered_tables(summary_record("bleu", sweeps, {"unaligned": PAIR}, dataset="wmt14-en-de"))
-    assert [one.name for one in found] == ["beside_bild", "sizes", "shares", "cascade", "acceptance", "speculative"]
+    assert [one.name for one in found] == ["over_bild", "sizes", "shares", "cascade", "acceptance", "speculative"]
     for one in found:
         assert {len(cells) for cells in (*one.rows, *one.published)} == {len(one.headings)}
 
@@ -253,3 +391,342 @@ def test_markdown_keeps_published_rows_apart(sweeps: Sweeps) -> None:
     first, _, rest = text.partition("As published for this data set: other models, other hardware.")
     assert "| speculative, unaligned |" in first and "Rejection Sampling" not in first
     assert "| Rejection Sampling Based, IWSLT17 De-En |" in rest.split("##")[0]
+
+
+LARGE = {**SIZES, "layers": 24, "width": 1024, "feed_forward_width": 2816, "memory_parameters": 2_000_000}
+LARGE |= {"decoder_parameters": 408_000_000, "head_parameters": 1_000_000}
+
+
+SMALL = {
+    **SIZES,
+    "layers": 3,
+    "width": 64,
+    "decoder_parameters": 1_300_000,
+    "head_parameters": 66_000,
+    "feed_forward_width": None,
+}
+
+
+NUCLEUS = {"temperature": 1.0, "top_k": 0, "top_p": 0.8}
+
+
+def test_sizes_are_of_the_decoders_without_their_heads(sweeps: Sweeps) -> None:
+    pairs = {arm: {"sizes": {"large": LARGE, "small": SMALL}} for arm in sweeps}
+    found = section(summary_record("bleu", sweeps, pairs, dataset="wmt14-de-en"), "sizes")
+    assert found.headings == ["model", "layers", "width", "feed-forward width", "parameters"]
+    assert found.rows == [
+        ["large model", "24", "1024", "2816", "409 M"],
+        # A record without the width of the inner layers; 1,300,000 - 66,000 weights.
+        ["small model", "3", "64", "–", "1.23 M"],
+    ]
+    assert found.published == [
+        ["mT5-large, WMT14 De-En", "24", "1024", "2816", "409 M"],
+        ["mT5-small, WMT14 De-En", "8", "512", "1024", "25 M"],
+    ]
+
+
+def test_small_models_of_two_shapes_have_a_row_each_and_nothing_published_stands_alone(sweeps: Sweeps) -> None:
+    other = {**SMALL, "layers": 1}
+    pairs = {"unaligned": {"sizes": {"large": LARGE, "small": SMALL}}, "aligned": {"sizes": {"large": LARGE, "small": other}}}
+    found = section(summary_record("bleu", sweeps, pairs), "sizes")
+    assert [row[:2] for row in found.rows[1:]] == [["small model, unaligned", "3"], ["small model, aligned", "1"]]
+    assert found.published == []
+    assert not has(summary_record("bleu", sweeps, dataset="wmt14-de-en"), "sizes")
+
+
+def drawn(sweeps: Sweeps, arm: str) -> Sweeps:
+    for row in sweeps[arm]:
+        row["sampling"] = NUCLEUS
+    return sweeps
+
+
+def test_drawn_tokens_have_vanilla_and_bild_where_it_is_best_and_as_chosen(sweeps: Sweeps) -> None:
+    found = section(summary_record("bleu", drawn(sweeps, "aligned"), dataset="iwslt17-de-en"), "sampled")
+    assert found.headings == ["method", "T", "p of the nucleus", "settings", "BLEU", "BLEU − vanilla", "speed-up"]
+    assert [row[:4] for row in found.rows] == [
+        ["vanilla large", "1", "0.8", "–"],
+        ["BiLD, best, aligned", "1", "0.8", "α_FB 0.9 α_RB 2"],
+        ["BiLD, no loss, aligned", "1", "0.8", "α_FB 0.7 α_RB 2"],
+        ["BiLD, ≤ 1 point, aligned", "1", "0.8", "α_FB 0.7 α_RB 2"],
+    ]
+    assert found.rows[0][4:] == ["60.00 [58.00, 62.00]", "–", "–"]
+    assert found.rows[1][4:] == ["60.00 [58.00, 62.00]", "+0.00", "1.40× [1.35, 1.45]"]
+    assert found.published[0] == ["Vanilla Inference, IWSLT17 De-En", "–", "0.8", "–", "39.24", "–", "–"]
+    assert found.published[3] == ["BiLD, IWSLT17 De-En", "–", "0.8", "–", "38.27", "-0.97", "1.80×"]
+
+
+def test_a_greedy_sweep_has_no_table_of_drawn_tokens(sweeps: Sweeps) -> None:
+    assert not has(summary_record("bleu", sweeps, dataset="iwslt17-de-en"), "sampled")
+
+
+def calm_of(arm: str, threshold: float, quality: float, speedup: float) -> Row:
+    return {
+        "task": "toy",
+        "split": "validation",
+        "method": "calm",
+        "arm": arm,
+        "settings": {"confidence": "saturation", "threshold": threshold, "decay": 0.0},
+        "lossless": False,
+        "metric": "bleu",
+        "quality": {"bleu": quality},
+        "latency_ms": [10 / speedup, 30 / speedup],
+        "vanilla_latency_ms": [10.0, 30.0],
+        "speedup": speedup,
+        "counts": {"tokens": 100},
+        "examples": 200,
+    }
+
+
+def early_exit(sweeps: Sweeps) -> Rows:
+    return summary_record("bleu", sweeps).tables["early_exit"]
+
+
+def settings_of(row: Row) -> tuple[object, object]:
+    calm, bild = row["calm"], row["bild"]
+    return calm and calm["settings"]["threshold"], bild and bild["settings"]["fallback_threshold"]
+
+
+def test_bild_stands_beside_calm_at_equal_demands_qualities_and_speeds(sweeps: Sweeps) -> None:
+    # BiLD, unaligned: 59.95 at 1.2, 59.2 at 1.5, 58.0 at 2.0.
+    sweeps["unaligned"] += [calm_of("unaligned", 0.9, 59.9, 1.1), calm_of("unaligned", 0.7, 57.0, 1.45)]
+    rows = early_exit(sweeps)
+    assert rows[1]["quality_gain"] == pytest.approx(59.2 - 59.9)
+    assert [(row["label"], settings_of(row)) for row in rows] == [
+        ("no loss, unaligned", (0.9, 0.9)),
+        ("≤ 1 point, unaligned", (0.9, 0.7)),
+        ("as good as CALM, unaligned", (0.7, 0.5)),
+        ("as fast as CALM, unaligned", (0.7, 0.7)),
+        ("as good as CALM, unaligned", (0.9, 0.9)),
+        ("as fast as CALM, unaligned", (0.9, 0.9)),
+    ]
+
+
+def test_a_point_of_calm_that_another_beats_and_one_that_bild_does_not_reach(sweeps: Sweeps) -> None:
+    sweeps["aligned"] += [calm_of("aligned", 0.9, 60.5, 3.0), calm_of("aligned", 0.7, 57.0, 1.45)]
+    assert [settings_of(row) for row in early_exit(sweeps) if "as CALM" in row["label"]] == [(0.9, None), (0.9, None)]
+
+
+def test_bild_is_told_apart_by_what_drafts(sweeps: Sweeps) -> None:
+    sweeps["unaligned"].append(calm_of("unaligned", 0.9, 59.9, 1.1))
+    fast = next(row for row in sweeps["unaligned"] if row["settings"].get("fallback_threshold") == 0.5)
+    settings = {"drafter": "early_layer", **fast["settings"]}
+    sweeps["unaligned"].append({**fast, "settings": settings, "quality": {"bleu": 59.95}})
+    fastest = {row["label"]: row["bild"] and row["bild"]["speedup"] for row in early_exit(sweeps)}
+    assert fastest["no loss, drafts: early_layer, unaligned"] == 2.0
+    assert fastest["no loss, unaligned"] == 1.2
+
+
+def test_published_early_exit_stands_below_in_its_own_columns(sweeps: Sweeps) -> None:
+    sweeps["unaligned"].append(calm_of("unaligned", 0.9, 59.9, 1.1))
+    found = section(summary_record("bleu", sweeps, dataset="wmt14-de-en"), "early_exit")
+    assert len(found.headings) == 8 and {len(cells) for cells in (*found.rows, *found.published)} == {8}
+    assert found.rows[0] == [
+        "no loss, unaligned", "confidence saturation threshold 0.9 decay 0", "59.90", "1.10×",
+        "α_FB 0.9 α_RB 2", "59.95 [57.95, 61.95]", "1.20× [1.15, 1.25]", "+0.05",
+    ]  # fmt: skip
+    assert found.published[1:] == [
+        ["≤ 1 point (4.4), WMT14 De-En", "–", "–", "–", "–", "–", "1.74×", "–"],
+        ["as fast as CALM (7.2.2), WMT14 De-En", "–", "–", "1.50×", "–", "–", "1.50×", "+2.00"],
+    ]
+    assert not has(summary_record("bleu", {**sweeps, "unaligned": sweeps["unaligned"][:-1]}), "early_exit")
+
+
+LOSSES = {0.98: 0.0, 0.9: 0.02, 0.8: 0.045, 0.7: 0.01}
+
+
+def calm_at(threshold: float, loss: float | None, split: str = "validation", decay: float = 0.0) -> Row:
+    return {
+        "task": "toy",
+        "split": split,
+        "method": "calm",
+        "arm": "unaligned",
+        "settings": {"confidence": "softmax", "threshold": threshold, "decay": decay},
+        "lossless": False,
+        "metric": "bleu",
+        "quality": {"bleu": 59.5},
+        "quality_difference_interval": [-1.0, 0.0],
+        "latency_ms": [8.0, 24.0],
+        "vanilla_latency_ms": [10.0, 30.0],
+        "speedup": 1.25,
+        "speedup_interval": [1.2, 1.3],
+        "counts": {"tokens": 100},
+        "examples": 400,
+        "loss_share": loss,
+    }
+
+
+def with_calm(sweeps: Sweeps, *more: Row) -> Sweeps:
+    rows = [*sweeps["unaligned"], *(calm_at(threshold, loss) for threshold, loss in LOSSES.items()), *more]
+    return {**sweeps, "unaligned": rows}
+
+
+def cells_of(summary: Summary) -> dict[str, str]:
+    found = section(summary, "controlled")
+    assert len(found.rows) == 1
+    return dict(zip(found.headings, found.rows[0], strict=True))
+
+
+def test_the_smallest_valid_threshold_stands_with_its_numbers_on_test_and_with_the_first_refused(sweeps: Sweeps) -> None:
+    cells = cells_of(summary_record("bleu", with_calm(sweeps, calm_at(0.9, 0.015, "test"))))
+    assert cells == {
+        "sequence": "CALM, confidence softmax decay 0, unaligned sweep",
+        "δ": "5.00 %",
+        "p up to": "0.05",
+        "valid λ": "2",
+        "of": "4",
+        "chosen": "confidence softmax threshold 0.9 decay 0",
+        "loss, validation": "2.00 %",
+        "p-value": f"{hoeffding_bentkus(0.02, 400, 0.05):.2g}",
+        "first λ refused": "0.8",
+        "its p-value": f"{hoeffding_bentkus(0.045, 400, 0.05):.2g}",
+        "loss, test": "1.50 %",
+        "result on test": "confirmed",
+        "BLEU − vanilla": "-0.50 [-1.00, +0.00]",
+        "speed-up": "1.25× [1.20, 1.30]",
+    }
+
+
+@pytest.mark.parametrize(("loss", "status"), [(0.015, "confirmed"), (0.045, "open"), (0.06, "open"), (0.2, "contradicted")])
+def test_test_confirms_contradicts_or_leaves_open_and_never_chooses(sweeps: Sweeps, loss: float, status: str) -> None:
+    other = calm_at(0.7, 0.0, "test")  # tested better, but not shown to be valid on validation
+    cells = cells_of(summary_record("bleu", with_calm(sweeps, calm_at(0.9, loss, "test"), other)))
+    assert (cells["chosen"], cells["result on test"]) == ("confidence softmax threshold 0.9 decay 0", status)
+
+
+def test_without_a_row_on_test_nothing_is_told_of_it(sweeps: Sweeps) -> None:
+    cells = cells_of(summary_record("bleu", with_calm(sweeps)))
+    assert [cells[name] for name in ("loss, test", "result on test", "BLEU − vanilla", "speed-up")] == ["–"] * 4
+    assert cells["loss, validation"] == "2.00 %"
+
+
+def test_nothing_is_chosen_where_the_highest_threshold_loses_too_much(sweeps: Sweeps) -> None:
+    rows = [*sweeps["unaligned"], calm_at(0.98, 0.2), calm_at(0.9, 0.0)]
+    cells = cells_of(summary_record("bleu", {**sweeps, "unaligned": rows}))
+    assert (cells["valid λ"], cells["chosen"], cells["first λ refused"], cells["its p-value"]) == ("0", "–", "0.98", "1")
+
+
+def test_tolerance_and_level_are_those_of_the_sweep_and_sequences_share_the_level(sweeps: Sweeps) -> None:
+    pairs = {"unaligned": {"risk": {"tolerance": 0.1, "level": 0.2}}}
+    found = section(summary_record("bleu", with_calm(sweeps, calm_at(0.9, 0.0, decay=4.0)), pairs), "controlled")
+    shown = [dict(zip(found.headings, row, strict=True)) for row in found.rows]
+    assert [(row["δ"], row["p up to"], row["valid λ"], row["first λ refused"]) for row in shown] == [
+        ("10.00 %", "0.1", "4", "–"),
+        ("10.00 %", "0.1", "1", "–"),
+    ]
+
+
+def test_rows_of_older_sweeps_without_losses_have_no_table(sweeps: Sweeps) -> None:
+    assert not has(summary_record("bleu", sweeps), "controlled")
+    older = [*sweeps["unaligned"], {name: value for name, value in calm_at(0.9, None).items() if name != "loss_share"}]
+    assert not has(summary_record("bleu", {**sweeps, "unaligned": older}), "controlled")
+
+
+ARM_POINT = ArmPoint(
+    purpose="bild_no_loss",
+    settings={"fallback_threshold": 0.5},
+    speedup=1.5,
+    speedup_interval=(1.4, 1.6),
+    quality_difference=-0.25,
+    quality_difference_interval=(-0.5, 0.0),
+)
+
+
+ARMS = ArmComparison(
+    results=[
+        ArmResult(arm="unaligned", seed=1, training=TrainingRecord("w", 700, 20, 12345), points=[ARM_POINT]),
+        ArmResult(arm="aligned", seed=1, points=[ArmPoint(purpose="bild_no_loss")]),
+    ],
+    effects=[
+        AlignmentEffect(purpose="speculative", by_seed={1: 1.2, 2: 1.2}, mean=1.2, interval=(1.1, 1.3), finding="helps"),
+        AlignmentEffect(purpose="bild_no_loss", by_seed={1: 0.67}, mean=0.67, finding="open"),
+    ],
+)
+
+
+def test_the_table_has_a_row_for_each_drafter_and_one_for_the_effect(sweeps: Sweeps) -> None:
+    table = section(dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS), "arms")
+    headings, rows = table.headings, table.rows
+    assert headings[:4] == ["arm", "seed", "steps", "target tokens"]
+    assert rows[0][:4] == ["unaligned", "1", "700", "12,345"]
+    assert rows[0][4] == "not swept" and rows[0][5].startswith("1.50× [1.40, 1.60], -0.25 [-0.50, +0.00]")
+    assert rows[1][5] == "none: vanilla"
+    assert rows[2][4:6] == ["1.20 [1.10, 1.30]: helps", "0.67: open"]
+
+
+def test_a_choice_that_test_contradicts_says_so_in_its_cell(sweeps: Sweeps) -> None:
+    statuses = (Says(quality="contradicted", speed="confirmed"), Says(quality="open", speed="confirmed"))
+    points = [dataclasses.replace(ARM_POINT, margin=0.5, test=status) for status in statuses]
+    arms = ArmComparison(results=[ArmResult(arm="aligned", seed=1, points=[point]) for point in points], effects=[])
+    cells = [row[5] for row in section(dataclasses.replace(summary_record("bleu", sweeps), arms=arms), "arms").rows]
+    assert cells[0].endswith(", contradicted: loses more than 0.5 points") and "contradicted" not in cells[1]
+
+
+def test_the_table_has_each_number_in_its_cell_and_the_fastest_first(sweeps: Sweeps) -> None:
+    fast = next(row for row in sweeps["aligned"] if row["method"] == "speculative" and row["split"] == "test")
+    margin = {"settings": {"draft_length": 5, "margin": 0.1}, "latency_ms": [5.0, 15.0], "speedup": 2.0}
+    sweeps["aligned"] += [
+        {**fast, **margin, "method": "speculative_margin", "split": split} for split in ("validation", "test")
+    ]
+    [table] = [one for one in rendered_tables(summary_record("bleu", sweeps)) if one.name == "over_bild"]
+    assert table.headings == ["chosen for", "arm", "method", "over BiLD", "speed-up", "quality − vanilla", "settings"]
+    aligned = [row for row in table.rows if row[:2] == ["no loss", "aligned"]]
+    assert [row[2] for row in aligned] == ["speculative margin", "speculative"]
+    assert aligned[0][3:] == ["1.29× [1.29, 1.29]", "2.00× [1.40, 1.50]", "+0.00", "γ 5 margin 0.1"]
+    assert any(row[3].endswith(", on validation") for row in table.rows if row[1] == "unaligned")
+
+
+def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_record: Summary) -> None:
+    summary = by_batch(full_record)
+    facts = dict(dict(page.sweep_facts(summary))["aligned"])
+    assert facts["by batch size"].startswith("drafting stops paying at batch 2: ")
+    tables = {table.name: table for table in rendered_tables(summary)}
+    assert tables["batches"].headings == ["point", "batch 1", "batch 2"]
+    vanilla, point, *_ = tables["batches"].rows
+    assert vanilla[1:] == ["1.00× of batch 1", "1.50× of batch 1"]
+    assert point[1:] == ["1.50× (1.40 to 1.60)", "0.80× (0.70 to 0.90)"]
+    assert tables["memory"].rows == [
+        ["large", "8.40 MB", "1.00 MB"],
+        ["small, unaligned", "1.20 MB", "0.10 MB"],
+        ["small, aligned", "1.20 MB", "0.10 MB"],
+    ]
+    assert not {"batches", "memory"} & {table.name for table in rendered_tables(full_record)}
+
+
+def test_a_shared_encoder_is_said_to_be_counted_with_the_large_model(full_record: Summary) -> None:
+    summary = by_batch(full_record)
+    sizes = {"large": {**SIZES, "parameters": 2_000_000}, "small": {**SIZES, "parameters": 900_000}}
+    shared = pair_record({"sizes": {**sizes, "shares_encoder": True, "shared_parameters": 700_000}})
+    aligned = dataclasses.replace(summary.pairs.of("aligned"), sizes=shared.sizes)
+    summary = dataclasses.replace(summary, pairs=dataclasses.replace(summary.pairs, aligned=aligned))
+    table = {table.name: table for table in rendered_tables(summary)}["memory"]
+    assert table.notes[1:] == ["The encoder that the large and the small model share (aligned) is counted with the large one."]
+
+
+def by_batch(summary: Summary) -> Summary:
+    """A summary whose sweeps were measured by batch size, and know their memory."""
+    point = {"method": "bild", "settings": {"max_draft": 10}}
+    speeds = ((1, [1.5, 1.4, 1.6]), (2, [0.8, 0.7, 0.9]))
+    about = {
+        "batches": {
+            "split": "test",
+            "examples": 64,
+            "vanilla": [{"batch_size": size, "tokens_per_second": 9.0, "throughput": (1 + size) / 2} for size in (1, 2)],
+            "points": [{**point, "batch_size": size, "speedup": own[0], "rounds": own} for size, own in speeds],
+        },
+        "memory": {
+            "large": {"weights": 8_400_000, "cache": 1_000_000},
+            "small": {"weights": 1_200_000, "cache": 100_000},
+            "source_tokens": 80,
+            "target_tokens": 60,
+        },
+    }
+    pairs = SweptPairs(unaligned=pair_record({**about}), aligned=pair_record({**about}))
+    return dataclasses.replace(summary, pairs=pairs)
+
+
+def test_both_times_of_vanilla_are_explained(sweeps: Sweeps) -> None:
+    for row in sweeps["unaligned"]:
+        if (row["split"], row["method"]) == ("test", "vanilla_large"):
+            row["latency_ms"] = [9.0, 31.5]
+    (note,) = [note for note in notes(summary_record("bleu", sweeps)) if note.startswith("Every row is timed")]
+    assert "20.00 ms in the runs of the recommended point" in note and "20.25 ms in vanilla's own row" in note

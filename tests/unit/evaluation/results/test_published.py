@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from types import SimpleNamespace
 
 import pytest
 
 from tasks.corpora.settings import PUBLISHED
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup
 from tasks.evaluation.metrics import METRICS
-from tasks.evaluation.results.bild_tables import PublishedSampledRow, PublishedSizesRow
-from tasks.evaluation.results.published import TableName, anything_published, published, published_rows, table_1_columns
-from tasks.evaluation.results.tables import (
-    PublishedCascadeRow,
-    PublishedLenienceRow,
-    PublishedSharesRow,
-    PublishedSpeculativeRow,
-    PublishedTableRow,
-)
+from tasks.evaluation.report.tables import ROWS
+from tasks.evaluation.results.published import anything_published, published, published_rows, table_1_columns
 from tests.theory import THEORY
 
-Row = TypeVar("Row", bound=PublishedTableRow)
+
+def rows_of(table: str, dataset: str, metric: str) -> list[SimpleNamespace]:
+    return [SimpleNamespace(**row) for row in published_rows(table, dataset, metric)]
 
 
-def all_rows(kind: type[Row], table: TableName) -> list[Row]:
+def all_rows(table: str) -> list[SimpleNamespace]:
     """The rows of a table, of all data sets in order."""
-    results = getattr(published(), table).results
-    return [row for found in results for row in published_rows(kind, table, found.dataset, found.metric or "bleu")]
+    results = published().tables[table].results
+    return [row for found in results for row in rows_of(table, found.dataset, found.metric or "bleu")]
 
 
-ALL = all_rows(PublishedSpeculativeRow, "speculative")
-LENIENCE = all_rows(PublishedLenienceRow, "lenience")
+ALL = all_rows("speculative")
+LENIENCE = all_rows("lenience")
 UNEXPLAINED: dict[tuple[str, str, float], float] = {
     ("WMT En-De", "T5-base", 1): 2.35,
     ("WMT En-De", "T5-large", 1): 1.93,
@@ -39,7 +34,7 @@ UNEXPLAINED: dict[tuple[str, str, float], float] = {
 """Of SD's Table 4 what the printed α and c give where it is not the printed value to the digit."""
 
 
-def theory(row: PublishedSpeculativeRow) -> float:
+def theory(row: SimpleNamespace) -> float:
     return expected_speedup(row.acceptance_rate, row.draft_length, row.cost_ratio)
 
 
@@ -52,7 +47,7 @@ def test_table_1_of_sd_to_its_printed_digits(
 
 
 @pytest.mark.parametrize("row", ALL, ids=lambda row: f"{row.dataset} {row.drafter} {row.temperature}")
-def test_table_4_of_sd_within_a_tenth(row: PublishedSpeculativeRow) -> None:
+def test_table_4_of_sd_within_a_tenth(row: SimpleNamespace) -> None:
     case = (row.dataset, row.drafter, row.temperature)
     assert theory(row) == pytest.approx(row.expected_speedup, abs=0.1)
     if case in UNEXPLAINED:
@@ -90,15 +85,13 @@ def test_the_greedy_speed_ups_of_lenience_are_theorem_3_8() -> None:
 
 def test_tables_3_and_4_of_bild_agree_with_its_table_1() -> None:
     for dataset, metric in (("iwslt17-de-en", "bleu"), ("xsum", "rougeL")):
-        rows = published_rows(PublishedSharesRow, "shares", dataset, metric)
+        rows = rows_of("shares", dataset, metric)
         better = next(row for row in rows if "Better" in row.configuration)
         (column,) = table_1_columns(dataset, metric)
         assert (better.quality, better.speedup) == column.rows["bild_unaligned_no_loss"]
         with_shares = {row.method: row for row in rows if row.fallback_share is not None}
         bild, speculative = with_shares["bild"], with_shares["speculative"]
         # "Noticeably fewer fallbacks and rollbacks", section 7.3.
-        assert bild.fallback_share is not None and speculative.fallback_share is not None
-        assert bild.rollback_share is not None and speculative.rollback_share is not None
         assert bild.fallback_share < speculative.fallback_share
         assert bild.rollback_share < 0.3 * speculative.rollback_share
 
@@ -111,30 +104,29 @@ def test_the_parameters_of_bilds_table_2_follow_from_its_dimensions(
     dataset: str, attention: dict[int, int], matrices: int
 ) -> None:
     """Two attentions of four matrices for a layer; the heads' widths are those of the checkpoints, by layers."""
-    rows = published_rows(PublishedSizesRow, "sizes", dataset, "bleu")
+    rows = rows_of("sizes", dataset, "bleu")
     assert len(rows) == 2
     for row in rows:
-        assert row.feed_forward_width is not None
         layer = row.width * (8 * attention[row.layers] + matrices * row.feed_forward_width)
         assert row.layers * layer / 1e6 == pytest.approx(row.decoder_parameters / 1e6, abs=0.9)
 
 
 def test_the_differences_of_bilds_table_5_are_from_its_vanilla() -> None:
     for dataset, metric in (("iwslt17-de-en", "bleu"), ("xsum", "rougeL")):
-        vanilla, *rows = published_rows(PublishedSampledRow, "sampled", dataset, metric)
+        vanilla, *rows = rows_of("sampled", dataset, metric)
         assert (vanilla.quality_difference, vanilla.speedup) == (None, None) and len(rows) == 3
         assert [row.quality - vanilla.quality for row in rows] == pytest.approx([row.quality_difference for row in rows])
 
 
 def test_every_cascade_has_every_data_set() -> None:
-    cells = [(row.variant, row.dataset) for row in all_rows(PublishedCascadeRow, "cascade")]
+    cells = [(row.variant, row.dataset) for row in all_rows("cascade")]
     variants, datasets = ({cell[part] for cell in cells} for part in range(2))
     assert len(variants) == 8 and datasets == {"WMT En-De", "XSum", "CNN/DM"}
     assert len(cells) == len(set(cells)) == len(variants) * len(datasets)
 
 
 def test_every_column_of_table_1_has_vanilla_without_a_speed_up() -> None:
-    for found in published().table_1.results:
+    for found in published().tables["table_1"].results:
         (column,) = table_1_columns(found.dataset, found.metric or "")
         vanilla = column.rows["vanilla_large"]
         assert vanilla is not None and vanilla[1] is None
@@ -143,9 +135,7 @@ def test_every_column_of_table_1_has_vanilla_without_a_speed_up() -> None:
 
 def test_every_data_set_can_be_chosen_and_every_metric_can_be_computed() -> None:
     printed = published()
-    tables = [printed.table_1, printed.sizes, printed.shares, printed.sampled, printed.early_exit, printed.cascade]
-    tables += [printed.speculative, printed.lenience]
-    results = [found for table in tables for found in table.results]
+    results = [found for table in printed.tables.values() for found in table.results]
     assert {found.dataset for found in results} == set(printed.names) == set(PUBLISHED)
     assert {found.metric for found in results if found.metric} <= set(METRICS)
 
@@ -153,3 +143,16 @@ def test_every_data_set_can_be_chosen_and_every_metric_can_be_computed() -> None
 def test_no_other_corpus_has_a_published_number() -> None:
     assert not any(anything_published(dataset, metric) for dataset in ("none", "", "multi30k") for metric in METRICS)
     assert all(any(anything_published(dataset, metric) for metric in METRICS) for dataset in PUBLISHED)
+
+
+def test_the_rows_of_table_1_are_rows_of_ours_and_keep_their_order() -> None:
+    results = published().tables["table_1"].results
+    assert len(results) == 4
+    for column in (column for found in results for column in table_1_columns(found.dataset, found.metric or "")):
+        assert column.rows.keys() <= set(ROWS)
+        for arm in ("unaligned", "aligned"):
+            no_loss, one_point = column.rows[f"bild_{arm}_no_loss"], column.rows[f"bild_{arm}_one_point"]
+            vanilla = column.rows["vanilla_large"][0]
+            # The paper's own tolerances are a little wider than ours: WMT aligned lies 0.12 under vanilla.
+            assert no_loss[0] >= vanilla - 0.13 and vanilla - 1.2 <= one_point[0] < no_loss[0]
+            assert no_loss[1] is not None and one_point[1] is not None and no_loss[1] < one_point[1]

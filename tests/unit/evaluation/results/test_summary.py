@@ -71,7 +71,7 @@ def test_choices_and_frontiers_lead_to_timed_points(path: Path) -> None:
         ({"points": ...}, "field 'points' is missing"),
         ({"vanilla": {}}, "field 'vanilla.large' is missing"),
         ({"choices": [{"method": "bild"}]}, "field 'choices.0.arm' is missing"),
-        ({"frontier": None}, "field 'frontier' is None"),
+        ({"pareto": None}, "field 'pareto' is None"),
     ],
 )
 def test_a_damaged_summary_is_named_with_its_field_and_the_fix(path: Path, damage: dict[str, Any], said: str) -> None:

@@ -1,0 +1,395 @@
+"""Two finished results of one metric: what they were made from, their numbers, and which changes are more than noise.
+
+The numbers are those of the two summaries. Points chosen on validation are compared on test where both results have test
+numbers, because a choice is the luckiest of many points and its validation numbers flatter it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from tasks.errors import InputError
+from tasks.evaluation.changes import (
+    Change,
+    MeasuredCurve,
+    MeasuredPoint,
+    difference,
+    error_of,
+    frontier_changes,
+    measured_point,
+    more_than_noise,
+    speedup_ratio,
+)
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.report.formatting import CHOICE_NAMES, metric_name, settings_text
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.rows import ModelAlone, PointHeader, SweepRow, TimedMeasurements, TimedPoint, TimedRow, read_rows
+from tasks.evaluation.results.summary import Summary, read_summary
+from tasks.evaluation.statistics import Interval
+from tasks.paths import ARMS
+
+SUMMARY = "summary.json"
+_FIX = "write it with this revision's tasks.report, from rows of this revision"
+
+
+@dataclass(frozen=True)
+class LoadedResult:
+    """One result."""
+
+    name: str
+    """What the user called it."""
+    summary: Summary
+    rows: Mapping[str, Sequence[SweepRow]]
+    """Of each drafter's sweep, for the latencies behind the speed-ups; empty where only the summary is available."""
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What `params.yaml` of the result's revision says of its task; empty for a folder, whose file may have changed since."""
+
+    def chosen(self) -> dict[tuple[str, str, str], int | None]:
+        """`{(arm, method, choice): index of the point, or None}`."""
+        return {(one.arm, one.method, one.choice): one.point for one in self.summary.choices}
+
+    def measured(self, point: TimedPoint, split: str) -> MeasuredPoint:
+        """A point on a split, or on validation if it was not measured there, with its latencies where there are rows."""
+        shown = on_split(point, split) or point
+        wanted = (split, point.method, settings_text(point.settings))
+        rows = [row for row in self.rows.get(point.arm, ()) if isinstance(row, TimedRow)]
+        rows = [row for row in rows if (row.split, row.method, settings_text(row.settings)) == wanted]
+        return measured_point(shown, rows[-1] if rows else None)
+
+    def curve(self, arm: str) -> MeasuredCurve:
+        """Every timed point of an arm on validation, whatever the method."""
+        points = [self.measured(point, CHOSEN_ON) for point in self.summary.timed_points(arm)]
+        return MeasuredCurve(points, self.summary.vanilla.large.quality)
+
+
+def load_result(path: Path, name: str) -> LoadedResult:
+    """Reads a result.
+
+    Args:
+        path: the folder of a task's results, or a summary alone.
+        name: what the user calls it.
+
+    Raises:
+        InputError: there is no summary, or a file is damaged or of another version.
+    """
+    summary = path / SUMMARY if path.is_dir() else path
+    if not summary.is_file():
+        raise InputError(f"{name}: no {summary.name} there; write it by: python -m tasks.report --task NAME")
+    files = {arm: Path("sweep", arm, "rows.jsonl") for arm in ARMS}
+    rows = {arm: read_rows(summary.parent / file, _FIX, f"{name}: {file}") for arm, file in files.items()}
+    return LoadedResult(name, read_summary(summary, f"{name}: {summary.name}", _FIX), rows)
+
+
+def on_split(measured: TimedPoint | ModelAlone | None, split: str) -> TimedMeasurements | None:
+    """The measurements on that split, if there are any."""
+    return measured if measured is None or split == CHOSEN_ON else measured.test
+
+
+def same_timed(first: LoadedResult, second: LoadedResult, arm: str, split: str) -> bool:
+    """Whether both are known to have timed the same examples: by what they recorded, or by one and the same fingerprint of
+    settings, data and code."""
+    prints = [{row.fingerprint for row in one.rows.get(arm, ())} for one in (first, second)]
+    one_print = len(prints[0]) == 1 and prints[0] == prints[1] and "" not in prints[0]
+    return one_print or same_examples(first.summary.pairs.of(arm), second.summary.pairs.of(arm), split)
+
+
+def alike(points: Sequence[MeasuredPoint]) -> bool:
+    """Whether all hold latencies, and of equally many examples."""
+    lengths = {None if one.latencies is None else len(one.latencies) for one in points}
+    return len(lengths) == 1 and None not in lengths
+
+
+NOT_RECORDED = "not recorded"
+SECTIONS = ("settings", "data", "code", "machine")
+_CODE = ("git_commit", "git_dirty")
+_MACHINE = ("host_cpu", "host_cores", "host_gpu", "python", "torch", "transformers", "deepspeed", "mlflow")
+_INPUT = "input "
+
+Facts = dict[str, dict[str, str]]
+"""`{section: {name: value as text}}`"""
+Difference = tuple[str, str, str]
+"""A name, and its value in either result."""
+
+
+def facts(pairs: Mapping[str, PairRecord]) -> Facts:
+    """What the sweeps recorded of their origin.
+
+    Args:
+        pairs: the `pair.json` of each arm's sweep.
+
+    Returns:
+        A fact that both sweeps share once, and one that they do not share under the name of each arm.
+    """
+    recorded = {arm: _facts_of(pair) for arm, pair in pairs.items()}
+    merged: Facts = {section: {} for section in SECTIONS}
+    for section, found in merged.items():
+        for name in dict.fromkeys(name for one in recorded.values() for name in one[section]):
+            values = {arm: one[section][name] for arm, one in recorded.items() if name in one[section]}
+            if len(set(values.values())) == 1:
+                found[name] = next(iter(values.values()))
+            else:
+                found.update({f"{name} ({arm})": value for arm, value in values.items()})
+    return merged
+
+
+def _facts_of(pair: PairRecord) -> Facts:
+    lineage = {name: str(value) for name, value in (pair.lineage or {}).items() if name != "settings"}
+    machine = {name: lineage[name] for name in _MACHINE if name in lineage}
+    if pair.runtime is not None:
+        machine["runtime"] = pair.runtime
+    return {
+        "settings": dict(_flat(settings_of(pair))),
+        "data": {name.removeprefix(_INPUT): value for name, value in lineage.items() if name.startswith(_INPUT)},
+        "code": {name: lineage[name] for name in _CODE if name in lineage},
+        "machine": machine,
+    }
+
+
+def with_params(found: Facts, params: Mapping[str, JsonValue]) -> Facts:
+    """Add the settings of a task that a sweep does not record: those of its data, models and trainings."""
+    others = {name: value for name, value in params.items() if name != "sweep"}
+    return {**found, "settings": dict(_flat(others)) | found["settings"]}
+
+
+def settings_of(pair: PairRecord) -> dict[str, JsonValue]:
+    """The settings that a sweep recorded, perhaps as JSON text; empty where it recorded none."""
+    recorded = (pair.lineage or {}).get("settings")
+    settings = json.loads(recorded) if isinstance(recorded, str) else recorded
+    return settings if isinstance(settings, dict) else {}
+
+
+def _flat(value: JsonValue, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted names and their values. Each entry of a list of mappings, a grid, is a name of its own: entries have no order."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{prefix}.{name}" if prefix else name)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        entries = Counter(json.dumps(item, sort_keys=True, ensure_ascii=False) for item in value)
+        yield from ((f"{prefix} {entry}", "there" if times == 1 else f"{times} times") for entry, times in entries.items())
+    elif prefix:
+        yield prefix, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def differing(first: Facts, second: Facts) -> dict[str, list[Difference]]:
+    """The differences by section; a section without any is left out.
+
+    A section that neither result recorded is included, with nothing recorded on either side: it may or may not differ.
+    """
+    sections: dict[str, list[Difference]] = {}
+    for section in SECTIONS:
+        ours, theirs = first[section], second[section]
+        if not ours or not theirs:
+            recorded = [f"{len(one)} recorded" if one else NOT_RECORDED for one in (ours, theirs)]
+            sections[section] = [(section, recorded[0], recorded[1])]
+            continue
+        absent = "absent" if section == "settings" else NOT_RECORDED
+        rows = [(name, ours.get(name, absent), theirs.get(name, absent)) for name in dict.fromkeys([*ours, *theirs])]
+        sections[section] = [row for row in rows if row[1] != row[2]]
+    return {section: rows for section, rows in sections.items() if rows}
+
+
+def same_examples(first: PairRecord, second: PairRecord, split: str) -> bool:
+    """Whether two sweeps are known to have timed the same examples of a split in the same order: the same data, seed and
+    number of examples, by their `pair.json`."""
+    sampled = _sampled_by(first, split)
+    return sampled is not None and sampled == _sampled_by(second, split)
+
+
+def _sampled_by(pair: PairRecord, split: str) -> list[str] | None:
+    """What decides which examples are timed; None where a part of it was not recorded."""
+    recorded = _facts_of(pair)
+    data = next((value for name, value in recorded["data"].items() if name.endswith(f"corpus/{split}.jsonl")), None)
+    found = [data, *(recorded["settings"].get(f"sweep.{name}") for name in ("seed", "latency_examples"))]
+    known = [value for value in found if value is not None]
+    return known if len(known) == len(found) else None
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number in both results, and its change."""
+
+    name: str
+    split: str
+    unit: str
+    """The change is a difference of `points` or of a `share`, or a ratio (`×`)."""
+    first: float | None
+    second: float | None
+    first_interval: Interval | None
+    second_interval: Interval | None
+    change: Change
+    paired: bool = False
+    """Whether both were measured on examples known to be the same, and resampled alike."""
+    settings: tuple[str, str] | None = None
+    """The settings behind the two, where they differ."""
+    more_than_noise: bool = False
+
+
+@dataclass(frozen=True)
+class PointCounts:
+    """How many points of a method stand in one result alone."""
+
+    arm: str
+    method: str
+    only_first: int
+    only_second: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that differs between two results."""
+
+    first: str
+    """The user's name of the first result."""
+    second: str
+    metric: str
+    differing: dict[str, list[Difference]]
+    """What the results were made from, by section."""
+    points: list[PointCounts]
+    numbers: list[Number]
+    unmatched: list[str]
+    """A sentence for each choice that only one result has."""
+    more_than_noise: list[str]
+    """Names of the numbers that changed by more than noise."""
+
+
+def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Comparison:
+    """Compares two results.
+
+    Args:
+        first: the earlier one, A.
+        second: the later one, B; differences are B - A, ratios B / A.
+        seed: of the resamples.
+
+    Raises:
+        InputError: the two are not measured in the same metric.
+    """
+    metrics = [one.summary.metric for one in (first, second)]
+    if metrics[0] != metrics[1]:
+        raise InputError(
+            f"{first.name} is measured in {metrics[0]} and {second.name} in {metrics[1]}; compare results of one metric"
+        )
+    numbers = list(_numbers(first, second, seed))
+    found = more_than_noise([number.change for number in numbers])
+    numbers = [dataclasses.replace(number, more_than_noise=more) for number, more in zip(numbers, found, strict=True)]
+    return Comparison(
+        first=first.name,
+        second=second.name,
+        metric=metrics[0],
+        differing=differing(*_facts(first, second)),
+        points=_point_counts(first.summary.points, second.summary.points),
+        numbers=numbers,
+        unmatched=list(_unmatched(first, second)),
+        more_than_noise=[number.name for number in numbers if number.more_than_noise],
+    )
+
+
+def _facts(first: LoadedResult, second: LoadedResult) -> Iterator[Facts]:
+    """What either was made from; the settings of trainings only where they are known of both."""
+    for one in (first, second):
+        found = facts({name: one.summary.pairs.of(name) for name in ARMS})
+        yield with_params(found, one.params) if first.params and second.params else found
+
+
+def _numbers(first: LoadedResult, second: LoadedResult, seed: int) -> Iterator[Number]:
+    for split in (CHOSEN_ON, REPORTED_ON):
+        for key, label in {"large": "large", "small": "small", "small_aligned": "small, aligned"}.items():
+            ours, theirs = (on_split(getattr(one.summary.vanilla, key), split) for one in (first, second))
+            if ours and theirs:
+                yield _quality(f"vanilla {label}", split, ours, theirs, first.summary.metric)
+    for arm in ARMS:
+        yield from _acceptance(first, second, arm)
+    for label, before, after in _choices(first, second):
+        split = REPORTED_ON if before.test and after.test else CHOSEN_ON
+        yield from _point(label, split, (first, before), (second, after), seed)
+    for arm in ARMS:
+        yield from _frontiers(first, second, arm, seed)
+
+
+def _quality(name: str, split: str, ours: TimedMeasurements, theirs: TimedMeasurements, metric: str) -> Number:
+    first, second = ours.quality_interval, theirs.quality_interval
+    change = difference(ours.quality, theirs.quality, error_of(first), error_of(second))
+    return Number(f"{name}: {metric_name(metric)}", split, "points", ours.quality, theirs.quality, first, second, change)
+
+
+def _acceptance(first: LoadedResult, second: LoadedResult, arm: str) -> Iterator[Number]:
+    """The acceptance rate of speculative decoding with each arm's drafter, at the same temperature."""
+    for kind in ("greedy", "sampled"):
+        ours, theirs = (one.summary.pairs.of(arm).acceptance_rate(sampled=kind == "sampled") for one in (first, second))
+        if ours and theirs and ours.temperature == theirs.temperature:
+            change = difference(ours.rate, theirs.rate, error_of(ours.interval), error_of(theirs.interval))
+            name = f"{arm}: acceptance rate, {kind}"
+            yield Number(name, CHOSEN_ON, "share", ours.rate, theirs.rate, ours.interval, theirs.interval, change)
+
+
+def _choices(first: LoadedResult, second: LoadedResult) -> Iterator[tuple[str, TimedPoint, TimedPoint]]:
+    """The points chosen in both, each pair of points once: both choices may be one point."""
+    chosen = [first.chosen(), second.chosen()]
+    together: dict[tuple[str, str, int, int], list[str]] = {}
+    for (arm, method, choice), index in chosen[0].items():
+        other = chosen[1].get((arm, method, choice))
+        if index is not None and other is not None:
+            together.setdefault((arm, method, index, other), []).append(CHOICE_NAMES[choice])
+    for (arm, method, index, other), names in together.items():
+        points = first.summary.timed_point(index), second.summary.timed_point(other)
+        yield f"{method} {arm}, {' and '.join(names)}", *points
+
+
+def _point(
+    label: str, split: str, ours: tuple[LoadedResult, TimedPoint], theirs: tuple[LoadedResult, TimedPoint], seed: int
+) -> Iterator[Number]:
+    """Quality, quality beside the own vanilla, and speed-up of one chosen point."""
+    (first, before), (second, after) = ours, theirs
+    shown = [settings_text(one.settings) for one in (before, after)]
+    settings = None if shown[0] == shown[1] else (shown[0], shown[1])
+    entries = [on_split(one, split) or one for one in (before, after)]
+    metric = first.summary.metric
+    yield dataclasses.replace(_quality(label, split, entries[0], entries[1], metric), settings=settings)
+    bases = [on_split(one.summary.vanilla.large, split) for one in (first, second)]
+    losses = [one.quality - base.quality for one, base in zip(entries, bases, strict=True) if base is not None]
+    ends = [one.quality_difference_interval for one in entries]
+    if len(losses) == len(entries) and all(ends):
+        change = difference(losses[0], losses[1], error_of(ends[0]), error_of(ends[1]))
+        name = f"{label}: {metric_name(metric)} minus vanilla's"
+        yield Number(name, split, "points", losses[0], losses[1], ends[0], ends[1], change, settings=settings)
+    found = [first.measured(before, split), second.measured(after, split)]
+    paired = same_timed(first, second, before.arm, split) and alike(found)
+    ratio = speedup_ratio(found[0], found[1], paired, seed)
+    if ratio is not None:
+        ends = [one.speedup_interval for one in entries]
+        speeds = found[0].speedup, found[1].speedup
+        yield Number(f"{label}: speed-up", split, "×", *speeds, ends[0], ends[1], ratio, paired, settings)
+
+
+def _frontiers(first: LoadedResult, second: LoadedResult, arm: str, seed: int) -> Iterator[Number]:
+    """How far B's frontier of all methods lies above A's, on validation, each beside its own vanilla."""
+    curves = [first.curve(arm), second.curve(arm)]
+    paired = same_timed(first, second, arm, CHOSEN_ON) and alike([*curves[0].points, *curves[1].points])
+    changes = frontier_changes(curves[0], curves[1], paired, seed)
+    if changes is None:
+        return
+    names = ("quality minus vanilla's at equal latency", "speed-up at equal quality minus vanilla's")
+    for name, unit, change in zip(names, ("points", "×"), changes, strict=True):
+        yield Number(f"{arm} frontier: {name}", CHOSEN_ON, unit, None, None, None, None, change, paired)
+
+
+def _point_counts(first: Sequence[PointHeader], second: Sequence[PointHeader]) -> list[PointCounts]:
+    """For each arm and method, how many points stand in one result alone."""
+    ours, theirs = ({(one.arm, one.method, settings_text(one.settings)) for one in points} for points in (first, second))
+    counts = [Counter(key[:2] for key in points) for points in (ours - theirs, theirs - ours)]
+    return [PointCounts(*key, counts[0][key], counts[1][key]) for key in sorted(counts[0] | counts[1])]
+
+
+def _unmatched(first: LoadedResult, second: LoadedResult) -> Iterator[str]:
+    """What is chosen in one result and not in the other."""
+    chosen = [first.chosen(), second.chosen()]
+    for arm, method, choice in dict.fromkeys([*chosen[0], *chosen[1]]):
+        points = [one.get((arm, method, choice)) for one in chosen]
+        if (points[0] is None) != (points[1] is None):
+            yield f"{method} {arm}, {CHOICE_NAMES[choice]}: only {'A' if points[1] is None else 'B'} has such a point"

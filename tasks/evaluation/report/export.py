@@ -1,0 +1,182 @@
+"""The recommended pair as a folder that decodes, and as the model that MLflow registers.
+
+`tasks.decoding.pair_folder` defines the folder: both models, the operating point, and what it was measured to give. The numbers
+under `measured` are those of `summary.json`; `accepted` says how many drafted tokens of each setting the large model kept, for
+a user who runs the pair in another engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tasks.corpora.example import read_jsonl, stream_jsonl
+from tasks.decoding.method import CALIBRATED
+from tasks.decoding.pair_folder import PairManifest, read_examples, read_manifest, write_pair_folder
+from tasks.decoding.registry import configure_method
+from tasks.errors import InputError
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.report.formatting import method_name, metric_name, number_text, settings_text
+from tasks.evaluation.report.recommendation import processor
+from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.rows import Measurements
+from tasks.evaluation.results.summary import Summary
+from tasks.models.settings import TextSettings
+from tasks.paths import TaskPaths
+from tasks.tracking import RegisteredModel, model_name
+
+_ARM = "aligned"
+"""The arm of the drafter in the folder where the large model alone is recommended."""
+_MEASURED = (
+    *("quality", "quality_interval", "quality_difference", "quality_difference_interval", "difference_bounds"),
+    *("speedup", "speedup_interval", "latency_ms", "latency_ms_p50", "latency_ms_p95", "latency_ms_p99"),
+    *("tokens_per_large_call", "mean_accepted_length", "accepted_share", "examples", "timed_examples"),
+)
+_EXAMPLES = 16
+"""Sources of validation that are put beside the models."""
+_ACCEPTED = ("drafted", "accepted", "large_calls", "tokens")
+_FORMATS: dict[str, dict[str, Any]] = {"quality": {}, "quality_difference": {"sign": "+"}, "speedup": {"unit": "×"}}
+
+
+def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: int) -> Path:
+    """Write the recommended pair to `results/TASK/pair`.
+
+    Args:
+        summary: With the recommendation; where that is the large model alone, the point is `vanilla_large`.
+        text: Lengths and chat template of the task.
+        paths: The task's files.
+        seed: Of the drafters that were swept.
+
+    Raises:
+        InputError: a model is missing.
+    """
+    best = summary.recommended
+    arm = _ARM if best is None else best.arm
+    point = configure_method("vanilla_large", {}) if best is None else configure_method(best.method, best.settings)
+    manifest = PairManifest(
+        point,
+        text,
+        summary.task,
+        summary.recommendation.headline or summary.recommendation.text,
+        {**measured(summary), "accepted": list(accepted(summary, arm))},
+        {"drafter": arm, "seed": seed, "sweep": summary.pairs.of(arm).lineage or {}},
+    )
+    large, small = paths.model("large"), paths.model(arm, seed)
+    for folder, stage in ((large, "finetune_large"), (small, "align" if arm == _ARM else "control")):
+        if not folder.is_dir():
+            raise InputError(f"{folder} is missing; train it with dvc repro {stage}@{paths.task} (make repro trains all)")
+    examples = [example.source for example in itertools.islice(stream_jsonl(paths.split(CHOSEN_ON)), _EXAMPLES)]
+    calibration = None
+    if getattr(point.settings, "drafter", None) in CALIBRATED:
+        from tasks.models.tokenizers import encode as encode_text
+        from tasks.models.tokenizers import load_tokenizer
+
+        references = [example.references[0] for example in read_jsonl(paths.calibration_set)]
+        calibration = encode_text(load_tokenizer(large), references, text.max_target_tokens)
+    return write_pair_folder(paths.results / "pair", manifest, large, small, examples, calibration)
+
+
+def measured(summary: Summary) -> dict[str, Any]:
+    """What the recommended point was measured to give: plain values by split, and those of the large model alone."""
+
+    def numbers(found: Measurements | None) -> dict[str, Any] | None:
+        values = {} if found is None else encode(found)
+        return None if found is None else {name: values[name] for name in _MEASURED if values.get(name) is not None}
+
+    best, vanilla = summary.recommended, summary.vanilla.large
+    return {
+        "metric": summary.metric,
+        "signature": summary.signature,
+        "corpus": summary.corpus,
+        "processor": processor(summary),
+        "runtime": summary.pairs.of(_ARM if best is None else best.arm).runtime,
+        summary.split: numbers(best),
+        "test": numbers(best and best.test),
+        "vanilla": {summary.split: numbers(vanilla), "test": numbers(vanilla.test)},
+    }
+
+
+def accepted(summary: Summary, arm: str) -> Iterator[dict[str, Any]]:
+    """How much of its drafts the large model kept, for each setting of a method whose output is the large model's own, and for
+    the recommended point, on the split of the choice. These are exact counts of the replay, greedy, not predictions.
+    """
+    best = summary.recommended
+    for point in summary.points:
+        wanted = point is best or (point.lossless and point.settings.get("drafter", "small") == "small")
+        if point.arm == arm and wanted and point.counts.drafted:
+            counts = point.counts
+            yield {
+                "method": point.method,
+                "settings": dict(point.settings),
+                "split": summary.split,
+                "examples": point.examples,
+                **{name: getattr(counts, name) for name in _ACCEPTED},
+                "accepted_share": counts.accepted / counts.drafted,
+                "mean_accepted_length": point.mean_accepted_length,
+                "acceptance_by_position": point.acceptance_by_position,
+            }
+
+
+def registered_pair(folder: Path) -> RegisteredModel:
+    """Return a pair's folder as the model `draftline-TASK`, with the verdict as the description of its version.
+
+    Raises:
+        InputError: the folder is damaged.
+    """
+    manifest = read_manifest(folder)
+    numbers, known, point = numbers_text(manifest), manifest.measured, manifest.point
+    tags = {
+        "task": manifest.task,
+        "method": point.method,
+        "settings": settings_text(point.plain_settings),
+        "arm": str(manifest.origin["drafter"]),
+        "metric": str(known["metric"]),
+        "processor": str(known["processor"]),
+        **numbers,
+    }
+    return RegisteredModel(
+        model_name(manifest.task),
+        str(folder),
+        description(manifest, numbers),
+        {name: value for name, value in tags.items() if value},
+        {
+            "verdict": manifest.chosen,
+            "operating_point": {"method": point.method, "settings": point.plain_settings},
+            "measured": {name: value for name, value in known.items() if name != "accepted"},
+            "origin": manifest.origin,
+        },
+        read_examples(folder),
+    )
+
+
+def numbers_text(manifest: PairManifest) -> dict[str, str]:
+    """What was measured of the point as text with 95 % intervals: on test, or on validation where test did not measure it.
+
+    Of a pair whose large model is recommended alone it is what was measured of that model.
+    """
+    known = manifest.measured
+    if not (known.get(REPORTED_ON) or known.get(CHOSEN_ON)):
+        known = known["vanilla"]
+    split = REPORTED_ON if known.get(REPORTED_ON) else CHOSEN_ON
+    found = known[split]
+    texts = {
+        name: number_text(found[name], found.get(f"{name}_interval"), **form)
+        for name, form in _FORMATS.items()
+        if name in found
+    }
+    return {"split": split, **texts}
+
+
+def description(manifest: PairManifest, numbers: dict[str, str]) -> str:
+    """The verdict in Markdown: the headline, then a list of what is deployed and what was measured."""
+    settings = settings_text(manifest.point.plain_settings)
+    point = method_name(manifest.point.method) + (f" ({settings})" if settings else "")
+    quality = f"- {metric_name(manifest.measured['metric'])} on {numbers['split']}: {numbers['quality']}"
+    if "quality_difference" in numbers:
+        quality += f"; difference from the large model alone: {numbers['quality_difference']}"
+    lines = [manifest.chosen, "", f"- operating point: {point}, with the {manifest.origin['drafter']} drafter", quality]
+    if "speedup" in numbers:
+        lines.append(f"- speed-up over the large model alone on {numbers['split']}: {numbers['speedup']}")
+    return "\n".join([*lines, f"- processor: {manifest.measured['processor']}"])

@@ -1,0 +1,399 @@
+"""The summary of a task: the rows of both sweeps, put together for users, figures and tables.
+
+Choices are made on the validation split from unrounded numbers, each arm against the vanilla large model of its own sweep;
+chosen points are then looked up on the test split. Ratios are made once, from raw counts.
+
+What alignment gives is measured over seeds. For each seed an aligned and an unaligned drafter were trained alike, swept, and
+measured on test at the points that validation chose. The effect is the ratio of the two speed-ups of a seed. Its interval
+combines two errors, each with its own quantile: the spread over seeds (Student's t), and the error over examples and rounds
+(normal), which further seeds do not reduce since all drafters are timed on the same examples. The interval is conservative:
+the two arms' errors are added although they share their examples, and the scatter of rounds is in both errors. An open finding
+may therefore be a lack of power.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from importlib import resources
+
+import yaml
+from scipy import stats
+
+from tasks.decoding.method import OF_SMALL
+from tasks.evaluation.changes import MeasuredCurve, frontier_changes, measured_point
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, VANILLA, TradeOff, frontier, frontier_gap
+from tasks.evaluation.report.paper_tables import paper_tables
+from tasks.evaluation.report.points import SweepPoints, Sweeps, failures, latest, models_alone, rows_of
+from tasks.evaluation.report.recommendation import recommend
+from tasks.evaluation.report.tables import PURPOSES, table_rows
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.rows import Choice, MeasuredRow, OperatingPoint, SweepRow, TimedPoint, TimedRound, TimedRow
+from tasks.evaluation.results.summary import (
+    ALL_METHODS,
+    AlignmentEffect,
+    ArmComparison,
+    ArmPoint,
+    ArmResult,
+    Finding,
+    FrontierGap,
+    NamedTestSet,
+    OverBild,
+    ParetoFront,
+    PointOutputs,
+    Recommendation,
+    Summary,
+    SweptPairs,
+    TemperaturePoints,
+    rounded,
+    split_at,
+)
+from tasks.evaluation.rounds import speed_ratio, speedup_of
+from tasks.evaluation.selection import DEFAULT_MARGINS
+from tasks.evaluation.settings import CHOICES
+from tasks.evaluation.statistics import Interval
+from tasks.paths import ARMS
+
+Swept = tuple[Sequence[SweepRow], PairRecord | None]
+"""The rows of one sweep and what it recorded of its pair."""
+Seeds = Mapping[tuple[str, int], Swept]
+"""The sweeps by arm and seed, the first seed first."""
+_NORMAL = float(stats.norm.ppf(0.975))
+_SAMPLES, _SEED = 1000, 1
+
+
+@functools.cache
+def definitions() -> dict[str, str]:
+    """What each number of the summary is, by its key; a part of the summary itself."""
+    text = resources.files("tasks.evaluation.report").joinpath("definitions.yaml").read_text(encoding="utf-8")
+    found: dict[str, str] = yaml.safe_load(text)
+    return found
+
+
+def summarize(
+    task: str,
+    metric: str,
+    sweeps: Sweeps,
+    pairs: Mapping[str, PairRecord | None] | None = None,
+    seeds: Seeds | None = None,
+    dataset: str = "none",
+    test_names: Sequence[str] = (),
+    further: Mapping[str, Seeds] | None = None,
+    corpus: str = "",
+    temperatures: Mapping[tuple[str, float], Sequence[SweepRow]] | None = None,
+) -> Summary:
+    """The summary of one task, numbers rounded as in `summary.json`.
+
+    Args:
+        task: Its name.
+        metric: Its metric.
+        sweeps: For each of `ARMS` the rows of its sweep, both splits; of rows for the same point the last counts.
+        pairs: What each sweep recorded of its models; costs, acceptance rates and the plan are left out without it.
+        seeds: The sweeps of every seed; without them nothing is said of alignment beyond this seed.
+        dataset: The public data set that the corpus is, if any (`corpus.dataset`), whose published numbers are shown.
+        test_names: The names of the test sets, the main one first; with names `seeds` are needed.
+        further: For the name of each test set but the main one the sweeps with its rows alone.
+        corpus: What the texts are, in words.
+        temperatures: The rows of each sweep at further temperatures, by arm and temperature.
+
+    Raises:
+        InputError: a sweep lacks a measured vanilla large row on the validation split.
+    """
+    about = SweptPairs(**{arm: (pairs or {}).get(arm) for arm in ARMS})
+    margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair and pair.margins), DEFAULT_MARGINS)
+    rows = {arm: latest(sweeps[arm]) for arm in ARMS}
+    found = SweepPoints()
+    for arm in ARMS:
+        found.add(task, arm, rows[arm], about.of(arm), margins)
+    measured = [row for arm in ARMS for row in rows[arm] if isinstance(row, MeasuredRow)]
+    summary = Summary(
+        task=task,
+        metric=metric,
+        dataset=dataset,
+        corpus=corpus,
+        split=CHOSEN_ON,
+        signature=next((row.signature for row in measured if row.signature), None),
+        chrf_signature=next((one.chrf_signature for one in measured if isinstance(one, TimedRow) and one.chrf_signature), None),
+        vanilla=models_alone(rows),
+        points=found.points,
+        choices=found.choices,
+        margins=margins,
+        frontier_gap=bild_gap(found.points, found.rows),
+        pareto=pareto_fronts(found.points),
+        pairs=about,
+        arms=compare_arms(task, seeds or {}),
+        failed=failures(rows),
+        definitions=definitions(),
+        tables={},
+        recommendation=Recommendation(text="", changes=[]),
+        table=[],
+        temperatures=temperature_points(task, temperatures or {}, pairs or {}),
+    )
+    # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
+    summary = dataclasses.replace(summary, worst=worst_outputs(summary, rows), over_bild=over_bild(summary, rows))
+    summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
+    summary = rounded(summary)
+    summary = dataclasses.replace(summary, table=table_rows(summary))
+    return dataclasses.replace(summary, test_sets=named_test_sets(summary, test_names, seeds or {}, further or {}))
+
+
+def pareto_fronts(points: Sequence[OperatingPoint]) -> list[ParetoFront]:
+    """For each arm the frontier of each of its methods with a timed point, and of all its methods together."""
+    found = []
+    for arm in ARMS:
+        methods = dict.fromkeys(point.method for point in points if point.timed and point.arm == arm)
+        for method in (*methods, ALL_METHODS) if methods else ():
+            found.append(ParetoFront(arm=arm, method=method, points=frontier(_tradeoffs(points, arm, method))))
+    return found
+
+
+def _tradeoffs(points: Sequence[OperatingPoint], arm: str, method: str) -> list[TradeOff | None]:
+    """Quality and speed-up of each point; None for a point of another arm or method, or without times."""
+    return [
+        TradeOff(point.quality, point.speedup)
+        if isinstance(point, TimedPoint) and point.arm == arm and method in (ALL_METHODS, point.method)
+        else None
+        for point in points
+    ]
+
+
+def bild_gap(points: Sequence[OperatingPoint], rows: Sequence[MeasuredRow]) -> FrontierGap | None:
+    """How far BiLD's aligned frontier lies above the unaligned one; None where they cannot be compared.
+
+    Args:
+        points: Of both arms, which time the same examples in one order.
+        rows: The row behind each point.
+    """
+    gap = frontier_gap(_tradeoffs(points, "aligned", "bild"), _tradeoffs(points, "unaligned", "bild"))
+    if gap is None:
+        return None
+    curves = {arm: MeasuredCurve([], 0.0) for arm in ARMS}
+    for point, row in zip(points, rows, strict=True):
+        # The compared qualities are differences from vanilla, so vanilla itself is at 0.
+        loss = point.quality_difference if point.method == "bild" else None
+        if loss is not None and isinstance(point, TimedPoint) and isinstance(row, TimedRow):
+            measured = dataclasses.replace(measured_point(point, row), quality=loss, quality_error=None)
+            curves[point.arm].points.append(measured)
+    changes = frontier_changes(curves["unaligned"], curves["aligned"], paired=True)
+    quality, speedup = (None, None) if changes is None else (change.interval for change in changes)
+    return FrontierGap(**dataclasses.asdict(gap), quality_interval=quality, speedup_interval=speedup)
+
+
+def compare_arms(task: str, sweeps: Seeds) -> ArmComparison:
+    """Both arms over all seeds.
+
+    Raises:
+        InputError: a sweep has no measured vanilla large row on validation.
+    """
+    results = []
+    for (arm, seed), (rows, recorded) in sweeps.items():
+        pair, found = recorded or PairRecord(), SweepPoints()
+        found.add(task, arm, latest(rows), pair, pair.margins or DEFAULT_MARGINS)
+        chosen = {(one.method, one.choice): one for one in found.choices}
+        points = [
+            _arm_point(purpose, choice, None if choice.point is None else found.points[choice.point])
+            for purpose, (method, name, _) in PURPOSES.items()
+            if (choice := chosen.get((method, name))) is not None
+        ]
+        measured = [point for point in points if point is not None]
+        results.append(ArmResult(arm=arm, seed=seed, training=pair.training, points=measured))
+    effects = (effect_of(purpose, results) for purpose in PURPOSES)
+    return ArmComparison(results=results, effects=[effect for effect in effects if effect is not None])
+
+
+def _arm_point(purpose: str, choice: Choice, point: OperatingPoint | None) -> ArmPoint | None:
+    """The chosen point on test, or vanilla where none was chosen; None where the chosen one was not measured on test."""
+    if point is None:
+        return ArmPoint(purpose=purpose)
+    if not isinstance(point, TimedPoint) or point.test is None:
+        return None
+    return ArmPoint(
+        purpose=purpose,
+        settings=point.settings,
+        speedup=point.test.speedup,
+        speedup_interval=point.test.speedup_interval,
+        quality_difference=point.test.quality_difference or 0.0,
+        quality_difference_interval=point.test.quality_difference_interval,
+        margin=choice.margin,
+        test=choice.test,
+    )
+
+
+def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | None:
+    """The effect for one purpose; None where no seed has both arms.
+
+    A seed counts only where the arms' own models draft: a copy or a table drafts alike in both, and its speed is no effect.
+    """
+    by_arm: dict[str, dict[int, ArmPoint]] = {arm: {} for arm in ARMS}
+    for result in results:
+        for point in result.points:
+            by_model = point.settings is None or point.settings.get("drafter", "small") in OF_SMALL
+            if point.purpose == purpose and by_model:
+                by_arm[result.arm][result.seed] = point
+    seeds = [seed for seed in by_arm["unaligned"] if seed in by_arm["aligned"]]
+    if not seeds:
+        return None
+    pairs = [(by_arm["aligned"][seed], by_arm["unaligned"][seed]) for seed in seeds]
+    logs = [math.log(aligned.speedup / unaligned.speedup) for aligned, unaligned in pairs]
+    mean, interval = statistics.fmean(logs), None
+    if len(seeds) > 1:
+        errors = statistics.fmean(_log_error(aligned) ** 2 + _log_error(unaligned) ** 2 for aligned, unaligned in pairs)
+        over_seeds = float(stats.t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
+        reach = math.hypot(over_seeds, _NORMAL * math.sqrt(errors))
+        interval = math.exp(mean - reach), math.exp(mean + reach)
+    by_seed = {seed: math.exp(value) for seed, value in zip(seeds, logs, strict=True)}
+    is_open = interval is None or interval[0] <= 1.0 <= interval[1]
+    finding: Finding = "open" if is_open else "helps" if mean > 0 else "hurts"
+    return AlignmentEffect(purpose=purpose, by_seed=by_seed, mean=math.exp(mean), interval=interval, finding=finding)
+
+
+def _log_error(point: ArmPoint) -> float:
+    """The standard error of the logarithm of a speed-up over examples and rounds."""
+    if point.speedup_interval is None:
+        return 0.0
+    low, high = point.speedup_interval
+    return (math.log(high) - math.log(low)) / (2.0 * _NORMAL)
+
+
+def over_bild(summary: Summary, sweeps: Sweeps) -> list[OverBild]:
+    """Each choice of another method against that of BiLD, by choice and arm, the fastest first; none where BiLD was not swept.
+
+    Args:
+        summary: Points and choices, unrounded.
+        sweeps: The rows that they were made of.
+    """
+    found: list[OverBild] = []
+    for choice in CHOICES:
+        for arm in ARMS:
+            chosen = {
+                one.method: None if one.point is None else summary.timed_point(one.point)
+                for one in summary.choices
+                if (one.choice, one.arm) == (choice, arm)
+            }
+            if "bild" in chosen:
+                bild = chosen.pop("bild")
+                rows = [_compared(method, choice, arm, point, bild, sweeps) for method, point in chosen.items()]
+                found += sorted(rows, key=lambda row: -row.over_bild)
+    return found
+
+
+def _compared(
+    method: str, choice: str, arm: str, point: TimedPoint | None, bild: TimedPoint | None, sweeps: Sweeps
+) -> OverBild:
+    tested = all(one.test is not None for one in (point, bild) if one is not None)
+    split = REPORTED_ON if tested else CHOSEN_ON
+    ratio, interval = _over(_rounds(point, sweeps, split), _rounds(bild, sweeps, split))
+    found = OverBild(
+        method=method,
+        arm=arm,
+        choice=choice,
+        split=split,
+        bild_settings=None if bild is None else bild.settings,
+        over_bild=ratio,
+        over_bild_interval=interval,
+    )
+    if point is None:
+        return found
+    measured = point.test if tested and point.test else point
+    return dataclasses.replace(
+        found,
+        settings=point.settings,
+        quality_difference=measured.quality_difference,
+        quality_difference_interval=measured.quality_difference_interval,
+        speedup=measured.speedup,
+        speedup_interval=measured.speedup_interval,
+    )
+
+
+def _rounds(point: TimedPoint | None, sweeps: Sweeps, split: str) -> list[TimedRound]:
+    """The rounds of a point on a split; of a row without them its latencies as one round."""
+    rows = () if point is None else rows_of(point, sweeps)
+    row = next((row for row in rows if isinstance(row, TimedRow) and row.split == split), None)
+    if row is None:
+        return []
+    return row.rounds or [TimedRound(latency_ms=row.latency_ms, vanilla_latency_ms=row.vanilla_latency_ms)]
+
+
+def _over(own: Sequence[TimedRound], bild: Sequence[TimedRound]) -> tuple[float, Interval | None]:
+    """The ratio of speed-ups; where vanilla takes the place of one, its rounds are those timed with the other."""
+
+    def vanilla(rounds: Sequence[TimedRound]) -> list[TimedRound]:
+        return [TimedRound(latency_ms=one.vanilla_latency_ms, vanilla_latency_ms=one.vanilla_latency_ms) for one in rounds]
+
+    if not own and not bild:
+        return 1.0, None
+    own, bild = own or vanilla(bild), bild or vanilla(own)
+    if len(own[0].latency_ms) != len(bild[0].latency_ms):  # an older row was timed on other examples
+        return speedup_of(own) / speedup_of(bild), None
+    return speed_ratio(own, bild, _SAMPLES, _SEED)
+
+
+def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[PointOutputs]:
+    """The worst outputs of every chosen point on each split that it was timed on, an entry for each split."""
+    return [
+        PointOutputs(point=index, split=row.split, worst=row.worst)
+        for index, point in enumerate(summary.points)
+        if point.chosen
+        for row in rows_of(point, sweeps)
+        if isinstance(row, TimedRow) and row.worst
+    ]
+
+
+def temperature_points(
+    task: str, sweeps: Mapping[tuple[str, float], Sequence[SweepRow]], pairs: Mapping[str, PairRecord | None]
+) -> list[TemperaturePoints]:
+    """What each sweep measured at each further temperature, compared with vanilla at the same.
+
+    Args:
+        task: Its name, for errors.
+        sweeps: Rows by arm and temperature.
+        pairs: What each sweep recorded of its two models.
+
+    Raises:
+        InputError: a temperature lacks a measured vanilla row.
+    """
+    found = []
+    for (arm, degree), rows in sweeps.items():
+        own = [dataclasses.replace(row, split=CHOSEN_ON) for row in latest(rows) if row.split == split_at(degree)]
+        swept = SweepPoints()
+        swept.add(task, arm, own, pairs.get(arm) or PairRecord())
+        vanilla = next(row.value for row in own if isinstance(row, MeasuredRow) and row.method == VANILLA)
+        points = [dataclasses.replace(point, chosen=None) for point in swept.points]
+        found.append(TemperaturePoints(arm=arm, temperature=degree, vanilla_quality=vanilla, points=points))
+    return found
+
+
+def named_test_sets(summary: Summary, names: Sequence[str], seeds: Seeds, further: Mapping[str, Seeds]) -> list[NamedTestSet]:
+    """The test sets of a task, the main one first; none where the only one has no name.
+
+    Each further one has Table 1 and the effects with its rows in place of test: the points are those that validation chose.
+
+    Args:
+        summary: With Table 1 and the arms, which are of the main set.
+        names: Of all sets, the main one first.
+        seeds: The sweeps; their rows of test are of the main set.
+        further: For the name of every other set the sweeps with its rows alone.
+    """
+    found = []
+    for name in names:
+        if name == names[0]:
+            split, vanilla, table, effects = REPORTED_ON, summary.vanilla, summary.table, summary.arms.effects
+        else:
+            split, swept = f"{REPORTED_ON}.{name}", dict[tuple[str, int], Swept]()
+            for key, (rows, pair) in seeds.items():
+                kept = [row for row in rows if row.split == CHOSEN_ON]
+                swept[key] = [*kept, *(dataclasses.replace(row, split=REPORTED_ON) for row in further[name][key][0])], pair
+            points = SweepPoints()
+            first = {arm: latest(next(rows for (one, _), (rows, _) in swept.items() if one == arm)) for arm in ARMS}
+            for arm in ARMS:
+                points.add(summary.task, arm, first[arm], PairRecord(), summary.margins)
+            vanilla = models_alone(first)
+            of_set = dataclasses.replace(summary, points=points.points, choices=points.choices, vanilla=vanilla)
+            table = [dataclasses.replace(row, published=[]) for row in table_rows(rounded(of_set))]
+            effects = compare_arms(summary.task, swept).effects
+        examples = vanilla.large.test.examples if vanilla.large.test else None
+        found.append(NamedTestSet(name=name, split=split, examples=examples, table=table, effects=effects))
+    return found
