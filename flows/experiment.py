@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import hashlib
 import itertools
 import json
@@ -19,11 +18,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from celery.result import AsyncResult
+from dvc.repo import Repo
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
@@ -44,7 +44,7 @@ _LOCK = CACHE / "experiments"
 _LONGEST_NAME = 80
 _ROUNDS = 3
 """How often an experiment is queued that ends with neither a result nor a failure."""
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 5.0
 _INTERRUPTED = 130
 
 
@@ -92,7 +92,7 @@ def check_settings(text: str, settings: Settings) -> None:
     Raises:
         InputError: there is no such setting, or its value is wrong; names the setting and the fix.
     """
-    content = copy.deepcopy(yaml.safe_load(text))
+    content = yaml.safe_load(text)
     for name, value in settings.items():
         *sections, last = name.split(".")
         place = content
@@ -144,58 +144,43 @@ def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-@dataclass(frozen=True)
 class Queue:
     """DVC's queue in a repository, for the experiments that start from its present commit."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
     def add(self, name: str, settings: Settings, targets: Sequence[str]) -> None:
-        """Queue an experiment from the working folder as it is."""
-        from dvc.repo import Repo
-
+        """Queue an experiment from the working folder as it is; an entry of the name that failed is replaced."""
         with Repo(str(self.root)) as repo:
+            if name in {entry.name for entry, _ in repo.experiments.celery_queue.iter_failed()}:
+                repo.experiments.celery_queue.remove([name])
             params = [override(*one) for one in settings.items()]
             repo.experiments.run(queue=True, name=name, params=params, targets=list(targets) or None)
 
     def done(self) -> set[str]:
         """Return the names of the experiments that are kept under the present commit."""
-        command = ["git", "for-each-ref", "--format=%(refname)", "refs/exps"]
-        refs = subprocess.run(command, cwd=self.root, check=True, capture_output=True, text=True).stdout.split()  # noqa: S603
-        head = subprocess.run(
-            ["git", "rev-parse", "HEAD"],  # noqa: S607
-            cwd=self.root,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        return {ref.split("/")[-1] for ref in refs if ref.startswith(f"refs/exps/{head[:2]}/{head[2:]}/")}
+        with Repo(str(self.root)) as repo:
+            return {name for known in repo.experiments.ls().values() for name, _ in known}
 
     def states(self) -> dict[str, str]:
-        """Return Queued, Running, Failed or Success by the names of what DVC's queue holds; the latest entry counts."""
-        from dvc.repo import Repo
-
+        """Return Queued, Running, Failed or Success by the names of what DVC's queue holds."""
         with Repo(str(self.root)) as repo:
-            entries = repo.experiments.celery_queue.status()
-        return {entry["name"]: entry["status"] for entry in sorted(entries, key=lambda entry: entry["timestamp"])}
+            return {entry["name"]: entry["status"] for entry in repo.experiments.celery_queue.status()}
 
     def forget_killed(self) -> None:
-        """Let DVC's queue show as failed what it shows as running, although the worker was killed. Call it without workers."""
-        from celery.result import AsyncResult
-        from dvc.repo import Repo
+        """Let DVC's queue show as failed what it shows as running, although the worker was killed.
 
+        Raises:
+            InputError: workers that somebody else has started are at work.
+        """
         with Repo(str(self.root)) as repo:
+            if repo.experiments.celery_queue.worker_status():
+                raise InputError("workers of dvc queue start are at work; wait for them, or stop them by dvc queue stop")
             app = repo.experiments.celery_queue.celery
             for message in app.iter_processed():
                 if not AsyncResult(message.headers["id"], app=app).ready():
                     app.backend.mark_as_failure(message.headers["id"], None)
-
-    def forget(self, names: Sequence[str]) -> None:
-        """Remove failed experiments from the queue, to be queued again."""
-        from dvc.repo import Repo
-
-        with Repo(str(self.root)) as repo:
-            repo.experiments.celery_queue.remove(list(names))
 
     @contextlib.contextmanager
     def workers(self, number: int) -> Iterator[list[subprocess.Popen[bytes]]]:
@@ -233,6 +218,8 @@ def experiment(experiments: dict[str, Settings], targets: list[str] | None = Non
             return _run(queue, experiments, targets or (), jobs)
     except AlreadyLockedError:
         return Cancelled(message="experiments are at work in this repository; wait for them to end")
+    except InputError as error:
+        return Failed(message=str(error))
 
 
 def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[str], jobs: int) -> State[None]:
@@ -242,9 +229,6 @@ def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[st
         queue.forget_killed()
         states, done = queue.states(), queue.done()
         missing = [name for name in experiments if name not in done and states.get(name) != "Queued" and name not in tried]
-        old = [name for name in missing if states.get(name) in ("Failed", "Success")]
-        if old:
-            queue.forget(old)
         for name in missing:
             queue.add(name, experiments[name], targets)
         if not missing and "Queued" not in states.values():
@@ -258,7 +242,8 @@ def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[st
                     done.add(name)
         states = queue.states()
         tried |= {name for name in experiments if states.get(name) == "Failed"}
-    rows = [(name, _state(name, done, states)) for name in experiments]
+    done = queue.done()
+    rows = [(name, "done" if name in done else states.get(name, "lost")) for name in experiments]
     create_table_artifact(
         [{"experiment": name, "settings": as_text(experiments[name]), "state": state} for name, state in rows],
         key="experiments",
@@ -268,10 +253,6 @@ def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[st
     if failed:
         return Failed(message="\n".join(failed))
     return Completed(message=f"{len(rows)} experiments are done (dvc exp show; dvc exp apply NAME)")
-
-
-def _state(name: str, done: set[str], states: Mapping[str, str]) -> str:
-    return "done" if name in done else states.get(name, "lost")
 
 
 def _parser() -> argparse.ArgumentParser:

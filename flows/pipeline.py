@@ -38,10 +38,8 @@ from tasks.paths import CACHE
 _DEFAULTS = PipelineSettings()
 _POLL_SECONDS = 2.0
 _CANCELLED_POLL_SECONDS = 15.0
-_RETRY_DELAY_SECONDS = 5.0
 _INTERRUPTED = 130
-_VERDICT = "table.md"
-UNFINISHED = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+UNFINISHED = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 RUN_LOCK = CACHE / "flow-run"
 """The lock file of a repository: the flow run that works there owns it and writes its id into it."""
 
@@ -54,7 +52,7 @@ def _is_retryable(_task: Task[..., object], _run: TaskRun, state: State) -> bool
     return state.name in ("Failed", "TimedOut")
 
 
-@task(cache_policy=NO_CACHE, persist_result=False, retry_delay_seconds=_RETRY_DELAY_SECONDS, retry_condition_fn=_is_retryable)
+@task(cache_policy=NO_CACHE, persist_result=False, retry_delay_seconds=5, retry_condition_fn=_is_retryable)
 def run_stage(name: str, runner: StageRunner) -> State[StageResult]:
     """Bring one stage up to date; the data of the returned state is a `StageResult`."""
     try:
@@ -177,16 +175,12 @@ def _create_artifacts(stages: Sequence[Stage], states: dict[str, State[StageResu
         state = result.state if result else "failed" if states[stage.name].is_failed() else "not run"
         rows.append({"stage": stage.name, "state": state, "seconds": round(result.seconds, 1) if result else None})
         for out in stage.outs if result else ():
-            if out.name == _VERDICT:
-                key = f"verdict-{artifact_key(stage.name.rpartition('@')[2])}"
+            if out.name == "table.md":
+                # Prefect allows lower-case letters, digits and dashes.
+                key = "verdict-" + re.sub("[^a-z0-9]+", "-", stage.name.rpartition("@")[2].lower()).strip("-")
                 text = out.read_text(encoding="utf-8")
                 create_markdown_artifact(text, key=key, description=f"The verdict of {stage.name}.")
     create_table_artifact(rows, key="stages", description="The result of each stage in this flow run.")
-
-
-def artifact_key(name: str) -> str:
-    """Reduce a name to the lower-case letters, digits and dashes that Prefect allows in artifact keys."""
-    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def first_line(state: State) -> str:

@@ -49,12 +49,17 @@ def promote(task: str, options: list[str] | None = None) -> State[None]:
 
 def main() -> int:
     """Run the flow once; the exit status is that of `python -m tasks.promote`."""
-    description = "Set the new pair of a task beside its champion, as a Prefect flow. Other options go to tasks.promote."
-    options, further = task_parser(description).parse_known_args()
+    parser = task_parser("Set the new pair of a task beside its champion, as a Prefect flow.")
+    parser.add_argument("--version", metavar="N", help="the candidate by its number")
+    parser.add_argument("--rounds", type=int, help="rounds of timing")
+    parser.add_argument("--again", action="store_true", help="compare a candidate that was refused before")
+    options = parser.parse_args()
+    given = [name for name in ("params", "version", "rounds") if getattr(options, name) is not None]
+    further = [f"--{name}={getattr(options, name)}" for name in given] + ["--again"] * options.again
     with one_line_errors():
         load(options.params).task(options.task)  # report a wrong task before a server is started
         with prefect_server():
-            state = promote(options.task, ["--params", str(options.params), *further], return_state=True)
+            state = promote(options.task, further, return_state=True)
     if state.is_completed():
         print(first_line(state))
         return next(status for status, name in _STATES.items() if name == state.name)

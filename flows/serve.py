@@ -17,15 +17,7 @@ from typing import Any, cast
 from prefect import Flow, flow, get_run_logger, serve, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterName,
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.filters import DeploymentFilter, FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
@@ -141,9 +133,9 @@ def _mark_all_crashed(flow_name: str, deployment: str) -> None:
     """Mark all unfinished runs of a deployment as crashed: their process died, and they would hold its only slot."""
     with get_client(sync_client=True) as client:
         stale = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(UNFINISHED)))),
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[flow_name])),
-            deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[deployment])),
+            flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": UNFINISHED}}}),
+            flow_filter=FlowFilter.model_validate({"name": {"any_": [flow_name]}}),
+            deployment_filter=DeploymentFilter.model_validate({"name": {"any_": [deployment]}}),
         )
     for run in stale:
         mark_crashed(str(run.id))

@@ -107,22 +107,16 @@ def prefect_server(*, announce: bool = False) -> Iterator[str]:
                 raise InputError(f"a flow is already served from {home} at {where}; stop it first") from None
             if not (url and is_up(url)):
                 url = stack.enter_context(_own_server(home / "server.log"))
-        stack.enter_context(_as_api_url(url))
-        yield url
-
-
-@contextlib.contextmanager
-def _as_api_url(url: str) -> Iterator[None]:
-    """Set the address for this process and for those that it starts."""
-    os.environ["PREFECT_API_URL"] = url
-    refresh_global_settings_context()
-    try:
-        yield
-    finally:
-        for worker in (EventsWorker, APILogWorker):  # send buffered logs and task states before the server stops
-            worker.drain_all(timeout=_DRAIN_SECONDS)
-        del os.environ["PREFECT_API_URL"]
+        # The address is for this process and for those that it starts.
+        os.environ["PREFECT_API_URL"] = url
         refresh_global_settings_context()
+        try:
+            yield url
+        finally:
+            for worker in (EventsWorker, APILogWorker):  # send buffered logs and task states before the server stops
+                worker.drain_all(timeout=_DRAIN_SECONDS)
+            del os.environ["PREFECT_API_URL"]
+            refresh_global_settings_context()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import os
 import re
@@ -12,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,45 +137,30 @@ class StageRunner:
             supervisor.stop(process)
 
     def _try(self, name: str, log: Callable[[str], None], deadline: float) -> _Output:
-        """Run the command once, until it ends or until `deadline` (by `time.monotonic`)."""
-        output = _Output(name)
-        with self._started([*self._dvc, "repro", "--single-item", name]) as process:
-            if process is None or process.stdout is None:
+        """Run the command once, until it ends, until `deadline` (by `time.monotonic`), or until `close` is called."""
+        output, command = _Output(name), [*self._dvc, "repro", "--single-item", name]
+        with self._lock:
+            if self._closed.is_set():
                 return output
-            alarm = threading.Timer(max(deadline - time.monotonic(), 0.0), supervisor.stop, [process])
-            alarm.start()
-            try:
-                for raw in process.stdout:
+            process = supervisor.start(
+                command, cwd=self.root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            self._running.add(process)
+        alarm = threading.Timer(max(deadline - time.monotonic(), 0.0), supervisor.stop, [process])
+        alarm.start()
+        try:
+            with process:
+                for raw in process.stdout or ():
                     # A progress bar redraws itself after each carriage return; keep its last state.
-                    line = raw.decode(errors="replace").rstrip().rpartition("\r")[2]
-                    if line:
+                    if line := raw.decode(errors="replace").rstrip().rpartition("\r")[2]:
                         output.add(line)
                         log(line)
                 output.status = process.wait()
-            finally:
-                alarm.cancel()
-        return output
-
-    @contextlib.contextmanager
-    def _started(self, command: Sequence[str]) -> Iterator[subprocess.Popen[bytes] | None]:
-        """Start a process that `close` can end; yield None if `close` was called before."""
-        with self._lock:
-            if self._closed.is_set():
-                process = None
-            else:
-                process = supervisor.start(
-                    command, cwd=self.root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-                )
-                self._running.add(process)
-        if process is None:
-            yield None
-            return
-        try:
-            with process:
-                yield process
         finally:
+            alarm.cancel()
             with self._lock:
                 self._running.discard(process)
+        return output
 
 
 @dataclass
