@@ -22,7 +22,7 @@ from tasks.decoding.registry import build_method
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.model_sizes import sizes_of
+from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, DraftingAcceptance, DraftVocabulary, PairAcceptance, PairSizes
 from tasks.evaluation.sweep.fan_out import FanOut, find_cluster
 from tasks.evaluation.sweep.grid import SweepPoint

@@ -18,7 +18,7 @@ from tasks.decoding.method import Request
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.model_sizes import pair_memory
+from tasks.evaluation.operations import pair_memory
 from tasks.evaluation.quality import unsupported_script
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec

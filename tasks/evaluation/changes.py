@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtri
 
 from tasks.evaluation.frontier import Gap, TradeOff, frontier_gap
 from tasks.evaluation.results.rows import TimedMeasurements, TimedRow
@@ -24,7 +24,7 @@ LEVEL = 0.05
 SAMPLES = 1000
 _CURVES = 200
 """Resamples of whole frontiers; each takes milliseconds."""
-_NORMAL = float(stats.norm.ppf(0.975))
+_NORMAL = float(ndtri(0.975))
 """Standard errors on either side that hold 95 % of a normal distribution."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from tasks.evaluation.results.pair import VanillaScatter
 from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
@@ -103,7 +103,7 @@ def rounds_reach(rounds: Sequence[TimedRound]) -> float:
 
 def student(freedom: int) -> float:
     """The 97.5th percentile of Student's t."""
-    return float(stats.t.ppf(0.975, freedom))
+    return float(stdtrit(freedom, 0.975))
 
 
 def vanilla_scatter(rows: Iterable[SweepRow], split: str) -> VanillaScatter | None:

@@ -27,7 +27,7 @@ from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.errors import InputError
 from tasks.evaluation.metrics import metric_of
-from tasks.evaluation.model_sizes import sizes_of
+from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.quality import value_of
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.summarize import summarize

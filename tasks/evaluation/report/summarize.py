@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import yaml
-from scipy import stats
+from scipy.special import ndtri
 
 from tasks.decoding.method import OF_SMALL
 from tasks.evaluation.changes import MeasuredCurve, frontier_changes, measured_point
@@ -51,7 +51,7 @@ from tasks.evaluation.results.summary import (
     rounded,
     split_at,
 )
-from tasks.evaluation.rounds import speed_ratio, speedup_of
+from tasks.evaluation.rounds import speed_ratio, speedup_of, student
 from tasks.evaluation.selection import DEFAULT_MARGINS
 from tasks.evaluation.settings import CHOICES
 from tasks.evaluation.statistics import Interval
@@ -61,7 +61,7 @@ Swept = tuple[Sequence[SweepRow], PairRecord | None]
 """The rows of one sweep and what it recorded of its pair."""
 Seeds = Mapping[tuple[str, int], Swept]
 """The sweeps by arm and seed, the first seed first."""
-_NORMAL = float(stats.norm.ppf(0.975))
+_NORMAL = float(ndtri(0.975))
 _SAMPLES, _SEED = 1000, 1
 
 
@@ -241,7 +241,7 @@ def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | N
     mean, interval = statistics.fmean(logs), None
     if len(seeds) > 1:
         errors = statistics.fmean(_log_error(aligned) ** 2 + _log_error(unaligned) ** 2 for aligned, unaligned in pairs)
-        over_seeds = float(stats.t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
+        over_seeds = student(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
         reach = math.hypot(over_seeds, _NORMAL * math.sqrt(errors))
         interval = math.exp(mean - reach), math.exp(mean + reach)
     by_seed = {seed: math.exp(value) for seed, value in zip(seeds, logs, strict=True)}

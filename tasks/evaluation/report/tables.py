@@ -28,9 +28,9 @@ from tasks.evaluation.report.formatting import (
     number_text,
     settings_text,
 )
+from tasks.evaluation.report.paper_tables import PublishedColumn, anything_published, published, table_1_columns
 from tasks.evaluation.results.codec import Source, decode, joined
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, ModelMemory
-from tasks.evaluation.results.published import PublishedColumn, anything_published, published, table_1_columns
 from tasks.evaluation.results.rows import Choice, ModelAlone, TimedPoint
 from tasks.evaluation.results.summary import ArmPoint, PublishedResult, Summary, TableEntry, TableRow
 from tasks.evaluation.rounds import scatter_text

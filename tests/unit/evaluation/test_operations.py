@@ -21,8 +21,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.evaluation.model_sizes import pair_memory, sizes_of
-from tasks.evaluation.operations import operations_of, relative_operations
+from tasks.evaluation.operations import operations_of, pair_memory, relative_operations, sizes_of
 from tasks.evaluation.results.pair import ModelSizes, PairSizes
 from tasks.evaluation.results.rows import DecodingCounts, OperationsRatio
 from tasks.loaded_pair import measure_pair

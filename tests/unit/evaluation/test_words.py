@@ -25,7 +25,7 @@ from tasks.evaluation.quality import (
     values_of,
 )
 from tasks.evaluation.report.formatting import metric_name
-from tasks.evaluation.results.published import anything_published
+from tasks.evaluation.report.paper_tables import anything_published
 from tasks.evaluation.words import split_sentences, unicode_words
 
 CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
