@@ -15,12 +15,11 @@ from functools import partial
 from tasks.alignment.calibration_set import LOGITS
 from tasks.alignment.settings import AlignSettings
 from tasks.alignment.spec import CONTROL, alignment_spec, describe_method, start_model
-from tasks.config import load, task_parser
+from tasks.config import Task, load, task_parser
 from tasks.errors import stage
 from tasks.files import remove
 from tasks.machine import MachineSettings
 from tasks.paths import ARMS, TaskPaths
-from tasks.schema import Task
 from tasks.training import distributed
 from tasks.training.stage import TrainingJob, train_stage
 

@@ -1,4 +1,4 @@
-"""Reads and checks `params.yaml`.
+"""`params.yaml` as one typed schema: it collects the settings of all packages, and says in one line what is wrong in a file.
 
 `python -m tasks.config` checks a file and counts the points of each grid. `--table` prints every setting with its description,
 `--presets` the ranges from the papers that a grid may name.
@@ -10,12 +10,12 @@ import argparse
 import dataclasses
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from tasks import console
 from tasks.alignment.settings import AlignSettings, CalibrateSettings
@@ -23,19 +23,100 @@ from tasks.consistency import check_task
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
-from tasks.evaluation.metrics import MetricSettings
+from tasks.evaluation.metrics import MetricSettings, metric_of
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweep.grid import expand, expand_entry
 from tasks.evaluation.sweep.presets import presets_table
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.schema import Params, Task
-from tasks.setting_errors import first_error_in
-from tasks.settings import bounds_text
+from tasks.settings import bounds_text, first_error
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelPair(_Strict):
+    """The small and the large model of a task."""
+
+    small: ModelSettings = Field(default_factory=ModelSettings)
+    large: ModelSettings = Field(default_factory=ModelSettings)
+
+
+class FinetunePair(_Strict):
+    """How each of the two models is trained on the corpus."""
+
+    small: TrainingSettings = Field(default_factory=TrainingSettings)
+    large: TrainingSettings = Field(default_factory=TrainingSettings)
+
+
+class Task(_Strict):
+    """One corpus, one pair of models, one sweep."""
+
+    seeds: tuple[int, ...] = Field(
+        default=(1,),
+        description="Drafters of both arms are trained once for each seed, which orders their batches and draws dropout. The "
+        "first one is swept over the whole grid.",
+        min_length=1,
+    )
+    metric: str = Field(description="Quality metric by which operating points are chosen: a name, or the settings below.")
+    run_generated_code: bool = Field(
+        default=False,
+        description="Allows the metric pass_at_1 to run outputs as programs on this machine, see `docs/operations.md`.",
+    )
+    corpus: CorpusSettings = Field(default_factory=CorpusSettings)
+    text: TextSettings = Field(default_factory=TextSettings)
+    tokenizer: TokenizerSettings = Field(default_factory=TokenizerSettings)
+    models: ModelPair = Field(default_factory=ModelPair)
+    finetune: FinetunePair = Field(default_factory=FinetunePair)
+    calibrate: CalibrateSettings = Field(default_factory=CalibrateSettings)
+    align: AlignSettings = Field(default_factory=AlignSettings)
+    sweep: SweepSettings = Field(default_factory=SweepSettings)
+
+    @field_validator("metric", mode="before")
+    @classmethod
+    def _full_name(cls, value: object) -> str:
+        """The full name of the metric, which sections and stages take (`tasks.evaluation.metrics`)."""
+        if isinstance(value, str):
+            return str(metric_of(value))
+        try:
+            return str(TypeAdapter(MetricSettings).validate_python(value))
+        except ValidationError as error:
+            raise ValueError(first_error(error, MetricSettings.__annotations__)) from None
+
+
+class Params(_Strict):
+    """The whole file."""
+
+    active: dict[str, Path] = Field(description="Tasks that dvc repro runs, each with the source of its text.", min_length=1)
+    inactive: dict[str, Path] = Field(default_factory=dict, description="Tasks that it does not run, in the same form.")
+    machine: MachineSettings = Field(default_factory=MachineSettings)
+    tasks: dict[str, Task] = Field(description="Named tasks.", min_length=1)
+
+    def task(self, name: str) -> Task:
+        """Return the task of that name.
+
+        Raises:
+            InputError: there is no such task.
+        """
+        if name not in self.tasks:
+            raise InputError(f"params.yaml has no task {name!r}; it has {', '.join(self.tasks)}")
+        return self.tasks[name]
+
+    def corpus_source(self, name: str) -> Path:
+        """The folder of the user's files or of the code of an embedded corpus, or the lock file of the hub."""
+        return {**self.inactive, **self.active}[name]
+
+    def published(self, name: str) -> str:
+        """The public data set whose published numbers compare with those of a task; `none` if there is none."""
+        corpus = self.task(name).corpus
+        # A folder may hold anything: there, only the setting says what it is.
+        return corpus.dataset if self.corpus_source(name).is_dir() else corpus.published
+
 
 DEFAULT = Path("params.yaml")
 
@@ -95,6 +176,52 @@ def _check_seeds(task: Task, location: str) -> None:
         raise InputError(f"{location}.seeds: {list(task.seeds)} must be different numbers of at least 0")
     if task.align.seed:
         raise InputError(f"{location}.align.seed: drafters are trained once for each of seeds; remove it and set seeds instead")
+
+
+Location = Sequence[int | str]
+"""The keys and indices on the way to a setting."""
+
+
+def first_error_in(text: str, error: ValidationError, schema: type[BaseModel]) -> tuple[int, str]:
+    """The line of a YAML text where the first error is, counted from 1, and the error as `first_error` says it."""
+    location = error.errors()[0]["loc"]
+    return line_of(text, location), first_error(error, _names_at(schema, location[:-1]))
+
+
+def line_of(text: str, location: Location) -> int:
+    """The line of a YAML text, counted from 1, where a setting stands, or else the innermost one around it that is there."""
+    node, line = yaml.compose(text, yaml.SafeLoader), 1
+    for part in location:
+        found = next((pair for pair in reversed(_children(node)) if pair[0] == part), None)
+        if found is None:
+            break
+        _, line, node = found
+    return line
+
+
+def _children(node: yaml.Node | None) -> list[tuple[int | str, int, yaml.Node]]:
+    """Key or index, line and value of what a node holds."""
+    if isinstance(node, yaml.MappingNode):
+        return [(str(key.value), key.start_mark.line + 1, value) for key, value in node.value]
+    if isinstance(node, yaml.SequenceNode):
+        return [(index, value.start_mark.line + 1, value) for index, value in enumerate(node.value)]
+    return []
+
+
+def _names_at(schema: type[BaseModel], location: Location) -> list[str]:
+    """The settings of the section at a location; empty where there are none."""
+    whole: dict[str, Any] = schema.model_json_schema()
+
+    def resolved(part: Mapping[str, Any]) -> Mapping[str, Any]:
+        variants = [part, *part.get("anyOf", ())]
+        reference = next((variant["$ref"] for variant in variants if "$ref" in variant), None)
+        return part if reference is None else whole["$defs"][reference.rpartition("/")[2]]
+
+    section: Mapping[str, Any] = whole
+    for key in location:
+        inner = section.get("items") if isinstance(key, int) else section.get("properties", {}).get(key)
+        section = resolved(inner or section.get("additionalProperties") or {})
+    return list(section.get("properties", ()))
 
 
 def table() -> str:

@@ -17,10 +17,10 @@ from tasks.models.settings import from_large_problem, no_encoder_problem
 from tasks.models.tokenizers import is_gguf
 
 if TYPE_CHECKING:
+    from tasks.config import Task
     from tasks.evaluation.sweep.grid import SweepPoint
     from tasks.machine import MachineSettings
     from tasks.models.settings import LayersSettings, ModelSettings
-    from tasks.schema import Task
     from tasks.training.settings import TrainingSettings
 
 _GPT2_POSITIONS = 1024

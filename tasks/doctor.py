@@ -256,11 +256,11 @@ def versions(facts: Facts) -> Finding:
 
 def cores(facts: Facts) -> Finding:
     """The processor, its cores for this process and its control group, and how busy the machine is."""
-    from tasks import cgroups
+    from tasks import machine
     from tasks.lineage import hardware
 
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit, threads = min(own, cgroups.core_limit() or own), facts.machine.get("threads") or own
+    limit, threads = min(own, machine.core_limit() or own), facts.machine.get("threads") or own
     said = f"{hardware()['host_cpu']}, {limit:g} of {os.cpu_count()} cores for this process, load {os.getloadavg()[0]:.1f}"
     if threads > limit:  # without a number torch starts a thread for each core, whatever the container's limit
         said += f"; {threads} threads compete for them"
@@ -270,10 +270,10 @@ def cores(facts: Facts) -> Finding:
 
 def memory(_: Facts) -> Finding:
     """Memory that is available, caches included, and the limit of the control group."""
-    from tasks import cgroups
+    from tasks import machine
 
     found = re.search(r"^MemAvailable:\s+(\d+) kB", MEMORY_INFO.read_text(encoding="ascii"), re.MULTILINE)
-    free, limit = 1024.0 * int(found[1]) if found else 0.0, cgroups.memory_limit()
+    free, limit = 1024.0 * int(found[1]) if found else 0.0, machine.memory_limit()
     said = f"{free / 1e9:.1f} GB available" + (f"; the container's limit is {limit / 1e9:.1f} GB" if limit is not None else "")
     if min(free, limit or free) < _LEAST_MEMORY:
         return Finding(WARNING, said, f"end other programs or raise the limit, to at least {_LEAST_MEMORY / 1e9:g} GB")

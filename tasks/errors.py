@@ -32,6 +32,20 @@ class InputError(Exception):
     """A wrong setting, file or model pair. The message is the line that the user reads: the thing, where it is, and the fix."""
 
 
+def read_text_file(path: Path) -> str:
+    """Return the text of a UTF-8 file.
+
+    Raises:
+        InputError: the file cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); name a text file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
+
+
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
     """Run the `main` of a command: show its messages, and turn an `InputError` or a full disk into one line and status 2.

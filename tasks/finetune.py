@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tasks.config import load, task_parser
+from tasks.config import Task, load, task_parser
 from tasks.console import log
 from tasks.errors import stage
 from tasks.files import atomic_folder, atomic_write
@@ -13,7 +13,6 @@ from tasks.machine import MachineSettings
 from tasks.models.layers import check_layers
 from tasks.models.settings import LayersSettings
 from tasks.paths import TaskPaths
-from tasks.schema import Task
 from tasks.training import distributed
 from tasks.training.data import DatasetSource
 from tasks.training.loop import EvaluationData

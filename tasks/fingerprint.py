@@ -21,10 +21,10 @@ _TASKS = Path(__file__).parent
 WITHOUT_EFFECT = frozenset(
     {
         # Their values are parameters.
-        *("tasks.config", "tasks.schema", "tasks.setting_errors", "tasks.settings"),
+        *("tasks.config", "tasks.settings"),
         *("tasks.errors", "tasks.console"),  # messages
         *("tasks.paths", "tasks.files", "tasks.fingerprint", "tasks.starts"),  # where and how files are written
-        *("tasks.cgroups", "tasks.hub", "tasks.locks", "tasks.supervisor"),  # whether and when a stage can run
+        *("tasks.locks", "tasks.supervisor"),  # whether and when a stage can run
         *("tasks.lineage", "tasks.tracking"),  # the record
         "tasks.evaluation.results",  # how results are written and read
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasks.config import Params, Task
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
@@ -32,7 +33,6 @@ from tasks.models.pair import check_pair
 from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.schema import Params, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,15 +1,22 @@
-"""The machine that a stage runs on: device, number format and threads."""
+"""The machine that a stage runs on: device, number format, threads, the limits of a container, and the way to the hub."""
 
 from __future__ import annotations
 
 import dataclasses
+import http.client
 import os
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
 
@@ -101,3 +108,65 @@ def _own_gpu() -> torch.device:
         )
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
+
+
+ROOT = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+_NO_QUOTA = ("max", "-1")
+_UNLIMITED = 1 << 60
+"""Bytes; version 1 writes the largest number where there is no limit."""
+
+
+def core_limit(root: Path = ROOT, own: Path = OWN) -> float | None:
+    """Return the cores' worth of processor time that this process may use; none where nothing limits it."""
+    pairs = [_words(folder, "cpu.max") for folder in _folders("", root, own)]
+    pairs += [_words(folder, "cpu.cfs_quota_us", "cpu.cfs_period_us") for folder in _folders("cpu", root, own)]
+    return min((int(pair[0]) / int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] not in _NO_QUOTA), default=None)
+
+
+def memory_limit(root: Path = ROOT, own: Path = OWN) -> int | None:
+    """Return the bytes of memory that the processes of this group may use together; none where nothing limits them."""
+    found = [word for folder in _folders("", root, own) for word in _words(folder, "memory.max")]
+    found += [word for folder in _folders("memory", root, own) for word in _words(folder, "memory.limit_in_bytes")]
+    return min((int(word) for word in found if word != "max" and int(word) < _UNLIMITED), default=None)
+
+
+def _words(folder: Path, *files: str) -> list[str]:
+    """Return the words of those files of a group that are there: not every group has each."""
+    paths = (folder / file for file in files)
+    return [word for path in paths if path.is_file() for word in path.read_text(encoding="ascii").split()]
+
+
+def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
+    """Yield the folder of this process's group and of all above it; version 2 is the controller without a name."""
+    top = root / controller
+    lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            folder = top / path.lstrip("/")
+            # In a container, the path may be that of the host, of which only the root is visible.
+            yield from (one for one in (folder, *folder.parents) if one == top or top in one.parents)
+            return
+
+
+def hub_answers() -> bool:
+    """Whether the hub answers at all. Its own client would retry for half a minute without a network."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 (the hub, or what HF_ENDPOINT names)
+    try:
+        urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 (as above)
+    except (urllib.error.HTTPError, http.client.HTTPException):
+        return True
+    except OSError as error:
+        # The hub's own client may accept a certificate that this one does not know.
+        return isinstance(getattr(error, "reason", error), ssl.SSLError)
+    return True
+
+
+def is_connection_error(error: BaseException) -> bool:
+    """Whether a request to the hub broke off: its client passes on errors of httpx or, by version, httpx2."""
+    return isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.partition(".")[0] in ("httpx", "httpx2")

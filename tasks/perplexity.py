@@ -32,7 +32,7 @@ from tasks.decoding.method import DecodingMethod, Pair
 from tasks.decoding.methods.baselines import single_model_method
 from tasks.decoding.rules import accept_all
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.errors import InputError, stage
+from tasks.errors import InputError, read_text_file, stage
 from tasks.evaluation.report.charts import save
 from tasks.evaluation.report.figures_detail import ScoredText, fallback_curve
 from tasks.evaluation.timing import Latencies, measure, synchronised_clock
@@ -42,7 +42,6 @@ from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_pair, max_positions, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.settings import setting, settings
-from tasks.text_files import read_text_file
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

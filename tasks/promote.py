@@ -16,6 +16,7 @@ import sys
 import numpy as np
 
 from tasks import tracking
+from tasks.config import Params
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.inference import VANILLA
 from tasks.errors import STATUS_NOT_PROMOTED, InputError, stage
@@ -30,7 +31,6 @@ from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock
 from tasks.machine import set_up
 from tasks.paths import CACHE, TaskPaths
-from tasks.schema import Params
 from tasks.tracking.registry import Champions
 
 ROUNDS = 8

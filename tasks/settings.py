@@ -1,19 +1,21 @@
 """Declares settings as fields of frozen dataclasses, with a description, a unit and bounds.
 
 Settings are defined next to the code that uses them and need only the standard library, so that decoding runs where pydantic is
-missing. `tasks.schema` collects them into the schema of `params.yaml`, where pydantic checks types and names and reports the
+missing. `tasks.config` collects them into the schema of `params.yaml`, where pydantic checks types and names and reports the
 position of a mistake. Bounds are checked here, whoever constructs the settings.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from pydantic import ValidationError
 
 T = TypeVar("T")
 
@@ -122,3 +124,20 @@ def _plain_value(name: str, value: object, hint: object) -> object:
         names = " or ".join(getattr(kind, "__name__", str(kind)).replace("NoneType", "none") for kind in kinds)
         raise ValueError(f"{name} is {value!r}; it must be of type {names}")
     return value
+
+
+def first_error(error: ValidationError, names: Iterable[str] = ()) -> str:
+    """The first error as `field: problem; fix`.
+
+    Args:
+        error: What the check of settings raised.
+        names: The settings that exist where one is unknown.
+    """
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        near = difflib.get_close_matches(str(first["loc"][-1]), names, n=1)
+        return f"unknown setting {path}; {f'did you mean {near[0]}?' if near else 'remove it or correct its name'}"
+    message = first["msg"].removeprefix("Value error, ")
+    found = "" if first["type"] in ("value_error", "missing") else f" (found {first['input']!r})"
+    return f"{path}: {message}{found}" if path else f"{message}{found}"

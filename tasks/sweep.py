@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from tasks.config import Params, Task
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request
@@ -39,7 +40,6 @@ from tasks.loaded_pair import cache_folder, fan_out_of, load_pair, measure_pair,
 from tasks.locks import timing_lock
 from tasks.models.checkpoints import read_training_record
 from tasks.paths import ARMS, TaskPaths
-from tasks.schema import Params, Task
 
 
 def sweep_seeds(params: Params, task: Task, paths: TaskPaths, arm: str) -> tuple[list[SweepRow], list[PairRecord]]:

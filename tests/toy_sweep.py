@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, Self
 
+from tasks.config import Params, Task
 from tasks.decoding.method import Pair
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import PairRecord
@@ -14,7 +15,6 @@ from tasks.evaluation.settings import GridSettings
 from tasks.loaded_pair import LoadedPair
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
-from tasks.schema import Params, Task
 from tasks.sweep import sweep
 from tests.architectures import models
 from tests.sweeps import Row, plain

@@ -56,7 +56,7 @@ from tasks.bench.harness import (
     time_interleaved,
     timed_by,
 )
-from tasks.config import load
+from tasks.config import Params, load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding import load_pair
 from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime
@@ -77,7 +77,6 @@ from tasks.models.pair import vocabulary_size
 from tasks.models.prompting import encode_sources
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.schema import Params
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -22,7 +22,7 @@ from tasks.corpora.reading import passages
 from tasks.corpora.settings import SOURCE, HubSettings, Template, columns_of, parse_template
 from tasks.errors import InputError, disk_full
 from tasks.files import append_line, atomic_folder, atomic_write
-from tasks.hub import hub_answers, is_connection_error
+from tasks.machine import hub_answers, is_connection_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,12 +28,11 @@ from tasks.decoding.loop import watched
 from tasks.decoding.method import Request
 from tasks.decoding.registry import ConfiguredMethod
 from tasks.decoding.turn import RowState
-from tasks.errors import InputError, stage
+from tasks.errors import InputError, read_text_file, stage
 from tasks.evaluation.timing import measure, synchronised_clock
 from tasks.generate.pair import open_pair
 from tasks.models.prompting import SourceEncoder
 from tasks.paths import ARMS
-from tasks.text_files import read_text_file
 
 _COUNTS = ("tokens", "large_calls", "small_steps", "drafted", "accepted", "fallbacks", "rollbacks")
 _COLOURS = {SMALL: "\033[32m", CORRECTED: "\033[31m"}

@@ -18,7 +18,7 @@ from struct import error as TruncatedError
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.errors import InputError
-from tasks.hub import hub_answers
+from tasks.machine import hub_answers
 from tasks.models.settings import TokenizerSettings
 
 if TYPE_CHECKING:

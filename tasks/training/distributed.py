@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from tasks import cgroups, console, supervisor
+from tasks import console, machine, supervisor
 from tasks.errors import STATUS_BAD_INPUT, InputError
 from tasks.locks import Share
 from tasks.machine import MachineSettings
@@ -294,9 +294,9 @@ def room_of(device: torch.device) -> Share:
     if device.type == "cuda":
         return Share(_cores(), int(_USABLE * torch.cuda.get_device_properties(device).total_memory))
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Share(_cores(), int(_USABLE * min(whole, cgroups.memory_limit() or whole)))
+    return Share(_cores(), int(_USABLE * min(whole, machine.memory_limit() or whole)))
 
 
 def _cores() -> int:
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min(own, cgroups.core_limit() or own)))
+    return max(1, int(min(own, machine.core_limit() or own)))

@@ -17,9 +17,8 @@ from pathlib import Path
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.inference import load_pair
 from tasks.decoding.pair_folder import engine_draft_length, read_examples, read_manifest
-from tasks.errors import InputError, stage
+from tasks.errors import InputError, read_text_file, stage
 from tasks.models.pruned_head import pruned_head
-from tasks.text_files import read_text_file
 from tasks.verify.comparison import Engine, compare
 from tasks.verify.decoding import decode_here, decode_here_from_the_second, decode_there, speculative
 from tasks.verify.openvino_engine import OpenvinoEngine

@@ -12,7 +12,6 @@ import yaml
 
 from tasks.config import load, main, table
 from tasks.errors import InputError
-from tasks.evaluation.sweep.presets import presets_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,13 +42,6 @@ def test_the_documented_settings_are_those_of_the_schema() -> None:
         name = section.partition("**")[0]
         if f"| **{name}**" in page or not name.startswith("grid values of"):
             assert section in page, "run: python -m tasks.config --table, and put it into docs/settings.md"
-
-
-def test_the_documented_presets_are_those_of_the_code() -> None:
-    page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
-    shown = page[page.index("| method | preset |") :].split("\n\n")[0].splitlines()
-    wrong = [line for line in shown if line.strip() and line not in presets_table().splitlines()]
-    assert not wrong, "run: python -m tasks.config --presets, and put it into docs/settings.md"
 
 
 def task_of(params: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tasks import cgroups, doctor
+from tasks import doctor, machine
 from tasks.doctor import CHECKS, MISSING, OK, WARNING, Check, Facts, Finding, main, probe, run
 
 ROOT = Path(__file__).parents[2]
@@ -256,16 +256,16 @@ def test_threads_beyond_the_cores_or_the_limit_of_a_container(
     limit: float | None, threads: int, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)), raising=False)
-    monkeypatch.setattr(cgroups, "core_limit", lambda: limit)
+    monkeypatch.setattr(machine, "core_limit", lambda: limit)
     assert doctor.cores(facts({"threads": threads})).state == state
 
 
 def test_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "MEMORY_INFO", tmp_path / "meminfo")
-    monkeypatch.setattr(cgroups, "memory_limit", lambda: None)
+    monkeypatch.setattr(machine, "memory_limit", lambda: None)
     (tmp_path / "meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
     assert doctor.memory(facts()) == Finding(OK, "8.2 GB available")
-    monkeypatch.setattr(cgroups, "memory_limit", lambda: 1 << 30)
+    monkeypatch.setattr(machine, "memory_limit", lambda: 1 << 30)
     assert "limit is 1.1 GB" in doctor.memory(facts()).found
     assert doctor.memory(facts()).state == WARNING
 

@@ -1,14 +1,15 @@
-"""The device, the number format and the threads of a stage."""
+"""The device, the number format and the threads of a stage, and the limits of control groups in both versions."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tasks.errors import InputError
-from tasks.machine import MachineSettings, set_up
+from tasks.machine import MachineSettings, core_limit, memory_limit, set_up
 
 
 def test_auto_chooses_an_available_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +77,28 @@ def test_a_runtime_that_the_device_or_the_format_rules_out_is_refused(settings: 
 
 def test_how_many_processes_work_is_no_part_of_what_a_stage_depends_on() -> None:
     assert MachineSettings(processes=2, workers=4, threads=3).alone() == MachineSettings(threads=3)
+
+
+def test_limits_of_control_groups(tmp_path: Path) -> None:
+    own, root = tmp_path / "own", tmp_path / "cgroup"
+    group = root / "a" / "b"
+    group.mkdir(parents=True)
+    own.write_text("0::/a/b\n")
+    assert core_limit(root, own) is memory_limit(root, own) is None
+    (group / "cpu.max").write_text("max 100000\n")
+    (root / "a" / "cpu.max").write_text("150000 100000\n")
+    (group / "memory.max").write_text("max\n")
+    (root / "a" / "memory.max").write_text("1000\n")
+    assert (core_limit(root, own), memory_limit(root, own)) == (1.5, 1000)
+    for controller, files in {
+        "cpu": {"cpu.cfs_quota_us": "300000", "cpu.cfs_period_us": "100000"},
+        "memory": {"memory.limit_in_bytes": "2000"},
+    }.items():
+        (root / controller).mkdir()
+        for name, text in files.items():
+            (root / controller / name).write_text(text)
+    own.write_text("3:cpu,cpuacct:/of/the/host\n2:memory:/of/the/host\n")
+    assert (core_limit(root, own), memory_limit(root, own)) == (3.0, 2000)
+    (root / "cpu" / "cpu.cfs_quota_us").write_text("-1")
+    (root / "memory" / "memory.limit_in_bytes").write_text(str((1 << 63) - 4096))
+    assert core_limit(root, own) is memory_limit(root, own) is None

@@ -18,6 +18,7 @@ import torch
 
 from tasks import config
 from tasks import sweep as stage
+from tasks.config import Params, Task
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.beam import BeamSettings
@@ -45,7 +46,6 @@ from tasks.loaded_pair import calibration_targets, files_fingerprint, open_pair,
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
-from tasks.schema import Params, Task
 from tests.architectures import models, pair_of
 from tests.sandbox import sandboxed
 from tests.sweeps import Row, in_file

@@ -13,6 +13,7 @@ import yaml
 from tasks import calibrate
 from tasks import sweep as sweep_stage
 from tasks.alignment.labelling import Labeller
+from tasks.config import Params, Task
 from tasks.corpora.example import Example, write_jsonl
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import summarize
@@ -23,7 +24,6 @@ from tasks.loaded_pair import LoadedPair
 from tasks.models.settings import TextSettings
 from tasks.paths import ARMS, TaskPaths
 from tasks.report import read_seeds
-from tasks.schema import Params, Task
 from tests.architectures import models
 from tests.ticking import LIMIT, Words, sweep_settings
 from tests.toys import END, VOCABULARY, prefix_pair, random_table, says, toy_sources

@@ -21,10 +21,10 @@ from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.presets import preset_values
-from tasks.setting_errors import first_error
+from tasks.settings import first_error
 
 if TYPE_CHECKING:
-    from tasks.schema import Task
+    from tasks.config import Task
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tasks.config import Params
 from tasks.errors import InputError
 from tasks.evaluation.promotion import Gain, decide, gain
 from tasks.evaluation.results.rows import TimedRound
 from tasks.promote import promote
-from tasks.schema import Params
 
 MARGIN = 0.5
 

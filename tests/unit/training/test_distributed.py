@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks import cgroups
+from tasks import machine
 from tasks.errors import InputError
 from tasks.locks import Share
 from tasks.machine import MachineSettings
@@ -52,13 +52,13 @@ def test_the_settings_give_the_number_of_processes_and_a_rank_starts_none(monkey
     started: list[object] = []
     monkeypatch.setattr(distributed, "_run_ranks", started.append)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    for machine in (
+    for settings in (
         MachineSettings(device="cpu"),
         MachineSettings(processes=1),
         MachineSettings(processes=2),
         MachineSettings(),
     ):
-        distributed.run(machine, lambda: started.append("here"))
+        distributed.run(settings, lambda: started.append("here"))
     assert started == ["here", "here", 2, 3]
     monkeypatch.setenv("RANK", "0")
     distributed.run(MachineSettings(processes=2), lambda: started.append("rank"))
@@ -149,11 +149,11 @@ def test_the_memory_grows_with_what_needs_it(tmp_path: Path) -> None:
 
 def test_threads_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    monkeypatch.setattr(cgroups, "core_limit", lambda: None)
+    monkeypatch.setattr(machine, "core_limit", lambda: None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert (need(TRAINING).threads, distributed.room_of(torch.device("cpu")).threads) == (4, 6)
-    monkeypatch.setattr(cgroups, "core_limit", lambda: 2.5)
-    monkeypatch.setattr(cgroups, "memory_limit", lambda: 1000)
+    monkeypatch.setattr(machine, "core_limit", lambda: 2.5)
+    monkeypatch.setattr(machine, "memory_limit", lambda: 1000)
     assert need(TRAINING).threads == 2
     assert distributed.room_of(torch.device("cpu")) == Share(2, 900)
 
