@@ -81,10 +81,8 @@ def as_text(comparison: Comparison) -> str:
             sections.append(_section(_HEADINGS[section], aligned_columns([["", "A", "B"], *shortened])))
         else:
             sections.append(f"{_HEADINGS[section]}: {NOT_RECORDED} in A or B")
-    points = [f"{one.method} {one.arm}: {one.only_first} only in A, {one.only_second} only in B" for one in comparison.points]
-    for heading, lines in (("points", points), ("choices", comparison.unmatched)):
-        if lines:
-            sections.append(_section(heading, lines))
+    if comparison.unmatched:
+        sections.append(_section("choices", comparison.unmatched))
     heading = "numbers (B - A, or B / A of speed-ups; 95 %)"
     sections.append(_section(heading, [*aligned_columns(list(_table(comparison.numbers))), *_notes(comparison.numbers)]))
     return "\n\n".join([*sections, conclusion(comparison)])

@@ -30,7 +30,7 @@ from tasks.evaluation.changes import (
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import CHOICE_NAMES, metric_name, settings_text
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import ModelAlone, PointHeader, SweepRow, TimedMeasurements, TimedPoint, TimedRow, read_rows
+from tasks.evaluation.results.rows import ModelAlone, SweepRow, TimedMeasurements, TimedPoint, TimedRow, read_rows
 from tasks.evaluation.results.summary import Summary, read_summary
 from tasks.evaluation.statistics import Interval
 from tasks.paths import ARMS
@@ -145,7 +145,7 @@ def _facts_of(pair: PairRecord) -> Facts:
     if pair.runtime is not None:
         machine["runtime"] = pair.runtime
     return {
-        "settings": dict(_flat(settings_of(pair))),
+        "settings": dict(_flat((pair.lineage or {}).get("settings") or {})),
         "data": {name.removeprefix(_INPUT): value for name, value in lineage.items() if name.startswith(_INPUT)},
         "code": {name: lineage[name] for name in _CODE if name in lineage},
         "machine": machine,
@@ -156,13 +156,6 @@ def with_params(found: Facts, params: Mapping[str, JsonValue]) -> Facts:
     """Add the settings of a task that a sweep does not record: those of its data, models and trainings."""
     others = {name: value for name, value in params.items() if name != "sweep"}
     return {**found, "settings": dict(_flat(others)) | found["settings"]}
-
-
-def settings_of(pair: PairRecord) -> dict[str, JsonValue]:
-    """The settings that a sweep recorded, perhaps as JSON text; empty where it recorded none."""
-    recorded = (pair.lineage or {}).get("settings")
-    settings = json.loads(recorded) if isinstance(recorded, str) else recorded
-    return settings if isinstance(settings, dict) else {}
 
 
 def _flat(value: JsonValue, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -232,16 +225,6 @@ class Number:
 
 
 @dataclass(frozen=True)
-class PointCounts:
-    """How many points of a method stand in one result alone."""
-
-    arm: str
-    method: str
-    only_first: int
-    only_second: int
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Everything that differs between two results."""
 
@@ -251,7 +234,6 @@ class Comparison:
     metric: str
     differing: dict[str, list[Difference]]
     """What the results were made from, by section."""
-    points: list[PointCounts]
     numbers: list[Number]
     unmatched: list[str]
     """A sentence for each choice that only one result has."""
@@ -283,7 +265,6 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
         second=second.name,
         metric=metrics[0],
         differing=differing(*_facts(first, second)),
-        points=_point_counts(first.summary.points, second.summary.points),
         numbers=numbers,
         unmatched=list(_unmatched(first, second)),
         more_than_noise=[number.name for number in numbers if number.more_than_noise],
@@ -377,13 +358,6 @@ def _frontiers(first: LoadedResult, second: LoadedResult, arm: str, seed: int) -
     names = ("quality minus vanilla's at equal latency", "speed-up at equal quality minus vanilla's")
     for name, unit, change in zip(names, ("points", "×"), changes, strict=True):
         yield Number(f"{arm} frontier: {name}", CHOSEN_ON, unit, None, None, None, None, change, paired)
-
-
-def _point_counts(first: Sequence[PointHeader], second: Sequence[PointHeader]) -> list[PointCounts]:
-    """For each arm and method, how many points stand in one result alone."""
-    ours, theirs = ({(one.arm, one.method, settings_text(one.settings)) for one in points} for points in (first, second))
-    counts = [Counter(key[:2] for key in points) for points in (ours - theirs, theirs - ours)]
-    return [PointCounts(*key, counts[0][key], counts[1][key]) for key in sorted(counts[0] | counts[1])]
 
 
 def _unmatched(first: LoadedResult, second: LoadedResult) -> Iterator[str]:

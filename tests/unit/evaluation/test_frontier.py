@@ -30,10 +30,6 @@ def test_of_equally_fast_points_the_better_is_on_the_frontier() -> None:
     assert frontier([TradeOff(50, 2.0), TradeOff(51, 2.0)]) == [1]
 
 
-def test_a_frontier_of_nothing_is_empty() -> None:
-    assert frontier([None, None]) == []
-
-
 def timed(method: str, quality: float, speedup: float, split: str = "validation") -> TimedRow:
     return TimedRow(
         arm="aligned",
@@ -94,14 +90,6 @@ def test_the_speed_ratio_is_a_geometric_mean_over_qualities() -> None:
     assert gap.mean_speedup_ratio == pytest.approx(2**0.5)
 
 
-def test_equal_frontiers_have_no_gap() -> None:
-    points = [at(0.3, 10), None, at(0.6, 12)]
-    gap = frontier_gap(points, points)
-    assert gap is not None
-    assert (gap.mean_quality_difference, gap.share_above, gap.share_below) == (0, 0, 0)
-    assert gap.mean_speedup_ratio == pytest.approx(1.0)
-
-
 def test_a_faster_point_of_equal_quality_shows_in_the_speed_ratio() -> None:
     gap = frontier_gap([at(0.5, 60)], [at(0.8, 60)])
     assert gap is not None
@@ -117,11 +105,6 @@ def test_one_frontier_wholly_above_the_other() -> None:
     assert gap.share_above == 1.0
     assert gap.quality_from == gap.quality_to == 51
     assert gap.mean_speedup_ratio == pytest.approx(0.8 / 0.5)
-
-
-def test_dominated_points_change_nothing() -> None:
-    first, second = [at(0.3, 10), at(0.6, 12)], [at(0.4, 9), at(0.7, 13)]
-    assert frontier_gap(first, second) == frontier_gap([*first, at(0.9, 5)], [at(0.95, 12), *second])
 
 
 def test_what_is_slower_than_vanilla_is_left_out() -> None:

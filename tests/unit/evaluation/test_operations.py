@@ -79,7 +79,7 @@ def test_decoder_weights_are_those_of_the_papers_tables(
     assert layers * layer / 1e6 == pytest.approx(millions, abs=0.9)
 
 
-@pytest.mark.parametrize("name", ["t5", "mt5", "bart", "fsmt", "gpt2", "llama", "gemma2", "bloom"])
+@pytest.mark.parametrize("name", ["t5", "fsmt", "gpt2", "llama"])
 def test_every_matrix_is_in_one_place(name: str) -> None:
     """All matrices of all parts together are those of the model, without the embeddings."""
     model = models(name)[1]
@@ -173,14 +173,14 @@ def theory_and_counter(name: str, method: str, settings: Any) -> tuple[float, fl
 
 
 @pytest.mark.parametrize("method", ["vanilla_large", "vanilla_small"])
-@pytest.mark.parametrize("name", ["t5", "mt5", "bart", "gpt2", "llama"])
+@pytest.mark.parametrize("name", ["bart", "llama"])
 def test_operations_of_one_model_are_those_that_pytorch_counts(name: str, method: str) -> None:
     """To the last one."""
     theory, counter = theory_and_counter(name, method, VanillaSettings())
     assert theory == pytest.approx(counter, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["t5", "mt5", "bart", "gpt2", "llama"])
+@pytest.mark.parametrize("name", ["bart", "llama"])
 @pytest.mark.parametrize(
     ("method", "settings"),
     [

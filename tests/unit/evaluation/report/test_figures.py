@@ -212,19 +212,6 @@ def test_a_policy_that_no_point_leaves_out_is_not_in_the_legend(full_record: Sum
         assert scales and all(domain == ["BiLD", "without fallback"] for domain in scales)
 
 
-def test_ablations_keep_the_policies_apart(full_record: Summary) -> None:
-    figure = present(figures.ablations(full_record, NONE))
-    assert [panel.to_dict()["title"] for panel in figure.panels] == ["aligned", "unaligned"]
-    for panel in figure.panels:
-        kinds: dict[str, set[tuple[bool, bool]]] = {}
-        for record in drawn(panel, "point"):
-            settings = full_record.points[record["point"]].settings
-            off = (settings["fallback_threshold"] == 0, settings["rollback_threshold"] == "inf")
-            kinds.setdefault(record["series"], set()).add(off)
-        assert kinds["BiLD"] == {(False, False)} and kinds["without rollback"] == {(False, True)}
-        assert {off[0] for off in kinds["without fallback"]} == {True}
-
-
 def added(summary: Summary, method: str, *several: dict[str, Any], **changed: Any) -> Summary:
     """The summary with points of another method for each drafter, which are those of speculative decoding otherwise."""
     found: list[TimedPoint | UntimedPoint] = []

@@ -132,22 +132,6 @@ def test_without_vanilla_the_command_that_makes_it_is_named(sweeps: Sweeps) -> N
         summarized("bleu", sweeps)
 
 
-def test_a_row_as_flat_metrics(sweeps: Sweeps) -> None:
-    metrics = point_metrics(measured_record(sweeps["unaligned"][2]))
-    expected = {
-        "quality": 59.95,
-        "bleu": 59.95,
-        "rougeL": 69.95,
-        "quality_interval_low": 57.95,
-        "speedup": 1.2,
-        "speedup_interval_high": 1.25,
-        "large_calls_per_token": 0.4,
-        "count_rollbacks": 10.0,
-    }
-    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
-    assert all(isinstance(value, float) for value in metrics.values())
-
-
 def test_what_was_not_timed_is_shown_and_never_chosen_nor_on_a_frontier(sweeps: Sweeps) -> None:
     fastest = next(row for row in sweeps["aligned"] if row["split"] == "validation" and row["speedup"] == 1.6)
     sweeps["aligned"][sweeps["aligned"].index(fastest)] = {
@@ -283,19 +267,15 @@ def test_a_copy_is_no_effect_of_alignment() -> None:
     assert effect_of(NO_LOSS, both[:2]) is not None, "the arm's model drafts with its text"
 
 
-def test_an_arm_alone_has_no_effect() -> None:
-    assert effect_of(NO_LOSS, results((1.0, 1.2))[:1]) is None
-
-
-@pytest.mark.parametrize("scatter", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("scatter", [0.01, 0.2])
 def test_without_an_effect_few_simulations_find_one(scatter: float) -> None:
     rng, found = random.Random(0), 0
-    for _ in range(2000):
+    for _ in range(1000):
         shared = rng.gauss(0, 0.03)  # the error over examples, which all seeds share
         pairs = [(1.5, 1.5 * math.exp(shared + rng.gauss(0, scatter))) for _ in range(3)]
         effect = effect_of(NO_LOSS, results(*pairs, error=0.03 / math.sqrt(2)))
         found += effect is not None and effect.finding != "open"
-    assert found / 2000 < 0.06
+    assert found / 1000 < 0.06
 
 
 def over_bild(sweeps: Sweeps) -> dict[tuple[str, str, str], OverBild]:

@@ -101,36 +101,14 @@ def test_missing_and_slow_choices_are_said(sweeps: Sweeps) -> None:
     assert cells == "BiLD unaligned, no loss – – – – – – 40.33 · 1.43×"
 
 
-def test_paired_differences_have_their_intervals_where_they_were_measured(sweeps: Sweeps) -> None:
-    for row in sweeps["unaligned"]:
-        if row["split"] == "test":
-            row["quality_difference_interval"] = [-0.9, -0.1]
-    text = as_text(summary_record("bleu", sweeps))
-    assert "BLEU − vanilla" in text
-    assert "-0.50 [-0.90, -0.10]" in line(text, "BiLD unaligned, no loss")
-
-
-def test_markdown_has_one_heading_and_as_many_cells_everywhere(sweeps: Sweeps) -> None:
-    markdown = tables_markdown(summary_record("bleu", sweeps, dataset="iwslt17-de-en"))
-    table = [row for row in markdown.partition("\n- ")[0].splitlines() if row.startswith("|")]
-    on_test, on_validation = table[: len(table) // 2], table[len(table) // 2 :]
-    assert len(on_test) == len(on_validation) == 2 + len(ROWS)
-    assert [len({row.count("|") for row in rows}) for rows in (on_test, on_validation)] == [1, 1]
-    assert "result on test" in on_test[0] and "published IWSLT17 De-En" in on_test[0] and "published" not in on_validation[0]
-
-
 @pytest.mark.parametrize(
     ("dataset", "metric", "columns"),
     [
         ("none", "bleu", []),
         ("iwslt17-de-en", "bleu", ["IWSLT17 De-En"]),
         ("iwslt17-de-en", "rougeL", []),
-        ("wmt14-de-en", "bleu", ["WMT14 De-En"]),
         ("wmt14-en-de", "bleu", []),  # other tables have rows of it
-        ("xsum", "rougeL", ["XSum"]),
-        ("xsum", "rouge1", []),
         ("cnn_dailymail", "rougeLsum", ["CNN/DM"]),
-        ("cnn_dailymail", "rougeL", []),
     ],
 )
 def test_a_published_column_is_of_the_data_set_and_the_metric(
@@ -211,10 +189,7 @@ def test_shares_are_for_each_token_of_what_was_chosen_and_matched(sweeps: Sweeps
     [
         ("none", "bleu", {}),
         ("iwslt17-de-en", "bleu", {"shares": "IWSLT17 De-En"}),
-        ("wmt14-de-en", "bleu", {}),
         ("wmt14-en-de", "bleu", {"cascade": "WMT En-De", "speculative": "WMT En-De"}),
-        ("xsum", "rougeL", {"shares": "XSum"}),
-        ("xsum", "rouge2", {"cascade": "XSum"}),
         ("cnn_dailymail", "rouge2", {"cascade": "CNN/DM", "speculative": "CNN/DM"}),
         ("cnn_dailymail", "rougeL", {"speculative": "CNN/DM"}),  # SD prints no quality
     ],
@@ -375,17 +350,6 @@ def test_sections_hold_as_many_cells_as_headings_and_leave_out_what_was_not_meas
         assert {len(cells) for cells in (*one.rows, *one.published)} == {len(one.headings)}
 
 
-def test_cells_show_numbers_intervals_and_settings(sweeps: Sweeps) -> None:
-    summary = summary_record("bleu", sweeps, {"unaligned": PAIR})
-    shares = dict(zip(section(summary, "shares").headings, section(summary, "shares").rows[0], strict=True))
-    assert (shares["settings"], shares["fallbacks"], shares["speed-up"]) == ("γ 5", "40.00 %", "1.30× [1.25, 1.35]")
-    speculative = section(summary, "speculative")
-    cells = dict(zip(speculative.headings, speculative.rows[1], strict=True))
-    assert (cells["α"], cells["c"], cells["γ"], cells["T"]) == ("0.75 [0.70, 0.80]", "0.20", "5", "0")
-    assert cells["speed-up, theory, a check costs one step"] == f"{expected_speedup(0.75, 5, 0.2):.2f}×"
-    assert cells["speed-up measured"] == "1.30× [1.25, 1.35]"
-
-
 def test_markdown_keeps_published_rows_apart(sweeps: Sweeps) -> None:
     text = tables_markdown(summary_record("bleu", sweeps, dataset="iwslt17-de-en"))
     first, _, rest = text.partition("As published for this data set: other models, other hardware.")
@@ -455,10 +419,6 @@ def test_drawn_tokens_have_vanilla_and_bild_where_it_is_best_and_as_chosen(sweep
     assert found.published[3] == ["BiLD, IWSLT17 De-En", "–", "0.8", "–", "38.27", "-0.97", "1.80×"]
 
 
-def test_a_greedy_sweep_has_no_table_of_drawn_tokens(sweeps: Sweeps) -> None:
-    assert not has(summary_record("bleu", sweeps, dataset="iwslt17-de-en"), "sampled")
-
-
 def calm_of(arm: str, threshold: float, quality: float, speedup: float) -> Row:
     return {
         "task": "toy",
@@ -499,11 +459,6 @@ def test_bild_stands_beside_calm_at_equal_demands_qualities_and_speeds(sweeps: S
         ("as good as CALM, unaligned", (0.9, 0.9)),
         ("as fast as CALM, unaligned", (0.9, 0.9)),
     ]
-
-
-def test_a_point_of_calm_that_another_beats_and_one_that_bild_does_not_reach(sweeps: Sweeps) -> None:
-    sweeps["aligned"] += [calm_of("aligned", 0.9, 60.5, 3.0), calm_of("aligned", 0.7, 57.0, 1.45)]
-    assert [settings_of(row) for row in early_exit(sweeps) if "as CALM" in row["label"]] == [(0.9, None), (0.9, None)]
 
 
 def test_bild_is_told_apart_by_what_drafts(sweeps: Sweeps) -> None:
@@ -586,17 +541,11 @@ def test_the_smallest_valid_threshold_stands_with_its_numbers_on_test_and_with_t
     }
 
 
-@pytest.mark.parametrize(("loss", "status"), [(0.015, "confirmed"), (0.045, "open"), (0.06, "open"), (0.2, "contradicted")])
+@pytest.mark.parametrize(("loss", "status"), [(0.015, "confirmed"), (0.06, "open"), (0.2, "contradicted")])
 def test_test_confirms_contradicts_or_leaves_open_and_never_chooses(sweeps: Sweeps, loss: float, status: str) -> None:
     other = calm_at(0.7, 0.0, "test")  # tested better, but not shown to be valid on validation
     cells = cells_of(summary_record("bleu", with_calm(sweeps, calm_at(0.9, loss, "test"), other)))
     assert (cells["chosen"], cells["result on test"]) == ("confidence softmax threshold 0.9 decay 0", status)
-
-
-def test_without_a_row_on_test_nothing_is_told_of_it(sweeps: Sweeps) -> None:
-    cells = cells_of(summary_record("bleu", with_calm(sweeps)))
-    assert [cells[name] for name in ("loss, test", "result on test", "BLEU − vanilla", "speed-up")] == ["–"] * 4
-    assert cells["loss, validation"] == "2.00 %"
 
 
 def test_nothing_is_chosen_where_the_highest_threshold_loses_too_much(sweeps: Sweeps) -> None:

@@ -126,10 +126,6 @@ def test_rows_of_other_work_or_of_another_version_and_failed_points_are_measured
     assert numbers(read_rows(path, FIX)) == [1]
 
 
-def test_a_missing_file_has_no_rows(path: Path) -> None:
-    assert read_rows(path, FIX) == []
-
-
 def test_rows_without_a_version_have_the_fields_of_version_1(path: Path) -> None:
     written = SweepRowFile(path, "now").append(TIMED)
     values = json.loads(path.read_text(encoding="utf-8"))
@@ -164,10 +160,3 @@ def test_damage_is_named_with_its_line_its_field_and_the_fix(path: Path, damage:
         read_rows(path, FIX)
     message = str(refused.value)
     assert message.startswith(f"{path}, line 2: {said}") and message.endswith(f"; {FIX}")
-
-
-def test_a_broken_line_amid_others_is_refused(path: Path) -> None:
-    SweepRowFile(path, "now").append(MEASURED)
-    path.write_text("{broken\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"rows\.jsonl, line 1: not JSON"):
-        read_rows(path, FIX)

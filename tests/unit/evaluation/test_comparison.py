@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from typing import Any
+
 import pytest
+from pydantic import JsonValue
 
 from tasks.errors import InputError
-from tasks.evaluation.changes import Change
-from tasks.evaluation.comparison import Comparison, LoadedResult, Number, PointCounts, compare
+from tasks.evaluation.comparison import (
+    NOT_RECORDED,
+    Comparison,
+    Facts,
+    LoadedResult,
+    Number,
+    compare,
+    differing,
+    facts,
+    same_examples,
+)
+from tasks.evaluation.results.pair import PairRecord
 from tests.finished import finished, loaded
 
 BEFORE = loaded("A", *finished())
@@ -18,7 +33,7 @@ def numbers(comparison: Comparison) -> dict[str, Number]:
 
 def test_a_result_against_itself_is_nothing() -> None:
     found = compare(BEFORE, BEFORE)
-    assert found.differing == {} and found.points == [] and found.unmatched == []
+    assert found.differing == {} and found.unmatched == []
     assert found.more_than_noise == []
     assert {one.change.value for one in found.numbers} == {0, 1}
     assert all(one.change.p == 1 for one in found.numbers)
@@ -99,19 +114,6 @@ def test_a_summary_alone_is_compared_by_its_intervals() -> None:
     assert compare(before, before).more_than_noise == []
 
 
-def test_an_older_summary_without_intervals_is_compared_but_not_tested() -> None:
-    summary, _ = finished()
-    for point in summary["points"]:
-        for entry in (point, point["test"]):
-            for name in ("quality_interval", "quality_difference_interval", "speedup_interval"):
-                del entry[name]
-    older = {**summary, "pairs": {}}
-    found = compare(loaded("A", older, {}), loaded("B", older, {}))
-    number = numbers(found)["bild aligned, no loss: speed-up (test)"]
-    assert number.change == Change(1.0, None, None)
-    assert found.differing["code"] == [("code", "not recorded", "not recorded")]
-
-
 def test_other_settings_behind_a_choice_are_named() -> None:
     summary, rows = finished()
     summary["choices"][2]["point"] = 4
@@ -127,15 +129,6 @@ def test_two_choices_that_are_one_point_are_one_number() -> None:
     assert "bild aligned, no loss and ≤ 1 point: speed-up (test)" in numbers(compare(both, both))
 
 
-def test_points_and_choices_of_only_one_result_are_listed() -> None:
-    summary, rows = finished()
-    summary["points"][0]["settings"]["fallback_threshold"] = 0.3
-    summary["choices"][1]["point"] = None
-    found = compare(BEFORE, loaded("B", summary, rows))
-    assert found.points == [PointCounts("unaligned", "bild", only_first=1, only_second=1)]
-    assert found.unmatched == ["bild unaligned, ≤ 1 point: only A has such a point"]
-
-
 def test_a_point_that_was_not_timed_is_on_no_frontier() -> None:
     summary, rows = finished()
     summary["points"].append({**summary["points"][5], "timed": False, "quality": 99.0, "speedup": None, "test": None})
@@ -146,3 +139,94 @@ def test_two_metrics_are_refused() -> None:
     summary, rows = finished()
     with pytest.raises(InputError, match="A is measured in bleu and B in rougeL; compare results of one metric"):
         compare(BEFORE, loaded("B", {**summary, "metric": "rougeL"}, rows))
+
+
+def test_a_choice_of_only_one_result_is_listed() -> None:
+    summary, rows = finished()
+    summary["choices"][1]["point"] = None
+    assert compare(BEFORE, loaded("B", summary, rows)).unmatched == ["bild unaligned, ≤ 1 point: only A has such a point"]
+
+
+VALIDATION = "input data/toy/corpus/validation.jsonl"
+
+
+def pair(lineage: dict[str, Any] | None = None, *, seed: int = 1, grid: list[Any] | None = None) -> PairRecord:
+    entries: JsonValue = [{"method": "bild", "preset": "v1"}] if grid is None else list(grid)
+    settings: JsonValue = {"sweep": {"seed": seed, "latency_examples": 100, "grid": entries}, "machine": {"threads": 1}}
+    return PairRecord(
+        runtime="native, 1 thread",
+        lineage={
+            "git_commit": "a" * 40,
+            "git_dirty": "false",
+            "host_cpu": "a processor",
+            "torch": "2.13.0",
+            VALIDATION: "1" * 32,
+            "settings": settings,
+            **(lineage or {}),
+        },
+    )
+
+
+def both(one: PairRecord, other: PairRecord | None = None) -> Facts:
+    return facts({"unaligned": one, "aligned": one if other is None else other})
+
+
+def test_the_same_provenance_differs_in_nothing() -> None:
+    assert differing(both(pair()), both(pair())) == {}
+
+
+def test_each_difference_stands_in_its_section() -> None:
+    changed = pair({"git_commit": "b" * 40, "torch": "2.14.0", VALIDATION: "2" * 32}, seed=2)
+    assert differing(both(pair()), both(changed)) == {
+        "settings": [("sweep.seed", "1", "2")],
+        "data": [("data/toy/corpus/validation.jsonl", "1" * 32, "2" * 32)],
+        "code": [("git_commit", "a" * 40, "b" * 40)],
+        "machine": [("torch", "2.13.0", "2.14.0")],
+    }
+
+
+def test_a_grid_is_compared_entry_by_entry_in_any_order() -> None:
+    speculative = {"method": "speculative", "values": {"draft_length": [3]}}
+    bild = {"method": "bild", "preset": "v1"}
+    assert differing(both(pair(grid=[bild, speculative])), both(pair(grid=[speculative, bild]))) == {}
+    ((name, ours, theirs),) = differing(both(pair(grid=[bild, speculative])), both(pair(grid=[bild])))["settings"]
+    assert name == f"sweep.grid {json.dumps(speculative, sort_keys=True)}"
+    assert (ours, theirs) == ("there", "absent")
+
+
+def test_differences_of_the_two_sweeps_are_listed_by_drafter() -> None:
+    found = both(pair(), pair({"git_commit": "c" * 40}))
+    assert found["code"] == {
+        "git_commit (unaligned)": "a" * 40,
+        "git_commit (aligned)": "c" * 40,
+        "git_dirty": "false",
+    }
+
+
+def test_what_was_not_recorded_is_said_to_be_so() -> None:
+    nothing = both(PairRecord())
+    assert differing(nothing, nothing)["code"] == [("code", NOT_RECORDED, NOT_RECORDED)]
+    assert differing(both(pair()), nothing)["code"] == [("code", "2 recorded", NOT_RECORDED)]
+    lineage = {name: value for name, value in (pair().lineage or {}).items() if name != "torch"}
+    older = dataclasses.replace(pair(), lineage=lineage)
+    assert differing(both(pair()), both(older)) == {"machine": [("torch", "2.13.0", NOT_RECORDED)]}
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (pair(), True),
+        (pair({"git_commit": "b" * 40}), True),
+        (pair(seed=2), False),
+        (pair({VALIDATION: "2" * 32}), False),
+        (pair({"settings": {}}), False),
+        (PairRecord(), False),
+    ],
+)
+def test_the_same_data_seed_and_number_mean_the_same_examples(other: PairRecord, same: bool) -> None:
+    assert same_examples(pair(), other, "validation") is same
+
+
+def test_what_neither_recorded_is_not_the_same() -> None:
+    assert not same_examples(pair({"settings": {}}), pair({"settings": {}}), "validation")
+    assert not same_examples(pair(), pair(), "test"), "the hash of that split was not recorded"
