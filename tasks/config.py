@@ -25,8 +25,7 @@ from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
 from tasks.evaluation.metrics import MetricSettings, metric_of
 from tasks.evaluation.settings import GridSettings, SweepSettings
-from tasks.evaluation.sweep.grid import expand, expand_entry
-from tasks.evaluation.sweep.presets import presets_table
+from tasks.evaluation.sweep.grid import expand, expand_entry, presets_table
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.settings import bounds_text, first_error

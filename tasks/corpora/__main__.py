@@ -50,7 +50,7 @@ def pasted(name: str) -> str:
 def description(name: str) -> dict[str, Any]:
     """All of a preset: its columns, what the papers print, the task that it makes, and the points of its grid."""
     from tasks.evaluation.settings import GridSettings
-    from tasks.evaluation.sweep.presets import preset_values
+    from tasks.evaluation.sweep.grid import preset_values
 
     preset, task = PRESETS[name], task_section(name)
     grid = [{"method": entry["method"], "values": preset_values(GridSettings(**entry))} for entry in task["sweep"]["grid"]]

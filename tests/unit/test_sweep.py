@@ -149,7 +149,7 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
 def test_a_sweep_without_a_measured_point_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy", "--arm", "aligned"])
     monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
-    header: dict[str, Any] = {"drafter": "aligned", "split": "validation", "method": "bild", "settings": {"max_draft": 3}}
+    header: dict[str, Any] = {"arm": "aligned", "split": "validation", "method": "bild", "settings": {"max_draft": 3}}
     measured = MeasuredRow(**header, lossless=False, metric="bleu", quality={}, counts=DecodingCounts(tokens=1))
     timed = joined(TimedRow, measured, latency_ms=[1.0], vanilla_latency_ms=[1.0], speedup=1.0)
     one, both = (joined(FailedRow, measured, error=f"RuntimeError: {name}") for name in ("one", "all"))

@@ -20,7 +20,6 @@ from tasks.evaluation.frontier import VANILLA as VANILLA_METHOD
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.settings import GridSettings
-from tasks.evaluation.sweep.presets import preset_values
 from tasks.settings import first_error
 
 if TYPE_CHECKING:
@@ -64,6 +63,46 @@ def expand_entry(entry: GridSettings) -> Iterator[SweepPoint]:
         except ValidationError as error:
             raise InputError(first_error(error, [field.name for field in dataclasses.fields(kind)])) from None
         yield SweepPoint(entry.method, settings)
+
+
+# Presets: the ranges that the papers sweep, by name, as in `{method: bild, preset: translation}` in `sweep.grid`. They stand
+# with the settings of each method, in `tasks/decoding/methods/`.
+
+
+def preset_values(entry: GridSettings) -> dict[str, Sequence[Any]]:
+    """The values of an entry's preset, updated with the entry's own `values`.
+
+    Raises:
+        InputError: the method or its preset is unknown, or a setting has an empty list of values.
+    """
+    if entry.method not in METHODS:
+        raise InputError(f"unknown method {entry.method!r}; known are {', '.join(METHODS)}")
+    known = METHODS[entry.method].presets
+    if entry.preset and entry.preset not in known:
+        have = f"it has {', '.join(known)}" if known else "it has none: give values"
+        raise InputError(f"{entry.method} has no preset {entry.preset!r}; {have}")
+    values = {**(known[entry.preset].values if entry.preset else {}), **entry.values}
+    for name, given in values.items():
+        if not given:
+            raise InputError(f"{name} has no values, so the entry has no points; give at least one value or remove the setting")
+    return values
+
+
+def presets_table() -> str:
+    """All presets as a Markdown table."""
+    return "\n".join(["| method | preset | points | values | source |", "|---|---|---|---|---|", *_lines()])
+
+
+def _lines() -> Iterator[str]:
+    for method, spec in METHODS.items():
+        for name, preset in spec.presets.items():
+            values = "; ".join(f"`{key}` {', '.join(map(_text, given))}" for key, given in preset.values.items())
+            points = math.prod(len(given) for given in preset.values.values())
+            yield f"| `{method}` | `{name}` | {points} | {values} | {preset.source} |"
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 # What a task of the metric perplexity can ask for: methods and settings that decode a given text (`given_text`).

@@ -162,7 +162,7 @@ def test_every_tokenizer_is_sacrebleu_s() -> None:
     ],
 )
 def test_a_metric_of_params_yaml_is_a_name_or_a_section(tmp_path: Path, metric: Any, found: str) -> None:
-    params = yaml.safe_load((Path(__file__).parents[4] / "params.yaml").read_text(encoding="utf-8"))
+    params = yaml.safe_load((Path(__file__).parents[3] / "params.yaml").read_text(encoding="utf-8"))
     params["tasks"]["translation"]["metric"] = metric
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(params), encoding="utf-8")

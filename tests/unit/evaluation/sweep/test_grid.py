@@ -14,8 +14,7 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
-from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint, expand, expand_entry
-from tasks.evaluation.sweep.presets import preset_values, presets_table
+from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint, expand, expand_entry, preset_values, presets_table
 
 
 def test_an_entry_expands_to_every_combination() -> None:
