@@ -24,9 +24,10 @@ from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import Seeds, Swept, summarize
 from tasks.evaluation.report.tables import SPLITS, notes, rendered_tables, table_cells, tables_markdown, title
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.files import STEM, split_at, temperature_of
 from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
-from tasks.evaluation.results.summary import ALL_METHODS, STEM, Summary, split_at, summary_json, temperature_of
+from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
 from tasks.evaluation.settings import MarginSettings
 from tasks.files import atomic_path
 from tasks.locks import host_lock

@@ -49,7 +49,7 @@ def measure_acceptance(
     """α = E Σ min(p, q) over prefixes that the large model generates (SD, Corollary 3.6; Table 3 takes 10 000 tokens).
 
     p and q are the distributions that tokens are drawn from. Greedy, α is the share of positions at which both put the same
-    token. With lenience l it is E Σ min(p / l, q) or, greedy, the share of positions where p gives q's likeliest token at least
+    token. With lenience l it is E Σ min(p / l, q) or, greedy, the share of positions where p gives q's top-1 token at least
     l times its highest probability (A.5). A position at which nothing is proposed counts as 0.
 
     Args:

@@ -30,6 +30,7 @@ from tasks.evaluation.report.paper_tables import paper_tables
 from tasks.evaluation.report.points import SweepPoints, Sweeps, failures, latest, models_alone, rows_of
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.tables import PURPOSES, table_rows
+from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, MeasuredRow, OperatingPoint, SweepRow, TimedPoint, TimedRound, TimedRow
 from tasks.evaluation.results.summary import (
@@ -49,7 +50,6 @@ from tasks.evaluation.results.summary import (
     SweptPairs,
     TemperaturePoints,
     rounded,
-    split_at,
 )
 from tasks.evaluation.rounds import speed_ratio, speedup_of, student
 from tasks.evaluation.selection import DEFAULT_MARGINS

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tasks.errors import InputError
+from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.results.codec import VERSION, Settings, Source, encode, parse
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
 from tasks.files import append_line, atomic_path, atomic_write
@@ -18,6 +19,20 @@ from tasks.files import append_line, atomic_path, atomic_write
 _WORK = b"draftline.fingerprint"
 _PAGE_BYTES = 1 << 26
 """Of a dictionary: beyond the default of a megabyte texts would be written again for each line."""
+
+
+STEM = f"{CHOSEN_ON}.T"
+"""Begins the name of the split that rows at a further temperature have."""
+
+
+def split_at(temperature: float) -> str:
+    """The name of that split, such as `validation.T0.5`; its rows are in a file of that name."""
+    return f"{STEM}{temperature:g}"
+
+
+def temperature_of(split: str) -> float:
+    """The temperature in such a name."""
+    return float(split.removeprefix(STEM))
 
 
 class SweepRowFile:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import (
@@ -148,20 +147,6 @@ class OverBild:
     """Its speed-up over BiLD's."""
     over_bild_interval: Interval | None = None
     """95 %, over examples and rounds; None where vanilla takes the place of both."""
-
-
-STEM = f"{CHOSEN_ON}.T"
-"""Begins the name of their split."""
-
-
-def split_at(temperature: float) -> str:
-    """The name of the split that rows at a further temperature have: `validation.T0.5`."""
-    return f"{STEM}{temperature:g}"
-
-
-def temperature_of(split: str) -> float:
-    """The temperature in such a name."""
-    return float(split.removeprefix(STEM))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,10 +29,9 @@ from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.mismatches import TimedTokensError, guarantee_of
 from tasks.evaluation.results.codec import Source, decode, encode, parse
-from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, SweepPlan, VanillaBatch
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
-from tasks.evaluation.results.summary import STEM, split_at
 from tasks.evaluation.selection import choose_rows, controlled
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep.fan_out import ALONE, FanOut

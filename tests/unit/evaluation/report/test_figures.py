@@ -16,8 +16,9 @@ from tasks.evaluation.report import charts, figures, figures_detail
 from tasks.evaluation.report.charts import Figure, page_specs, picture_spec, save
 from tasks.evaluation.report.page import all_figures
 from tasks.evaluation.report.summarize import temperature_points
+from tasks.evaluation.results.files import split_at, temperature_of
 from tasks.evaluation.results.rows import ShownExample, SweepRow, TimedPoint, TimedRow, UntimedPoint
-from tasks.evaluation.results.summary import Summary, split_at, temperature_of
+from tasks.evaluation.results.summary import Summary
 from tests.charts import channels, drawn, layers, points, present
 from tests.unit.evaluation.conftest import records, summary_record
 

@@ -13,8 +13,9 @@ import pytest
 from tasks.errors import InputError
 from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.report.summarize import definitions, effect_of, temperature_points
+from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.rows import SweepRow
-from tasks.evaluation.results.summary import ArmPoint, ArmResult, OverBild, Summary, split_at
+from tasks.evaluation.results.summary import ArmPoint, ArmResult, OverBild, Summary
 from tests.unit.evaluation.conftest import SIZES, measured_record, records, summarized, summary_record, untimed
 
 Row = dict[str, Any]
