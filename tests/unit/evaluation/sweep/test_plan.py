@@ -194,13 +194,6 @@ def test_a_known_overhead_is_fitted_from_several_points(text: float, call: float
     assert (overhead.text, overhead.call) == pytest.approx((text, call), abs=0.5)
 
 
-@pytest.mark.parametrize("calls", [1, 10])
-def test_a_single_point_is_predicted_as_measured_up_to_the_prior(calls: int) -> None:
-    costs, point = fitted(2.0, 0.5, [calls]), [drafted(4, {2: calls})]
-    runs, overhead = hand_made().latency("bild", point), 2.0 + 0.5 * calls
-    assert runs + 0.94 * overhead < costs.latency("bild", point) < runs + overhead
-
-
 def test_the_first_point_of_one_method_teaches_the_others() -> None:
     """The overhead of a text is common to all methods; only what one method has beside it stays with that method."""
     costs, points = hand_made(), {method: [drafted(4, {2: 6})] for method in ("bild", "speculative", "token_cascade")}
@@ -415,17 +408,6 @@ def test_a_surprising_sample_point_leads_to_more_timings() -> None:
     assert {plan.why[number] for wanted in rounds[2:] for number in wanted} == {"frontier"}
     assert rounds[2:]
     assert plan_of(candidates, sample=0).next() == [0, 1]
-
-
-def test_after_a_failed_point_the_next_best_is_timed() -> None:
-    candidates = {
-        0: candidate("bild", 29.95, 0, 5),  # fails
-        1: candidate("bild", 29.95, 0, 9),
-        2: candidate("bild", 29.95, 0, 15),
-    }
-    plan = plan_of(candidates)
-    assert run_plan(plan, true_speedups(candidates), failing=frozenset({0})) == [[0], [1]]
-    assert plan.timed.keys() == {1}
 
 
 def test_predictions_do_not_depend_on_the_speed_of_the_machine() -> None:
