@@ -49,9 +49,8 @@ from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.models.checkpoints import load_model
 from tasks.paths import TaskPaths
-from tasks.serve.executing import Batch
-from tasks.serve.pacing import Way
-from tasks.serve.running import ServerSettings, listen, serve
+from tasks.serve.__main__ import ServerSettings, listen, serve
+from tasks.serve.pacing import Batch, Way
 
 CLIENTS = (1, 2, 4, 8, 16, 32)
 OURS, VANILLA, TRANSFORMERS, CTRANSLATE2 = "served", "vanilla", "transformers", "ctranslate2"

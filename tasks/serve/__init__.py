@@ -1,6 +1,5 @@
 """An HTTP server for a pair: completions as engines offer them, batched, with drafting only where it pays.
 
-__main__.py   the command          app.py        routes, limits, streams     api.py    requests and answers as JSON
-scheduler.py  the queue, batches   executing.py  runs a batch in one way     pacing.py which way is fastest here
-job.py        one text          metrics.py    Prometheus
+__main__.py   the command          api.py      requests and answers, routes, limits, streams
+scheduler.py  the queue, batches and metrics   pacing.py   which way of decoding is the fastest here
 """

@@ -9,16 +9,110 @@ say which method ran. The server listens on loopback unless `--host` says otherw
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import gc
 import signal
+import socket
+from dataclasses import dataclass
 from pathlib import Path
 
+from tasks import console
+from tasks.console import log
 from tasks.decoding.inference import DecodingPair, load_pair
+from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
 from tasks.paths import TaskPaths
-from tasks.serve.executing import PairEngine
-from tasks.serve.running import DRAFTING, ServerSettings, listen, serve
+from tasks.serve.api import Completions, Limits, create_app
+from tasks.serve.pacing import Engine, Pacing, PairEngine, findings, warm_up
+from tasks.serve.scheduler import Scheduler, ServerMetrics
+
+
+def set_startup_aside() -> None:
+    """Move every object that is alive now out of the garbage collector's sight.
+
+    CPython collects all generations only once the objects that have survived younger collections since the last time are a
+    quarter of those that survived that one. A server holds some hundred thousand objects of its libraries from the start, so
+    that reference cycles of ten thousand requests (the tracebacks of clients that hang up, above all) wait as garbage.
+
+    The second collection is needed: it alone makes CPython count anew, and from then on a quarter of what requests left.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()
+
+
+DRAFTING = {"auto": None, "always": True, "never": False}
+"""`Pacing.fixed` by the name of the choice."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """A server's limits, and how it paces its work."""
+
+    drafting: str = "auto"
+    """One of `DRAFTING`."""
+    max_batch: int = 32
+    max_queue: int = 256
+    max_tokens: int = 512
+    max_body: int = 1 << 20
+    """Bytes."""
+    warm_up: float = 20.0
+    """Seconds."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address.
+
+    Raises:
+        InputError: the address is not this machine's, or the port is taken.
+    """
+    try:
+        bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
+        # Accepted connections inherit it. An answer's head and body are two writes: without this the second one waits up to
+        # 40 ms for the client's delayed acknowledgement. asyncio sets it only on sockets that it binds itself.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return bound
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host} port {port} ({reason}); give another --host or --port") from None
+
+
+def address_of(bound: socket.socket) -> str:
+    """Return where clients find a socket."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if bound.family == socket.AF_INET6 else f"http://{host}:{port}"
+
+
+def serve(
+    bound: socket.socket, pair: DecodingPair, engine: Engine, name: str, texts: list[str], settings: ServerSettings
+) -> None:
+    """Serve until the process is told to end (Ctrl-C, SIGTERM); texts that wait are then answered with an error.
+
+    Args:
+        bound: Where to listen (`listen`).
+        pair: Encodes and decodes texts.
+        engine: What decodes.
+        name: The model's name for clients.
+        texts: Examples to warm up with; may be empty.
+        settings: Limits, and how to pace.
+    """
+    import uvicorn
+
+    metrics, pacing = ServerMetrics(), Pacing(engine.drafts, DRAFTING[settings.drafting])
+    scheduler = Scheduler(engine, pacing, metrics, max_batch=settings.max_batch, max_queue=settings.max_queue)
+    limits = Limits(max_body=settings.max_body, max_tokens=settings.max_tokens)
+    app = create_app(Completions(pair, engine, scheduler, metrics, name, limits))
+    request = Request(min(pair.manifest.text.max_target_tokens, limits.max_tokens))
+    done = warm_up(engine, pacing, pair.encode(texts), request, settings.max_batch, settings.warm_up)
+    set_startup_aside()
+    log.info("%s", findings(pacing, done))
+    log.info("serving %s on %s: %s", name, address_of(bound), engine.name)
+    # uvicorn ends in order and raises the signal again, which does nothing where a shell started the server in the background.
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
+    log.info("stopped")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     work.add_argument("--max-tokens", type=int, default=512, metavar="N", help="most tokens of an output (default: 512)")
     work.add_argument("--max-body", type=int, default=1 << 20, metavar="BYTES", help="largest request (default: 1 MiB)")
     work.add_argument("--warm-up", type=float, default=20.0, metavar="SECONDS", help="longest warm-up (default: 20)")
+    console.add_options(parser)
     where = parser.add_argument_group("where it listens")
     where.add_argument("--host", default="127.0.0.1", help="address (default: %(default)s, this machine alone)")
     where.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: %(default)s)")

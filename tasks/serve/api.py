@@ -1,15 +1,82 @@
-"""Requests and answers of `/v1/completions` as JSON, in the form that OpenAI's clients send and read."""
+"""The HTTP surface: completions in the form of OpenAI's clients, whole or as a stream, with models, health and metrics.
+
+Every refusal is a 4xx with its reason; a text that fails while it is decoded is a 500 with its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
+import json
 import time
 import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tasks.decoding.generation import Generation
-from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.inference import DecodingPair
+from tasks.decoding.method import Request as DecodingRequest
+from tasks.decoding.method import SamplingSettings
+from tasks.models.prompting import SourceEncoder
+from tasks.serve.pacing import Engine
+from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics, finish_reason
+
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""How tokenizers write the first bytes of a character whose others have not come yet."""
+
+
+class TooLongError(Exception):
+    """A source has more tokens than the pair reads; offline it would be cut."""
+
+
+def encode_prompts(pair: DecodingPair, prompts: list[str]) -> list[list[int]]:
+    """Return the token ids of each prompt.
+
+    Raises:
+        TooLongError: one does not fit into `max_source_tokens`.
+    """
+    text = pair.manifest.text
+    encoder = SourceEncoder(pair.tokenizer, text)
+    rows = encoder(prompts)
+    for prompt, row in zip(prompts, rows, strict=True):
+        if encoder.cut or len(row) == text.max_source_tokens:
+            tokens = encoder.whole_length(prompt)
+            if tokens > text.max_source_tokens:
+                template = " with its chat template" if text.chat_template else ""
+                raise TooLongError(f"a prompt has {tokens} tokens{template}; the pair reads at most {text.max_source_tokens}")
+    return rows
+
+
+class NewText:
+    """Gives the text of tokens piece by piece, whole characters only; joined, the pieces are the text."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        """Take what makes a text of tokens."""
+        self._decode = decode
+        self._given = ""
+
+    def of(self, tokens: Sequence[int]) -> str:
+        """Return what these tokens, the first ones of the text, add to what was given."""
+        text = self._decode(tokens)
+        # A later token may still change the end of a text, as the second half of a character does.
+        if text.endswith(_UNFINISHED) or not text.startswith(self._given):
+            return ""
+        return self._new(text)
+
+    def rest(self, tokens: Sequence[int]) -> str:
+        """Return what is left of the whole text."""
+        return self._new(self._decode(tokens))
+
+    def _new(self, text: str) -> str:
+        piece, self._given = text[len(self._given) :], text
+        return piece
+
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "n": (1,),
@@ -64,16 +131,15 @@ class CompletionRequest(BaseModel):
                 return name
         return None
 
-    def decoding(self, limit: int) -> Request:
+    def decoding(self, limit: int) -> DecodingRequest:
         """Return length, sampling and seed; `limit` is the length without `max_tokens`."""
         sampling = SamplingSettings()
         if self.temperature > 0:
             sampling = SamplingSettings(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
-        return Request(limit if self.max_tokens is None else self.max_tokens, sampling, self.seed or 0)
+        return DecodingRequest(limit if self.max_tokens is None else self.max_tokens, sampling, self.seed or 0)
 
 
-def completion_id() -> str:
-    """Return a new name for an answer."""
+def _new_id() -> str:
     return f"cmpl-{uuid.uuid4().hex}"
 
 
@@ -85,12 +151,6 @@ def choice(index: int, text: str, reason: str | None) -> dict[str, Any]:
 def answer(name: str, model: str, choices: list[dict[str, Any]], **rest: object) -> dict[str, Any]:
     """Return the body of an answer or of one event of a stream."""
     return {"id": name, "object": "text_completion", "created": int(time.time()), "model": model, "choices": choices, **rest}
-
-
-def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """Return the counts that the protocol asks for."""
-    total = prompt_tokens + completion_tokens
-    return {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}
 
 
 def decoding_facts(generation: Generation, method: str) -> dict[str, Any]:
@@ -108,3 +168,247 @@ def decoding_facts(generation: Generation, method: str) -> dict[str, Any]:
 def error_body(message: str, kind: str, param: str | None = None) -> dict[str, Any]:
     """Return the body of an error."""
     return {"error": {"message": message, "type": kind, "param": param, "code": None}}
+
+
+_POLL = 0.05
+"""Seconds between two looks at whether the client is still there."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may ask for."""
+
+    max_body: int = 1 << 20
+    """Bytes."""
+    max_prompts: int = 64
+    max_tokens: int = 512
+
+
+class RefusedError(Exception):
+    """A request that is answered with 4xx."""
+
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        """Take the status, one line for the client, and the field that it is about."""
+        super().__init__(message)
+        self.status, self.param = status, param
+
+
+_Event = tuple[int, str, Any]
+"""Position of a text in its request, what became of it (`grown`, `done` or `failed`), and with what."""
+
+
+class _Texts:
+    """The texts of one request: the jobs that the worker thread runs, and their events, which reach the event loop in order."""
+
+    def __init__(self, rows: list[list[int]], decoding: DecodingRequest, *, streamed: bool, seeded: bool) -> None:
+        """Make a job of each row of token ids; its draws are those of its position where the request has a seed."""
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[_Event] = asyncio.Queue()
+        numbered = seeded and not decoding.sampling.greedy
+        self.jobs = [
+            Job(
+                row,
+                decoding,
+                done=functools.partial(self._put, index, "done"),
+                failed=functools.partial(self._put, index, "failed"),
+                grown=functools.partial(self._put, index, "grown") if streamed else None,
+                example=index if numbered else None,
+            )
+            for index, row in enumerate(rows)
+        ]
+
+    def _put(self, index: int, kind: str, *value: Any) -> None:
+        """Hand an event of the worker thread to the event loop; a loop that has ended has no client either."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._events.put_nowait, (index, kind, value))
+
+    async def next(self, seconds: float | None = None) -> _Event | None:
+        """Return the next event; None if none comes within so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._events.get()
+        except TimeoutError:
+            return None
+
+    def cancel(self) -> None:
+        """Tell the worker that nobody waits for these texts."""
+        for job in self.jobs:
+            job.cancelled.set()
+
+
+@dataclass
+class Completions:
+    """Answers `/v1/completions`."""
+
+    pair: DecodingPair
+    engine: Engine
+    scheduler: Scheduler
+    metrics: ServerMetrics
+    name: str
+    limits: Limits
+
+    async def answer(self, request: Request) -> Response:
+        """Queue the texts of a request and answer with their outputs, or with a stream of them."""
+        asked = self._parsed(await self._body(request))
+        texts = self._texts(asked)
+        try:
+            self.scheduler.add(texts.jobs)
+        except QueueFullError:
+            raise RefusedError(429, "the queue is full; try again later") from None
+        if asked.stream:
+            return StreamingResponse(self._events(texts), media_type="text/event-stream")
+        return await self._whole(request, texts)
+
+    async def _body(self, request: Request) -> bytes:
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > self.limits.max_body:
+                raise RefusedError(413, f"the body has more than {self.limits.max_body} bytes; send fewer or shorter prompts")
+        return body
+
+    def _parsed(self, body: bytes) -> CompletionRequest:
+        try:
+            asked = CompletionRequest.model_validate_json(body)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the body"
+            raise RefusedError(400, f"{place}: {first['msg']}", place) from None
+        unsupported = asked.unsupported()
+        if unsupported is not None:
+            raise RefusedError(400, f"{unsupported} is not supported; leave it out", unsupported)
+        if asked.model not in (None, self.name):
+            raise RefusedError(404, f"there is no model {asked.model}; this server has {self.name}", "model")
+        if len(asked.prompts) > self.limits.max_prompts:
+            raise RefusedError(400, f"there are {len(asked.prompts)} prompts; at most {self.limits.max_prompts}", "prompt")
+        if (asked.max_tokens or 0) > self.limits.max_tokens:
+            raise RefusedError(400, f"max_tokens is {asked.max_tokens}; at most {self.limits.max_tokens}", "max_tokens")
+        return asked
+
+    def _texts(self, asked: CompletionRequest) -> _Texts:
+        text = self.pair.manifest.text
+        decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
+        try:
+            rows = encode_prompts(self.pair, asked.prompts)
+        except TooLongError as error:
+            raise RefusedError(400, str(error), "prompt") from None
+        return _Texts(rows, decoding, streamed=asked.stream, seeded=asked.seed is not None)
+
+    async def _whole(self, request: Request, texts: _Texts) -> Response:
+        choices: dict[int, dict[str, Any]] = {}
+        tokens = 0
+        while len(choices) < len(texts.jobs):
+            event = await texts.next(_POLL)
+            if event is None:
+                if await request.is_disconnected():
+                    self.metrics.aborted.inc(len(texts.jobs) - len(choices))
+                    texts.cancel()
+                    return Response(status_code=499)
+                continue
+            index, kind, value = event
+            if kind == "failed":
+                texts.cancel()
+                return JSONResponse(_failure(*value), 500)
+            generation, method = value
+            choices[index] = self._choice(index, self.pair.decode(generation.tokens), generation, method)
+            tokens += len(generation.tokens)
+        prompt = sum(len(job.row) for job in texts.jobs)
+        usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
+        return JSONResponse(answer(_new_id(), self.name, [choices[index] for index in sorted(choices)], usage=usage))
+
+    def _choice(self, index: int, text: str, generation: Generation, method: str) -> dict[str, Any]:
+        """Return a finished output, or the last piece of it."""
+        reason = finish_reason(generation, self.engine.ends)
+        return {**choice(index, text, reason), "draftline": decoding_facts(generation, method)}
+
+    async def _events(self, texts: _Texts) -> AsyncIterator[str]:
+        """Server-sent events: a piece of text for each turn, the reason with the last one, then `[DONE]`."""
+        identity = _new_id()
+        written = [NewText(self.pair.decode) for _ in texts.jobs]
+        begun: set[int] = set()
+        left = len(texts.jobs)
+        try:
+            while left and (event := await texts.next()) is not None:
+                index, kind, value = event
+                if kind == "failed":
+                    yield _event(_failure(*value))
+                    left -= 1
+                    continue
+                if index not in begun:
+                    begun.add(index)
+                    self.metrics.first_token.observe(time.perf_counter() - texts.jobs[index].arrived)
+                if kind == "grown":
+                    piece = written[index].of(*value)
+                    if piece:
+                        yield _event(answer(identity, self.name, [choice(index, piece, None)]))
+                        # Lets the loop see that a client has hung up, before more is written to its closed socket.
+                        await asyncio.sleep(0)
+                    continue
+                generation, method = value
+                last = self._choice(index, written[index].rest(generation.tokens), generation, method)
+                yield _event(answer(identity, self.name, [last]))
+                left -= 1
+            yield "data: [DONE]\n\n"
+        finally:
+            # Also where the client has hung up: the generator is closed then.
+            self.metrics.aborted.inc(left)
+            texts.cancel()
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    return error_body(str(error) or type(error).__name__, "server_error")
+
+
+def _event(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+_INVALID = "invalid_request_error"
+"""The kind of an error that OpenAI's clients know as the request's own fault."""
+
+
+def create_app(completions: Completions) -> FastAPI:
+    """Return the application, which starts the scheduler of `completions` and stops it at its end."""
+    scheduler, metrics, name = completions.scheduler, completions.metrics, completions.name
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        scheduler.start()
+        yield
+        await asyncio.to_thread(scheduler.stop)
+
+    app = FastAPI(title="Draftline", lifespan=lifespan, docs_url=None, redoc_url=None)
+
+    @app.exception_handler(RefusedError)
+    async def refused(_: Request, error: RefusedError) -> JSONResponse:
+        metrics.refused.labels(str(error.status)).inc()
+        headers = {"Retry-After": "1"} if error.status == 429 else None
+        kind = "rate_limit_error" if error.status == 429 else _INVALID
+        return JSONResponse(error_body(str(error), kind, error.param), error.status, headers)
+
+    @app.exception_handler(404)
+    async def unknown(request: Request, _: Exception) -> JSONResponse:
+        metrics.refused.labels("404").inc()
+        routes = "/v1/completions, /v1/models, /health and /metrics"
+        return JSONResponse(error_body(f"there is no {request.url.path}; this server has {routes}", _INVALID), 404)
+
+    # A plain route: `Completions` checks the body itself, with the protocol's own errors.
+    app.add_route("/v1/completions", completions.answer, methods=["POST"])
+
+    @app.get("/v1/models")
+    def models() -> dict[str, Any]:
+        entry = {"id": name, "object": "model", "owned_by": "draftline", "operating_point": completions.engine.name}
+        return {"object": "list", "data": [entry]}
+
+    @app.get("/health")
+    def health() -> JSONResponse:
+        if scheduler.alive:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "the worker has ended; start the server anew"}, 503)
+
+    @app.get("/metrics")
+    def show_metrics() -> Response:
+        metrics.paces(scheduler.paces())
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    return app

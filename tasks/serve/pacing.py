@@ -1,4 +1,4 @@
-"""Which way of decoding a batch is the fastest here: measured while serving, for each kind of batch.
+"""Which way of decoding a batch is the fastest here: measured in a warm-up and while serving, for each kind of batch.
 
 Drafting pays for one text and rarely for many, and only on text that the drafter knows. So one way leads for each kind of
 batch, and the others are tried beside it from time to time. A trial counts as a ratio to the leader's latest batches: what else
@@ -11,8 +11,18 @@ model alone is always among the ways.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Generation
+from tasks.decoding.inference import VANILLA, DecodingPair
+from tasks.decoding.loop import abandonable, watched
+from tasks.decoding.method import Request
+from tasks.decoding.turn import Abandonment, RowState
 
 _FIRST_TRIAL, _RAREST_TRIAL = 8, 256
 """Batches between two trials of the ways that do not lead: at first, and once the leader has stayed ahead for long."""
@@ -186,3 +196,166 @@ class Pacing:
 
 def _average(so_far: float, newest: float, weight: float) -> float:
     return newest if math.isnan(so_far) else so_far + weight * (newest - so_far)
+
+
+Finish = Callable[[int, Generation], None]
+"""Takes the position of a text in its batch and what was generated."""
+
+
+Watch = Callable[[int, list[int]], None]
+"""Takes the position of a text in its batch and its generated tokens so far."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Texts that are decoded with the same settings, and who is told of them."""
+
+    rows: Rows
+    """Token ids of each source."""
+    examples: Sequence[int]
+    """A number for each source that keys its random draws, all different."""
+    request: Request
+    """Length, sampling and seed."""
+    finish: Finish
+    """Called with each text as soon as it is whole."""
+    watch: Watch | None = None
+    """Called with each text after each of its turns; None lets the fastest executor run."""
+    abandoned: Sequence[Abandonment] = ()
+    """A flag for each text; once all are set, the batch ends at its next turn with `AbandonedError`."""
+
+
+class Engine(Protocol):
+    """What decodes a batch."""
+
+    @property
+    def name(self) -> str:
+        """For people: method and runtime."""
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the operating point drafts."""
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end a text."""
+
+    def described(self, way: Way) -> str:
+        """Return the method that a way runs, with its settings."""
+
+    def run(self, batch: Batch, way: Way) -> None:
+        """Decode a batch by the operating point or the large model alone, side by side or one text after the other."""
+
+
+@dataclass(frozen=True)
+class PairEngine:
+    """A pair with its operating point."""
+
+    pair: DecodingPair
+
+    @property
+    def name(self) -> str:
+        """Operating point and runtime."""
+        return f"{self.pair.manifest.point}; {self.pair.opened.described}"
+
+    @property
+    def drafts(self) -> bool:
+        """Whether the operating point is another method than the large model alone."""
+        return self.pair.manifest.point.method != VANILLA.method
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end a text of the large model."""
+        return frozenset(self.pair.opened.pair.large.end_tokens)
+
+    def described(self, way: Way) -> str:
+        """Return the method that a way runs, with its settings."""
+        return str(self.pair.manifest.point if way.drafting else VANILLA)
+
+    def run(self, batch: Batch, way: Way) -> None:
+        """Decode a batch by the operating point or the large model alone, side by side or one text after the other."""
+        method = self.pair.method(self.pair.manifest.point if way.drafting else VANILLA, batch.request)
+        method = abandonable(method, batch.abandoned)
+        positions = list(range(len(batch.rows)))
+        for part in [positions] if way.together else [[position] for position in positions]:
+            examples = [batch.examples[one] for one in part]
+            shown = method if batch.watch is None else watched(method, _by_position(batch.watch, part, examples))
+            found = shown.run([batch.rows[one] for one in part], examples, batch.request.max_new_tokens)
+            for position, generation in zip(part, found, strict=True):
+                batch.finish(position, generation)
+
+
+def _by_position(watch: Watch, part: Sequence[int], examples: Sequence[int]) -> Callable[[RowState], None]:
+    by_example = dict(zip(examples, part, strict=True))
+
+    def seen(row: RowState) -> None:
+        watch(by_example[row.example], row.tokens[row.prompt :])
+
+    return seen
+
+
+_TEXTS, _ROUNDS = 8, 2
+"""Least numbers of texts and of batches that each way decodes."""
+
+
+def warm_up(
+    engine: Engine,
+    pacing: Pacing,
+    rows: Rows,
+    request: Request,
+    max_batch: int,
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> int:
+    """Decode example texts in every way, the smallest batches first.
+
+    Args:
+        engine: What decodes.
+        pacing: Learns the times.
+        rows: Token ids of example texts; none: nothing is done.
+        request: Length and sampling that most requests will have.
+        max_batch: The largest batch.
+        seconds: Begins no further batch after this time.
+        clock: Gives seconds.
+
+    Returns:
+        The largest number of texts for which every way was timed; 0 where not even one text was.
+    """
+    end, size, done = clock() + seconds, 1, 0
+    while rows and size <= max_batch:
+        kind = BatchKind.of(size, greedy=request.sampling.greedy, streamed=False)
+        taken: dict[Way, list[float]] = {way: [] for way in pacing.ways(kind)}
+        for number in range(1 + max(_ROUNDS, -(-_TEXTS // size))):
+            batch = [rows[(number * size + one) % len(rows)] for one in range(size)]
+            for way, times in taken.items():
+                if clock() >= end:
+                    return done
+                times.append(_seconds_per_token(engine, batch, request, way, clock))
+        # The first batch of a way pays for what its runtime does once.
+        pacing.begin(kind, {way: statistics.fmean(times[1:]) for way, times in taken.items()})
+        done, size = size, size * 2
+    return done
+
+
+def _seconds_per_token(engine: Engine, rows: Rows, request: Request, way: Way, clock: Callable[[], float]) -> float:
+    found: dict[int, Generation] = {}
+    begun = clock()
+    engine.run(Batch(rows, range(len(rows)), request, found.__setitem__), way)
+    return (clock() - begun) / max(1, sum(len(one.tokens) for one in found.values()))
+
+
+def findings(pacing: Pacing, done: int) -> str:
+    """Return one line about what was found: for which numbers of greedy texts drafting is the fastest.
+
+    Args:
+        pacing: What the warm-up taught.
+        done: The largest number of texts for which every way was timed.
+    """
+    if pacing.fixed is not None or not pacing.drafts:
+        return "decoding always in one way: " + ("by the operating point" if pacing.fixed else "by the large model alone")
+    if not done:
+        return "not warmed up: which way of decoding is the fastest is found while serving"
+    sizes = [1 << power for power in range(done.bit_length())]
+    paying = [str(size) for size in sizes if pacing.fastest(BatchKind(size, greedy=True, streamed=False)).drafting]
+    if not paying:
+        return f"drafting does not pay here for 1 to {done} texts at once; the large model decodes alone"
+    return f"drafting pays here for {', '.join(paying)} texts at once; tried up to {done}"

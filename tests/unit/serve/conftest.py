@@ -11,8 +11,7 @@ import pytest
 
 from tasks.decoding import DecodingPair, load_pair
 from tasks.decoding.generation import Counts, Generation
-from tasks.serve.executing import Batch
-from tasks.serve.pacing import Way
+from tasks.serve.pacing import Batch, Way
 from tests.pair_folders import tiny_pair
 
 

@@ -13,12 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tasks.decoding import DecodingPair
 from tasks.decoding.generation import Counts, Generation
-from tasks.serve.app import create_app
-from tasks.serve.completions import Limits
-from tasks.serve.executing import Batch, Engine, PairEngine
-from tasks.serve.metrics import ServerMetrics
-from tasks.serve.pacing import Pacing
-from tasks.serve.scheduler import Scheduler
+from tasks.serve.api import Completions, Limits, create_app
+from tasks.serve.pacing import Batch, Engine, Pacing, PairEngine
+from tasks.serve.scheduler import Scheduler, ServerMetrics
 from tests.calibration import SOURCES
 from tests.unit.serve.conftest import HeldEngine
 
@@ -29,7 +26,7 @@ LIMITS = Limits(max_body=2000, max_prompts=4, max_tokens=24)
 def client_of(pair: DecodingPair, engine: Engine, *, fixed: bool | None = None, max_queue: int = 8) -> TestClient:
     metrics = ServerMetrics()
     scheduler = Scheduler(engine, Pacing(engine.drafts, fixed), metrics, max_batch=4, max_queue=max_queue)
-    return TestClient(create_app(pair, engine, scheduler, metrics, "toy", LIMITS))
+    return TestClient(create_app(Completions(pair, engine, scheduler, metrics, "toy", LIMITS)))
 
 
 @pytest.fixture(scope="module")

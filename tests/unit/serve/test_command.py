@@ -10,7 +10,7 @@ import pytest
 
 from tasks.errors import stage
 from tasks.serve import __main__ as command
-from tasks.serve.running import address_of, listen
+from tasks.serve.__main__ import address_of, listen
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:

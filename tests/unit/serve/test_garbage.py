@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks.serve.garbage import set_startup_aside
+from tasks.serve.__main__ import set_startup_aside
 
 
 class _Cycle:

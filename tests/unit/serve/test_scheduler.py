@@ -11,11 +11,8 @@ import pytest
 
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.turn import require_awaited
-from tasks.serve.executing import Batch
-from tasks.serve.job import Job
-from tasks.serve.metrics import ServerMetrics
-from tasks.serve.pacing import Pacing
-from tasks.serve.scheduler import QueueFullError, Scheduler
+from tasks.serve.pacing import Batch, Pacing
+from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics
 from tests.unit.serve.conftest import HeldEngine
 
 GREEDY = Request(8)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.decoding import DecodingPair
-from tasks.serve.text import NewText, TooLongError, encode_prompts
+from tasks.serve.api import NewText, TooLongError, encode_prompts
 from tests.calibration import SOURCES
 
 

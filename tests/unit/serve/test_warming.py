@@ -8,9 +8,7 @@ import pytest
 
 from tasks.decoding import DecodingPair
 from tasks.decoding.method import Request
-from tasks.serve.executing import PairEngine
-from tasks.serve.pacing import BatchKind, Pacing
-from tasks.serve.warming import findings, warm_up
+from tasks.serve.pacing import BatchKind, Pacing, PairEngine, findings, warm_up
 from tests.calibration import SOURCES
 from tests.unit.serve.conftest import HeldEngine
 
