@@ -39,20 +39,22 @@ def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, o
     Raises:
         InputError: no space is left. The partial checkpoint is removed and older ones are untouched.
     """
+    # 1. Make room: a damaged checkpoint of this step may be there from before a kill.
     checkpoint = folder / f"step{step:08d}"
     if distributed.is_main():
         remove(checkpoint)
     distributed.barrier()
+    # 2. Every process writes its part.
     with writing_to_resume(f"the checkpoint of step {step}", checkpoint, folder):
         engine.save_checkpoint(str(folder), tag=checkpoint.name, client_state={**state, "step": step}, save_latest=False)
         distributed.barrier()
         if distributed.is_main():
-            # The seal is written last: without it, or with another checksum in it, the checkpoint does not count.
+            # 3. The seal is written last: without it, or with another checksum in it, the checkpoint does not count.
             files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and not file.name.startswith(_SEAL))
             sums = {str(file.relative_to(checkpoint)): checksum(file) for file in files}
             atomic_write(checkpoint / _SEAL, json.dumps(sums))
     if distributed.is_main():
-        # All others go, also partial and damaged ones, and those of later steps that a resumed run writes again.
+        # 4. All others go, also partial and damaged ones, and those of later steps that a resumed run writes again.
         before = [sealed.name for sealed in _sealed(folder) if sealed.name < checkpoint.name]
         for other in folder.glob("step*"):
             if other.name not in (*before[1 - KEPT_CHECKPOINTS :], checkpoint.name):
@@ -67,6 +69,7 @@ def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, Mapping[str
     Raises:
         InputError: the checkpoint has no part for this rank.
     """
+    # All processes take the checkpoint that rank 0 finds intact.
     tag = distributed.broadcast(latest(folder) if distributed.is_main() else None)
     if tag is None:
         return 0, {}
@@ -131,6 +134,7 @@ class BestWeights:
             return
         if self._by not in measured:
             raise InputError(f"choose_by is {self._by}, but this run measures {', '.join(measured)}; name one of them")
+        # Rank 0 decides: measurements of other processes may differ in the last bits.
         value = distributed.broadcast(measured[self._by])
         better = not self._step or (value < self._value if self._by in _LOWER else value > self._value)
         if not (better and math.isfinite(value)):
@@ -170,6 +174,7 @@ class BestWeights:
             self._sweep()
 
     def _sweep(self) -> None:
+        # Each checkpoint on disk needs the best weights of its time, should the run go on from it.
         kept = {self._file(step) for step in (*self._named, self._step)}
         for old in self._folder.glob("best*.safetensors"):
             if old not in kept:

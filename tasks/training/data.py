@@ -98,12 +98,14 @@ class TokenDataset:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return these examples as a batch, padded to the longest of them."""
+        # Lists of ids, of unequal lengths until they are padded below.
         sources, labels = [self.sources[index] for index in indices], [self.targets[index] for index in indices]
         lengths = [len(row) if self.decoder_only else 0 for row in sources]
         if self.decoder_only:
             # The loss ignores the source part of the joined sequence.
             sources = [source + target for source, target in zip(sources, labels, strict=True)]
             labels = [[IGNORED] * length + target for length, target in zip(lengths, labels, strict=True)]
+        # All (examples, longest row): ids are padded with `pad`, labels with what the loss leaves out.
         mask = pad_rows([[1] * len(row) for row in sources], 0)
         top = None if self.stored is None else _padded_top([self.stored.top_logits(index) for index in indices], lengths)
         return Batch(pad_rows(sources, self.pad), mask, pad_rows(labels, IGNORED), top=top)
@@ -172,6 +174,7 @@ class BucketBatchSampler:
 
     def batch_at(self, step: int) -> list[int]:
         """Return the example indices of a step, counted from 0, for all processes together."""
+        # Epochs are made one after the other, from the first one again for a step before the current one.
         if step < self._begins:
             self._epoch, self._begins, self._batches = -1, 0, []
         while step >= self._begins + len(self._batches):
@@ -196,6 +199,7 @@ class BucketBatchSampler:
 
     def _alike(self, indices: list[int]) -> list[int]:
         """Sort by target and then source length, or the reverse, whichever needs less padding."""
+        # (source, target)[::-1] sorts by target first.
         orders = [sorted(indices, key=lambda index: _winding(*self._lengths[index][::turn])) for turn in (-1, 1)]
         return min(orders, key=lambda order: sum(map(self._padded, self._cut(order))))
 
@@ -212,8 +216,9 @@ class BucketBatchSampler:
             yield from (indices[begin : begin + self._size] for begin in range(0, len(indices), self._size))
             return
         batch: list[int] = []
-        source = target = 0
+        source = target = 0  # the longest of the batch so far
         for index in indices:
+            # What the batch costs with this example: every row as long as the longest source and target.
             wider = max(source, self._lengths[index][0]), max(target, self._lengths[index][1])
             if batch and sum(wider) * (len(batch) + 1) > self._budget:
                 yield batch
@@ -253,6 +258,7 @@ def own_parts(indices: Sequence[int], accumulation: int) -> list[Sequence[int]]:
     Neighbours are similar in length, so each part takes every n-th index.
     """
     world, rank = distributed.world_size(), distributed.rank()
+    # Parts are numbered micro-batch by micro-batch, with one of each process in each.
     return [indices[micro * world + rank :: world * accumulation] for micro in range(accumulation)]
 
 

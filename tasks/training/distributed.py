@@ -125,6 +125,7 @@ def run(machine: MachineSettings, work: Callable[[], None]) -> None:
     Raises:
         SystemExit: a rank that was started here failed.
     """
+    # A rank that a launcher started never starts others.
     per_gpu = 1 if machine.device == "cpu" else max(1, torch.cuda.device_count())
     processes = machine.processes or per_gpu
     if "RANK" in os.environ or processes == 1:
@@ -273,15 +274,18 @@ def training_share(model: PreTrainedModel, training: TrainingSettings, text: Tex
         text: The longest source and target.
         teachers: Folders of the models that it is trained with.
     """
+    # 1. Weights, and for those that are trained a gradient and the optimiser's values, 4 bytes each.
     parameters, config = list(model.parameters()), model.config
     trained = sum(one.numel() for one in parameters if one.requires_grad)
     state = 4 * (sum(one.numel() for one in parameters) + trained * (1 + _OPTIMIZER_VALUES[training.optimizer]))
     teachers_state = sum(file.stat().st_size for folder in teachers for file in Path(folder).glob("*.safetensors"))
+    # 2. Activations of a step of the longest texts; an encoder-decoder reads source and target apart.
     both = text.max_source_tokens + text.max_target_tokens
     texts = max(1, training.batch_tokens // both) if training.batch_tokens else training.batch_size
     layers = config.num_hidden_layers + (getattr(config, "num_decoder_layers", 0) or 0)
     longest = max(text.max_source_tokens, text.max_target_tokens) if config.is_encoder_decoder else both
     activations = _EAGER * layers * 2 * texts * longest * (34 * config.hidden_size + 5 * config.num_attention_heads * longest)
+    # 3. Logits at every predicted position. Micro-batches hold activations and logits of a part of the step at a time.
     predicted = text.max_target_tokens if config.is_encoder_decoder else both
     logits = 3 * 4 * texts * predicted * config.vocab_size
     on_cpu = parameters[0].device.type == "cpu"

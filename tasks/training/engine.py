@@ -39,9 +39,11 @@ def create_engine(model: torch.nn.Module, settings: TrainingSettings, device: to
     if device.type == "cpu":
         # This extension takes a minute to compile and serves only inference over several processes.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    # 1. The group of all processes, opened here so that one process alone needs no port.
     backend = "nccl" if device.type == "cuda" else "gloo"
     distributed.init(backend)
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
+    # 2. The engine, with an optimiser and a schedule of ours; DeepSpeed steps both.
     optimizer = make_optimizer(model, settings)
     engine, *_ = deepspeed.initialize(
         model=model,
@@ -79,11 +81,13 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings) -> torch.
     torch's Adafactor updates many weights in one call, but its rate is always relative to each weight's root mean square and
     at most 1/sqrt(step), as in the paper. The slower one of `transformers` takes an absolute rate.
     """
+    # Tied weights come once, frozen ones not at all.
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rate, decay = settings.learning_rate, settings.weight_decay
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(weights, lr=rate, weight_decay=decay, fused=True)
     if settings.relative_rate:
+        # Algorithm 5: the rate is relative to the weight.
         return torch.optim.Adafactor(weights, lr=rate, eps=_EPSILON, weight_decay=decay, foreach=True)
     from transformers.optimization import Adafactor
 
@@ -123,6 +127,7 @@ def gathered_weights(engine: DeepSpeedEngine) -> contextlib.AbstractContextManag
 
 def weights_finite(engine: DeepSpeedEngine) -> bool:
     """Whether the weights of all processes are finite: a finite loss can still have an infinite gradient."""
+    # Of a partitioned weight each process checks its own part, which is all that it has.
     parts = (getattr(weight, "ds_tensor", weight) for weight in engine.module.parameters())
     broken = sum(not bool(part.isfinite().all()) for part in parts)
     return not distributed.all_reduce(torch.tensor(float(broken), device=engine.device))
@@ -135,6 +140,7 @@ def step_was_skipped(engine: DeepSpeedEngine) -> bool:
 
 def close(engine: DeepSpeedEngine) -> None:
     """Destroy an engine; every process keeps the complete weights of the model."""
+    # Partitioned weights are copied before the engine goes, and put back into the model after it.
     weights = list(engine.module.parameters())
     with gathered_weights(engine):
         whole = [weight.detach().clone() for weight in weights] if engine.zero_optimization_stage() == 3 else []

@@ -120,8 +120,7 @@ def train(
     # 1. Open the engine, and continue from the newest checkpoint, if there is one.
     engine = create_engine(objective, settings, device)
     first, state = checkpoints.load_latest(engine, resume)
-    best, whole = BestWeights(resume, settings, state), TrainingLog(state, log)
-    meter = _Meter(whole.add, resume, device, whole.last("target_tokens"))
+    best, whole = BestWeights(resume, settings, state), TrainingLog(state, log, device)
     step, measured = first, dict[str, float]()
     with progress(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
         while step < settings.steps and not best.out_of_patience:
@@ -129,13 +128,16 @@ def train(
             torch.manual_seed((settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank())
             parts = [part.to(device) for part in source.microbatches(step)]
             step += 1
-            meter.add(step, sum(map(objective.target_tokens, parts)), *_train_step(engine, objective, parts, settings))
+            loss, count = _train_step(engine, objective, parts, settings)
+            if not math.isfinite(loss):
+                raise DivergedError(f"the training loss is {loss}", step, resume)
             if step_was_skipped(engine):
                 raise DivergedError("the gradient is no longer finite", step, resume)
+            whole.count_step(sum(map(objective.target_tokens, parts)), loss, count)
             # 3. Log the means since the last line.
             saving = step % settings.checkpoint_every == 0 and step < settings.steps
             if step % _LOG_EVERY == 0 or step == settings.steps or saving:
-                bar.set_postfix(meter.flush(step, engine.get_lr()[0]), refresh=False)
+                bar.set_postfix(whole.add_means(step, engine.get_lr()[0]), refresh=False)
             # 4. Evaluate, and keep the weights if they are the best so far; never measure or save broken ones.
             evaluating = step % settings.evaluate_every == 0 or step == settings.steps
             if (evaluating or saving) and not weights_finite(engine):
@@ -147,89 +149,76 @@ def train(
                 whole.add(measured, step)
             # 5. Save a checkpoint, which carries the log and refers to the best weights.
             if saving:
-                checkpoints.save(engine, resume, step, {**best.state_dict(), **whole.state_dict()})
+                checkpoints.save(engine, resume, step, {**best.state_dict(), "log": whole.rows})
                 best.prune()
             bar.update()
+    # 6. Keep the best weights, or the last, and measure those that are kept.
     close(engine)
     kept = best.restore_weights(objective.model)
     if kept not in (None, step) or not measured:
         measured = _evaluated(objective, evaluation, device)
     distributed.barrier()
     seconds = time.monotonic() - begun
-    return TrainingResult(meter.loss, seconds, first, step, kept or step, measured, meter.target_tokens, whole.rows)
+    return TrainingResult(whole.loss, seconds, first, step, kept or step, measured, whole.target_tokens, whole.rows)
 
 
 def _train_step(
     engine: DeepSpeedEngine, objective: Objective, parts: list[Batch], settings: TrainingSettings
 ) -> tuple[float, float]:
     """Take a step; return its mean loss over all processes, and the count that the first term was divided by."""
+    # The divisor covers all micro-batches of all processes, so it is known before the first of them runs.
     counts = objective.counts(parts)  # (terms,)
     engine.train()
     loss = torch.zeros((), device=counts.device)
     for part in parts:
         mine = engine(part, counts)
         backward(engine, mine, settings)
-        engine.step()
+        engine.step()  # moves the weights after the last micro-batch only
         loss += mine.detach()
     return float(distributed.all_reduce(loss)), float(counts[0])
 
 
-class _Meter:
-    """Means since the last log line."""
+class TrainingLog:
+    """Collects what is logged, and means since the last line. Checkpoints carry the rows, so that a resumed run has them all."""
 
-    def __init__(self, log: LogMetrics, resume: Path, device: torch.device, target_tokens: float) -> None:
-        """Take the log, the checkpoint folder that errors name, the device, and the target tokens of an interrupted run."""
-        self._log, self._resume, self._device = log, resume, device
-        self.target_tokens = int(target_tokens)
-        """Target tokens over all steps and processes until the last log line."""
+    def __init__(self, state: Mapping[str, object], log: LogMetrics, device: torch.device) -> None:
+        """Continue from a checkpoint's state, which is empty at first, and pass everything on to `log`."""
+        self.rows = cast("Rows", state.get("log", {}))
+        self._log, self._device = log, device
+        known = [values["target_tokens"] for values in self.rows.values() if "target_tokens" in values]
+        self.target_tokens = int(known[-1]) if known else 0
+        """Target tokens over all steps and processes until the last line of means."""
         self.loss = math.nan
-        """Mean loss at the last log line."""
+        """Mean loss of the last line of means."""
         self._reset()
 
     def _reset(self) -> None:
         self._sum, self._count, self._since = 0.0, 0.0, time.monotonic()
         self._tokens = torch.zeros((), device=self._device)
 
-    def add(self, step: int, tokens: torch.Tensor | int, loss: float, count: float) -> None:
-        if not math.isfinite(loss):
-            raise DivergedError(f"the training loss is {loss}", step, self._resume)
+    def count_step(self, tokens: torch.Tensor | int, loss: float, count: float) -> None:
+        """Count a step: its target tokens in this process, its loss, and the weight of that loss in the mean."""
+        # Every token counts alike in the mean of several steps, as it does within one.
         self._sum += loss * count
         self._count += count
         self._tokens += tokens
 
-    def flush(self, step: int, rate: float) -> dict[str, str]:
-        """Log the means; return them as text for the progress bar."""
+    def add_means(self, step: int, rate: float) -> dict[str, str]:
+        """Add the means since the last ones; return them as text for the progress bar."""
         tokens = float(distributed.all_reduce(self._tokens))
         speed = tokens / (time.monotonic() - self._since)
         self.target_tokens += int(tokens)
         # The count is 0 where no label can be learned, as in texts outside of the draft vocabulary.
         self.loss = self._sum / self._count if self._count else 0.0
         values = {"loss": self.loss, "learning_rate": rate, "tokens_per_second": speed, "target_tokens": self.target_tokens}
-        self._log(values, step)
+        self.add(values, step)
         self._reset()
         return {"loss": f"{self.loss:.3f}", "tokens/s": f"{speed:.0f}"}
-
-
-class TrainingLog:
-    """Collects what is logged and passes it on. Checkpoints carry the rows, so that a resumed run has those before it."""
-
-    def __init__(self, state: Mapping[str, object], log: LogMetrics) -> None:
-        """Continue from a checkpoint's state; an empty one has no rows."""
-        self.rows = cast("Rows", state.get("log", {}))
-        self._log = log
 
     def add(self, values: dict[str, float], step: int) -> None:
         """Add values to the row of a step."""
         self.rows.setdefault(step, {}).update(values)
         self._log(values, step)
-
-    def last(self, name: str) -> float:
-        """The last logged value of that name; 0 before the first."""
-        return next((values[name] for values in reversed(self.rows.values()) if name in values), 0.0)
-
-    def state_dict(self) -> dict[str, Rows]:
-        """Return the state for a checkpoint."""
-        return {"log": self.rows}
 
 
 def as_csv(rows: Rows) -> str:
@@ -259,7 +248,7 @@ def evaluate(objective: Objective, examples: TokenDataset, device: torch.device)
     longest = max(len(target) + (len(source) if examples.decoder_only else 0) for source, target in rows)
     size = evaluation_batch(longest, objective.model.config.get_text_config().vocab_size)
     batches = [examples.batch(range(begin, min(begin + size, len(examples)))) for begin in range(0, len(examples), size)]
-    sums = torch.stack([objective.sums(batch.to(device)) for batch in batches]).sum(0)
+    sums = torch.stack([objective.sums(batch.to(device)) for batch in batches]).sum(0)  # (terms,)
     return float(objective.mean(sums, objective.own_counts(batches).to(device)))
 
 
@@ -316,6 +305,7 @@ class HeldOutQuality:
                 max_new_tokens=self._limit,
                 pad_token_id=pad,
             )
+            # (texts, at most the limit): a decoder-only model repeats the prompt.
             written = tokens if model.config.is_encoder_decoder else tokens[:, ids.shape[1] :]
             outputs += self._tokenizer.batch_decode(written, skip_special_tokens=True)
         return outputs

@@ -58,6 +58,7 @@ def forward(model: PreTrainedModel, batch: Batch, **options: object) -> ModelOut
     """Return the output of a `transformers` model for the texts of a batch, without its own loss and without a cache."""
     if not model.config.is_encoder_decoder:
         return model(input_ids=batch.source, attention_mask=batch.mask, use_cache=False, **options)
+    # The decoder reads the labels shifted by one, behind its start token.
     fed = model.prepare_decoder_input_ids_from_labels(labels=batch.labels)
     return model(input_ids=batch.source, attention_mask=batch.mask, decoder_input_ids=fed, use_cache=False, **options)
 
@@ -90,6 +91,7 @@ def target_positions(model: PreTrainedModel, batch: Batch) -> TargetPositions:
     weights = torch.ones_like(tokens, dtype=torch.float32) if batch.weights is None else batch.weights[:, shift:][labelled]
     top = None
     if batch.top is not None:
+        # (examples, target positions, k) to (positions, k)
         stored = (batch.top.tokens, batch.top.log_probabilities)
         top = TopLogits(*(numbers[:, shift:][labelled] for numbers in stored))
     return TargetPositions(tokens, weights, top, labelled, shift)
@@ -101,6 +103,7 @@ def drafted_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
     They are those of all tokens, (positions, vocabulary), or of a draft vocabulary, (positions, N): `PrunedHead.positions`.
     """
     head = pruned_head(model)
+    # A compact head leaves out the columns of -infinity, which no label can have.
     with contextlib.nullcontext() if head is None else head.compact():
         return _target_logits(model, batch)
 
@@ -162,10 +165,12 @@ class AuxiliaryLoss(Loss):
         self._trunk = settings.trunk == "trained"
 
     def term_weights(self) -> list[float]:
+        # Trunk and heads share the mean; the classifier trains its own weights alone, so that its loss is added whole.
         parts = self._trunk + self._settings.draft_heads
         return [1 / max(parts, 1)] * parts + [1.0] * self._settings.exit_classifier
 
     def counts(self, batch: Batch) -> list[float]:
+        # A head that looks further ahead has fewer labels in each text.
         whole = _total_weight(batch)
         heads = [_total_weight(_later(batch, ahead)) for ahead in range(1, self._settings.draft_heads + 1)]
         return [whole] * self._trunk + heads + [whole] * self._settings.exit_classifier
@@ -223,6 +228,7 @@ def head_loss_sums(logits: Tensor, batch: Batch) -> list[Tensor]:
         logits: (examples, positions, heads, vocabulary).
         batch: The labels and their weights.
     """
+    # Head j at position i predicts label i + j: the logits lose their last j positions, the labels their first j.
     later = [_later(batch, ahead) for ahead in range(1, logits.shape[2] + 1)]
     return [cross_entropy_sum(logits[:, : part.labels.shape[1], ahead], part) for ahead, part in enumerate(later)]
 
@@ -235,7 +241,7 @@ def classifier_loss_sum(confidences: Sequence[Tensor], agreements: Sequence[Tens
         agreements: Whether the top token of each inner layer is the last layer's: (examples, positions), bool.
         batch: The labels, which mark padding, and their weights.
     """
-    weights = (batch.labels != IGNORED).float() if batch.weights is None else batch.weights
+    weights = (batch.labels != IGNORED).float() if batch.weights is None else batch.weights  # (examples, positions)
     return torch.stack(
         [
             (functional.binary_cross_entropy_with_logits(confidence, agreement.float(), reduction="none") * weights).sum()
@@ -292,6 +298,7 @@ class Objective(torch.nn.Module):
 
     def sums(self, batch: Batch) -> Tensor:
         """Return each term of the loss, summed over the batch: float32 (terms,)."""
+        # bfloat16 in the forward pass only: weights, optimiser and the sums of losses stay in float32.
         with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=self._half):
             return torch.stack([term.float() for term in self.loss.sums(self.model, self._learnable(batch))])
 
@@ -321,11 +328,13 @@ class Objective(torch.nn.Module):
         if head is None:
             return batch
         weights = (batch.labels != IGNORED).float() if batch.weights is None else batch.weights
+        # (examples, target positions): whether the label is in the draft vocabulary; padding is not.
         inside = head.positions(batch.labels.to(head.tokens.device))[1].to(weights.device)
         return dataclasses.replace(batch, weights=weights * inside)
 
     def train(self, mode: bool = True) -> Objective:
         super().train(mode)
+        # What is frozen shows its states without dropout, as decoding does.
         if self.frozen:
             self.model.eval()
         elif reads_large_encoder(self.model):

@@ -125,7 +125,14 @@ class TrainingSettings:
             )
         if self.warmup_steps >= self.steps > 0:
             raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be less than steps, {self.steps}")
-        self._validate_scale()
+        if self.zero_stage and self.optimizer == "adafactor":
+            raise ValueError(
+                f"zero_stage is {self.zero_stage}, but optimizer is adafactor, whose row and column factors are lost where "
+                "ZeRO flattens the weights; set zero_stage to 0, or optimizer to adamw"
+            )
+        needed = {"none": 0, "optimizer": 1, "parameters": 3}[self.offload]
+        if self.zero_stage < needed:
+            raise ValueError(f"offload is {self.offload}, but zero_stage is {self.zero_stage}; it must be at least {needed}")
         if self.choose_by not in self.allowed_choices:
             raise ValueError(
                 f"choose_by is {self.choose_by}, which only align measures; it must be one of {', '.join(self.allowed_choices)}"
@@ -136,16 +143,6 @@ class TrainingSettings:
             raise ValueError("trunk is frozen, so nothing is trained; set draft_heads or exit_classifier")
         if self.trunk == "frozen" and self.exit_loss != "none":
             raise ValueError(f"exit_loss is {self.exit_loss}, which trains the trunk, but trunk is frozen; set it to none")
-
-    def _validate_scale(self) -> None:
-        if self.zero_stage and self.optimizer == "adafactor":
-            raise ValueError(
-                f"zero_stage is {self.zero_stage}, but optimizer is adafactor, whose row and column factors are lost where "
-                "ZeRO flattens the weights; set zero_stage to 0, or optimizer to adamw"
-            )
-        needed = {"none": 0, "optimizer": 1, "parameters": 3}[self.offload]
-        if self.zero_stage < needed:
-            raise ValueError(f"offload is {self.offload}, but zero_stage is {self.zero_stage}; it must be at least {needed}")
 
     @property
     def has_auxiliary_losses(self) -> bool:

@@ -137,6 +137,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     Raises:
         InputError: data are missing, a checkpoint does not fit, the model does not support the settings, or training diverges.
     """
+    # A drafter that an interrupted run has finished by the same work is not trained again.
     opened = open_context(job)
     known = read_training_record(job.folder) if job.seed is not None else None
     if known is not None and known.work == opened.resume.name and job.log_file.is_file():
@@ -152,6 +153,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
 
 def open_context(job: TrainingJob) -> TrainingContext:
     """Read the files of a job; raise `InputError` as `train_stage` does."""
+    # 1. The model, refused at once where it cannot be trained so.
     device, _ = set_up(job.machine)
     tokenizer = load_tokenizer(job.tokenizer)
     large = job.paths.model("large") if job.model.from_large is not None else None
@@ -160,6 +162,7 @@ def open_context(job: TrainingJob) -> TrainingContext:
     check_model(model, job.name, job.training, device, random_start=random_start)
     check_vocabulary(tokenizer, str(job.tokenizer), job.model)
     check_lengths(model, job.name, job.text)
+    # 2. The texts, tokenised as this kind of model reads them.
     decoder_only = not model.config.is_encoder_decoder
     examples, held_out = (
         JsonlDataset(file, tokenizer, job.text, decoder_only=decoder_only) for file in (job.train_file, job.held_out_file)
@@ -173,6 +176,7 @@ def open_context(job: TrainingJob) -> TrainingContext:
             if texts.cut:
                 cut = f"{texts.cut} of {len(texts)} sources of {file.name}"
                 log.info("%s: %s are cut to fit the chat prompt", job.paths.task, cut)
+    # 3. The folder of this work's checkpoints.
     resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
     return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
 
@@ -199,6 +203,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, tokenizer_name: str, se
 
 def _work(job: TrainingJob, device: torch.device) -> str:
     """Return the fingerprint of the work: checkpoints of any other work are not resumed."""
+    # What another value of can change the weights: settings, files, code, device and processes.
     settings: dict[str, object] = {"model": job.model, "training": job.training, "text": job.text}
     files = [job.train_file, job.held_out_file, job.paths.tokenizer, *job.teachers, *job.files]
     if job.batched_like is not None:
@@ -260,13 +265,10 @@ def _sharing(opened: TrainingContext) -> contextlib.AbstractContextManager[None]
 
 def _evaluation_data(opened: TrainingContext, evaluation: EvaluationData) -> EvaluationData:
     """Add the quality of greedy outputs if weights are chosen by it; otherwise it is left out, since it takes time."""
-    measure = evaluation.measure
     if opened.job.training.choose_by != "quality":
         return evaluation
-    quality = _held_out_quality(opened)
-    if measure is None:
-        return dataclasses.replace(evaluation, measure=quality)
-    return dataclasses.replace(evaluation, measure=lambda model: {**measure(model), **quality(model)})
+    other, quality = evaluation.measure or (lambda _model: {}), _held_out_quality(opened)
+    return dataclasses.replace(evaluation, measure=lambda model: {**other(model), **quality(model)})
 
 
 def _held_out_quality(opened: TrainingContext, most: int | None = None) -> HeldOutQuality:
@@ -316,13 +318,16 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
     model.generation_config.max_length = None
     examples = len(opened.examples) if outcome.steps else 0
     training_text = [TextFile("training", job.train_file, examples)] if outcome.steps else []
+    settings = {"training": non_default(job.training), "text": non_default(job.text)}
+    if job.model.pretrained is None:  # otherwise the shape is the checkpoint's
+        settings = {"model": non_default(job.model), **settings}
     card = Card(
         task=job.paths.task,
         name=job.name,
         stage=job.stage,
         base=job.model.pretrained if job.model.from_large is None else str(job.paths.model("large")),
         method=job.method if outcome.steps else "It was taken as it is, without training.",
-        settings=_card_settings(job),
+        settings=settings,
         text=job.text,
         texts=(*training_text, TextFile("held-out", job.held_out_file, len(opened.held_out))),
         teachers=job.teachers,
@@ -334,12 +339,6 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
     )
     record = TrainingRecord(opened.resume.name, outcome.steps, examples, outcome.target_tokens)
     save_model(model, opened.tokenizer, job.folder, card=render_card(card, model, opened.tokenizer), record=record)
-
-
-def _card_settings(job: TrainingJob) -> dict[str, dict[str, object]]:
-    """Settings for the model card. A pre-trained model lists only its checkpoint, not the shape settings."""
-    shown = {"training": non_default(job.training), "text": non_default(job.text)}
-    return shown if job.model.pretrained is not None else {"model": non_default(job.model), **shown}
 
 
 def _report(job: TrainingJob, parameters: int, outcome: TrainingResult, check: OutputCheck | None) -> None:
