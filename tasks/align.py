@@ -31,8 +31,8 @@ def main() -> None:
     distributed.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task, machine = params.task(arguments.task), distributed.with_overrides(params.machine, arguments)
-    distributed.run(machine, lambda: _train(arguments.arm, task, machine, paths))
+    task, machine = params.task(arguments.task), params.machine
+    distributed.run(machine, arguments.nproc, lambda: _train(arguments.arm, task, machine, paths))
 
 
 def _train(arm: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:

@@ -15,7 +15,6 @@ from tasks.models.settings import LayersSettings
 from tasks.paths import TaskPaths
 from tasks.training import distributed
 from tasks.training.data import DatasetSource
-from tasks.training.loop import EvaluationData
 from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, train_stage
 
 _CHECKED = 200
@@ -29,8 +28,8 @@ def main() -> None:
     distributed.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task, machine = params.task(arguments.task), distributed.with_overrides(params.machine, arguments)
-    distributed.run(machine, lambda: _train(arguments.model, task, machine, paths))
+    task, machine = params.task(arguments.task), params.machine
+    distributed.run(machine, arguments.nproc, lambda: _train(arguments.model, task, machine, paths))
 
 
 def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
@@ -56,7 +55,7 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
     def make_spec(context: TrainingContext) -> TrainingSpec:
         if model == "large" and layers is not None:
             check_layers(context.model, layers)
-        return TrainingSpec(DatasetSource(context.examples, job.training), EvaluationData(context.held_out))
+        return TrainingSpec(DatasetSource(context.examples, job.training))
 
     train_stage(job, make_spec)
 

@@ -94,7 +94,7 @@ def main() -> None:
         for name in arguments.recipes:
             train_recipe(name, arguments.folder, killed=arguments.killed)
 
-    distributed.run(distributed.with_overrides(MachineSettings(device="cpu"), arguments), work)
+    distributed.run(MachineSettings(device="cpu"), arguments.nproc, work)
 
 
 if __name__ == "__main__":

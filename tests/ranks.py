@@ -65,7 +65,7 @@ def main() -> None:
     distributed.add_arguments(parser)
     arguments = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    distributed.run(distributed.with_overrides(MachineSettings(device="cpu"), arguments), SCENARIOS[arguments.scenario])
+    distributed.run(MachineSettings(device="cpu"), arguments.nproc, SCENARIOS[arguments.scenario])
 
 
 if __name__ == "__main__":

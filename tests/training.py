@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tasks.training.data import BatchSource, DatasetSource, TokenDataset
-from tasks.training.loop import EvaluationData, Evaluator, LogMetrics, TrainingResult, train
+from tasks.training.loop import Evaluator, LogMetrics, TrainingResult, train
 from tasks.training.objective import Loss, Objective
 from tasks.training.settings import TrainingSettings
 
@@ -44,9 +44,10 @@ def train_on(
     return train(
         Objective(model, settings, loss),
         source or DatasetSource(examples, settings),
-        EvaluationData(examples, measure),
+        examples,
         settings,
         CPU,
+        measure=measure,
         resume=folder,
         log=log or interrupt_at(None),
         label="test",

@@ -21,7 +21,7 @@ from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.training.data import BatchSource, DatasetSource, TokenDataset
-from tasks.training.loop import EvaluationData, evaluation_batch
+from tasks.training.loop import evaluation_batch
 from tasks.training.objective import target_log_probs
 from tasks.training.stage import TrainingContext, TrainingSpec
 
@@ -74,7 +74,7 @@ def start_model(settings: AlignSettings, small: ModelSettings, fine_tuned: Path)
 
 
 def alignment_spec(context: TrainingContext, settings: AlignSettings, large_folder: Path) -> TrainingSpec:
-    """Return batches, loss and evaluation data for the drafter of `context`.
+    """Return batches, loss and measurements for the drafter of `context`.
 
     Raises:
         InputError: the two models do not make a pair, or stored predictions are missing for these texts.
@@ -84,7 +84,7 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
     calibration = DatasetSource(context.examples, settings)
     if context.job.model.own_tokenizer:
         # A drafter with a tokenizer of its own learns from text alone: predictions of other tokens cannot be compared.
-        return TrainingSpec(calibration, EvaluationData(context.held_out))
+        return TrainingSpec(calibration)
     # 1. The pair, and the tokens that are compared.
     check_pair(context.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))
     vocabulary = vocabulary_size(context.tokenizer, context.model, large)
@@ -105,7 +105,7 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
         live = large if settings.reference == "live" else None
         loss = DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, live)
     measure = HeldOutAcceptance(large, context.held_out, vocabulary, context.device)
-    return TrainingSpec(source, EvaluationData(context.held_out, measure), loss)
+    return TrainingSpec(source, loss, measure)
 
 
 class HeldOutAcceptance:

@@ -46,7 +46,7 @@ from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training.data import IGNORED, Batch, DatasetSource, JsonlDataset, TokenDataset
 from tasks.training.engine import rate_factor
-from tasks.training.loop import EvaluationData, train
+from tasks.training.loop import train
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 
@@ -150,7 +150,7 @@ class DraftlineContender:
         objective = Objective(recipe.model, recipe.settings)
         try:
             train(
-                *(objective, Counted(), EvaluationData(few), recipe.settings, recipe.device),
+                *(objective, Counted(), few, recipe.settings, recipe.device),
                 resume=self._folder,
                 log=log,
                 label=OURS,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import logging
 import os
 import re
@@ -56,20 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nproc", type=int, metavar="N", help="processes on this machine (default: one per GPU, or one on a CPU)"
     )
-
-
-def with_overrides(machine: MachineSettings, arguments: argparse.Namespace) -> MachineSettings:
-    """Return the settings, overridden by the command line.
-
-    Raises:
-        InputError: the number of processes is out of bounds.
-    """
-    if arguments.nproc is None:
-        return machine
-    try:
-        return dataclasses.replace(machine, processes=arguments.nproc)
-    except ValueError as error:
-        raise InputError(f"--nproc: {error}") from None
 
 
 @contextlib.contextmanager
@@ -119,15 +104,23 @@ def adopt_launcher(environment: MutableMapping[str, str] = os.environ) -> None:
         environment.setdefault("LOCAL_WORLD_SIZE", environment.get("LOCAL_SIZE", "1"))
 
 
-def run(machine: MachineSettings, work: Callable[[], None]) -> None:
-    """Do `work` in as many processes as the settings ask for: here, or in ranks that run this process's own command.
+def run(machine: MachineSettings, nproc: int | None, work: Callable[[], None]) -> None:
+    """Do `work` in as many processes as asked for: here, or in ranks that run this process's own command.
+
+    Args:
+        machine: The settings, whose `processes` hold where the command line says nothing.
+        nproc: The number of the command line, or None.
+        work: What each process does.
 
     Raises:
+        InputError: the number of the command line is negative.
         SystemExit: a rank that was started here failed.
     """
-    # A rank that a launcher started never starts others.
+    if nproc is not None and nproc < 0:
+        raise InputError(f"--nproc is {nproc}; it must be at least 0")
     per_gpu = 1 if machine.device == "cpu" else max(1, torch.cuda.device_count())
-    processes = machine.processes or per_gpu
+    processes = (machine.processes if nproc is None else nproc) or per_gpu
+    # A rank that a launcher started never starts others.
     if "RANK" in os.environ or processes == 1:
         work()
     else:

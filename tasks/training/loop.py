@@ -73,23 +73,14 @@ class TrainingResult:
     """What was logged step by step, from the first step on even if the run was interrupted."""
 
 
-@dataclass(frozen=True)
-class EvaluationData:
-    """Held-out data and the measurements on it."""
-
-    examples: TokenDataset
-    """Text for the validation loss."""
-    measure: Evaluator | None = None
-    """Further measurements at each evaluation."""
-
-
 def train(
     objective: Objective,
     source: BatchSource,
-    evaluation: EvaluationData,
+    held_out: TokenDataset,
     settings: TrainingSettings,
     device: torch.device,
     *,
+    measure: Evaluator | None = None,
     resume: Path,
     log: LogMetrics,
     label: str,
@@ -101,9 +92,10 @@ def train(
     Args:
         objective: The model with its loss, on `device`.
         source: Micro-batches of each step.
-        evaluation: Evaluation data.
+        held_out: Text for the validation loss.
         settings: The training settings.
         device: Where to train.
+        measure: Further measurements at each evaluation.
         resume: Checkpoint folder, for this work alone; the caller removes it once the model is saved.
         log: Called every few steps, from the step on at which the run resumes.
         label: Label of the progress bar.
@@ -112,9 +104,14 @@ def train(
         DivergedError: the loss, a gradient or a weight became NaN or infinite.
         InputError: no space is left for a checkpoint, or `choose_by` names something that is not measured.
     """
+
+    def evaluated() -> dict[str, float]:
+        loss = {"validation_loss": evaluate(objective, held_out, device)}
+        return loss if measure is None else {**loss, **measure(objective.model)}
+
     begun = time.monotonic()
     if settings.steps == 0:
-        measured = _evaluated(objective, evaluation, device)
+        measured = evaluated()
         log(measured, 0)
         return TrainingResult(math.nan, time.monotonic() - begun, 0, steps=0, kept=0, measured=measured, log={0: measured})
     # 1. Open the engine, and continue from the newest checkpoint, if there is one.
@@ -143,7 +140,7 @@ def train(
             if (evaluating or saving) and not weights_finite(engine):
                 raise DivergedError("weights are no longer finite", step, resume)
             if evaluating:
-                measured = _evaluated(objective, evaluation, device)
+                measured = evaluated()
                 with gathered_weights(engine):
                     best.update(objective.model, measured, step)
                 whole.add(measured, step)
@@ -156,7 +153,7 @@ def train(
     close(engine)
     kept = best.restore_weights(objective.model)
     if kept not in (None, step) or not measured:
-        measured = _evaluated(objective, evaluation, device)
+        measured = evaluated()
     distributed.barrier()
     seconds = time.monotonic() - begun
     return TrainingResult(whole.loss, seconds, first, step, kept or step, measured, whole.target_tokens, whole.rows)
@@ -179,7 +176,7 @@ def _train_step(
 
 
 class TrainingLog:
-    """Collects what is logged, and means since the last line. Checkpoints carry the rows, so that a resumed run has them all."""
+    """Collects what is logged, and means since the last ones. Checkpoints carry the rows, so that a resumed run has them."""
 
     def __init__(self, state: Mapping[str, object], log: LogMetrics, device: torch.device) -> None:
         """Continue from a checkpoint's state, which is empty at first, and pass everything on to `log`."""
@@ -232,11 +229,6 @@ def as_csv(rows: Rows) -> str:
     writer.writeheader()
     writer.writerows({"step": step, **values} for step, values in rows.items())
     return text.getvalue()
-
-
-def _evaluated(objective: Objective, evaluation: EvaluationData, device: torch.device) -> dict[str, float]:
-    measured = {"validation_loss": evaluate(objective, evaluation.examples, device)}
-    return measured if evaluation.measure is None else {**measured, **evaluation.measure(objective.model)}
 
 
 # Not in inference mode: ZeRO stage 3 gathers weights here, which training needs afterwards.

@@ -32,7 +32,7 @@ from tasks.paths import TaskPaths
 from tasks.training import distributed
 from tasks.training.checkpoints import writing_to_resume
 from tasks.training.data import BatchSource, JsonlDataset, TokenDataset
-from tasks.training.loop import EvaluationData, HeldOutQuality, TrainingResult, as_csv, train
+from tasks.training.loop import Evaluator, HeldOutQuality, TrainingResult, as_csv, train
 from tasks.training.objective import Loss, Objective, check_model
 from tasks.training.settings import TrainingSettings
 
@@ -119,12 +119,13 @@ class TrainingContext:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """Batches, loss and evaluation data of a training run."""
+    """Batches, loss and measurements of a training run."""
 
     source: BatchSource
-    evaluation: EvaluationData
     loss: Loss | None = None
     """None: cross-entropy of the text, and the losses of the heads that the settings add."""
+    measure: Evaluator | None = None
+    """Measurements beside the validation loss."""
 
 
 def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], TrainingSpec]) -> None:
@@ -132,7 +133,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
 
     Args:
         job: What to train.
-        make_spec: Called with the opened files; returns batches, loss and evaluation data.
+        make_spec: Called with the opened files; returns batches, loss and measurements.
 
     Raises:
         InputError: data are missing, a checkpoint does not fit, the model does not support the settings, or training diverges.
@@ -223,14 +224,19 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
     job = opened.job
     objective = Objective(opened.model, job.training, spec.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
-    with _sharing(opened), working_lock(opened.device.type), _recording(opened, parameters) as record:
+    # Wait until the device has room; the ranks of one training share the machine as their settings say.
+    share = distributed.training_share(opened.model, job.training, job.text, job.teachers)
+    alone, kind = distributed.world_size() == 1, opened.device.type
+    sharing = share_lock(kind, share, distributed.room_of(opened.device)) if alone else contextlib.nullcontext()
+    with sharing, working_lock(kind), _recording(opened, parameters) as record:
         # 1. Train; only rank 0 records and saves.
         outcome = train(
             objective,
             spec.source,
-            _evaluation_data(opened, spec.evaluation),
+            opened.held_out,
             job.training,
             opened.device,
+            measure=_measurements(opened, spec.measure),
             resume=opened.resume,
             log=(lambda _metrics, _step: None) if record is None else record.log_metrics,
             label=job.label,
@@ -254,21 +260,12 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
     _report(job, parameters, outcome, check)
 
 
-def _sharing(opened: TrainingContext) -> contextlib.AbstractContextManager[None]:
-    """Wait until the device has room for this training; the ranks of one training share the machine as their settings say."""
-    job = opened.job
-    if distributed.world_size() > 1:
-        return contextlib.nullcontext()
-    share = distributed.training_share(opened.model, job.training, job.text, job.teachers)
-    return share_lock(opened.device.type, share, distributed.room_of(opened.device))
-
-
-def _evaluation_data(opened: TrainingContext, evaluation: EvaluationData) -> EvaluationData:
+def _measurements(opened: TrainingContext, measure: Evaluator | None) -> Evaluator | None:
     """Add the quality of greedy outputs if weights are chosen by it; otherwise it is left out, since it takes time."""
     if opened.job.training.choose_by != "quality":
-        return evaluation
-    other, quality = evaluation.measure or (lambda _model: {}), _held_out_quality(opened)
-    return dataclasses.replace(evaluation, measure=lambda model: {**other(model), **quality(model)})
+        return measure
+    quality = _held_out_quality(opened)
+    return quality if measure is None else lambda model: {**measure(model), **quality(model)}
 
 
 def _held_out_quality(opened: TrainingContext, most: int | None = None) -> HeldOutQuality:

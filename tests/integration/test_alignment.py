@@ -102,7 +102,17 @@ def train_in(
     learned = alignment_spec(opened, settings, setting.large)
     objective = Objective(opened.model, settings, learned.loss)
     log, resume = interrupt_at(stop_at), opened.resume
-    outcome = train(objective, learned.source, learned.evaluation, settings, CPU, resume=resume, log=log, label="test")
+    outcome = train(
+        objective,
+        learned.source,
+        opened.held_out,
+        settings,
+        CPU,
+        measure=learned.measure,
+        resume=resume,
+        log=log,
+        label="test",
+    )
     return opened.model, outcome, learned
 
 
@@ -125,7 +135,7 @@ def test_a_drafter_of_the_large_model_s_encoder_decodes_with_it(setting: Setting
         train_in(opened(tmp_path / "resume"), settings, setting, stop_at=20)
     model, outcome, learned = train_in(opened(tmp_path / "resume"), settings, setting)
     assert outcome.resumed_from == 10
-    assert acceptance(outcome.measured) > acceptance(learned.evaluation.measure(before)) + 0.01  # type: ignore[misc]
+    assert acceptance(outcome.measured) > acceptance(learned.measure(before)) + 0.01  # type: ignore[misc]
     save_model(model, setting.tokenizer, tmp_path / "drafter")
     opened_models = open_models(tmp_path / "drafter", setting.large, MachineSettings(device="cpu"), TEXT)
     assert opened_models.pair.shares_encoder
@@ -160,13 +170,13 @@ def cases(names: Iterable[str]) -> list[Any]:
 def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting, tmp_path: Path, case: str) -> None:
     settings = recipe(**CASES[case])
     model, outcome, learned = aligned(setting, settings, tmp_path / "resume")
-    assert learned.evaluation.measure is not None
-    before = acceptance(learned.evaluation.measure(load_model(setting.drafter)))
-    after = acceptance(learned.evaluation.measure(model))
+    assert learned.measure is not None
+    before = acceptance(learned.measure(load_model(setting.drafter)))
+    after = acceptance(learned.measure(model))
     assert after > before + 0.01
     assert acceptance(outcome.measured) == pytest.approx(after, abs=1e-6)
     begun = Objective(load_model(setting.drafter), settings, learned.loss)
-    assert outcome.measured["validation_loss"] < evaluate(begun, learned.evaluation.examples, CPU)
+    assert outcome.measured["validation_loss"] < evaluate(begun, setting.opened(tmp_path).held_out, CPU)
 
 
 @pytest.mark.parametrize("case", cases(SOURCES))

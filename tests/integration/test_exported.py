@@ -23,7 +23,6 @@ from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training.data import DatasetSource
-from tasks.training.loop import EvaluationData
 from tasks.training.settings import TrainingSettings
 from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, train_stage
 
@@ -55,7 +54,7 @@ for folder in sys.argv[1:]:
 
 
 def make_spec(opened: TrainingContext) -> TrainingSpec:
-    return TrainingSpec(DatasetSource(opened.examples, opened.job.training), EvaluationData(opened.held_out))
+    return TrainingSpec(DatasetSource(opened.examples, opened.job.training))
 
 
 @pytest.fixture(scope="module")

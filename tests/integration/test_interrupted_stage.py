@@ -15,7 +15,6 @@ from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training import checkpoints
 from tasks.training.data import DatasetSource
-from tasks.training.loop import EvaluationData
 from tasks.training.settings import TrainingSettings
 from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, train_stage
 from tests.training import InterruptedRun
@@ -82,4 +81,4 @@ def test_a_stage_continues_from_its_checkpoint(job: TrainingJob, monkeypatch: py
 
 
 def make_spec(opened: TrainingContext) -> TrainingSpec:
-    return TrainingSpec(DatasetSource(opened.examples, opened.job.training), EvaluationData(opened.held_out))
+    return TrainingSpec(DatasetSource(opened.examples, opened.job.training))

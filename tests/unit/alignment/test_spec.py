@@ -96,15 +96,15 @@ def test_incompatible_models_are_refused(tokenizer: Any, tmp_path: Path) -> None
         alignment_spec(opened(tokenizer), AlignSettings(), foreign)
     apart = dataclasses.replace(SHAPE, pretrained="elsewhere", own_tokenizer=True)
     own = alignment_spec(opened(tokenizer, apart), AlignSettings(), foreign)
-    assert (own.loss, own.evaluation.measure) == (None, None)
+    assert (own.loss, own.measure) == (None, None)
 
 
 def test_acceptance_is_measured_for_every_loss_and_text(tokenizer: Any, tmp_path: Path) -> None:
     large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
     for settings in (AlignSettings(), AlignSettings(loss="total_variation")):
         learned = alignment_spec(small, settings, large)
-        assert learned.evaluation.measure is not None
-        assert learned.evaluation.measure(small.model).keys() == {"acceptance_rate", "acceptance_greedy"}
+        assert learned.measure is not None
+        assert learned.measure(small.model).keys() == {"acceptance_rate", "acceptance_greedy"}
         assert isinstance(learned.loss, DivergenceLoss) == (settings.loss != "sequence")
 
 

@@ -34,35 +34,26 @@ def _not_launched(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def options(*given: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    distributed.add_arguments(parser)
-    return parser.parse_args(given)
-
-
-def test_the_command_line_overrides_the_settings() -> None:
-    machine = MachineSettings(processes=2)
-    assert distributed.with_overrides(machine, options()) == machine
-    assert distributed.with_overrides(machine, options("--nproc", "3")) == MachineSettings(processes=3)
-    with pytest.raises(InputError, match=r"--nproc: processes is -1; it must be at least 0"):
-        distributed.with_overrides(machine, options("--nproc", "-1"))
-
-
-def test_the_settings_give_the_number_of_processes_and_a_rank_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_processes_is_that_of_the_command_line_or_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
     monkeypatch.setattr(distributed, "_run_ranks", started.append)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    for settings in (
-        MachineSettings(device="cpu"),
-        MachineSettings(processes=1),
-        MachineSettings(processes=2),
-        MachineSettings(),
-    ):
-        distributed.run(settings, lambda: started.append("here"))
-    assert started == ["here", "here", 2, 3]
+    parser = argparse.ArgumentParser()
+    distributed.add_arguments(parser)
+
+    def run(machine: MachineSettings, *options: str) -> None:
+        distributed.run(machine, parser.parse_args(options).nproc, lambda: started.append("here"))
+
+    for machine in (MachineSettings(device="cpu"), MachineSettings(processes=1), MachineSettings(processes=2)):
+        run(machine)
+    run(MachineSettings())
+    run(MachineSettings(processes=2), "--nproc", "4")
+    assert started == ["here", "here", 2, 3, 4]
+    with pytest.raises(InputError, match="--nproc is -1; it must be at least 0"):
+        run(MachineSettings(), "--nproc", "-1")
     monkeypatch.setenv("RANK", "0")
-    distributed.run(MachineSettings(processes=2), lambda: started.append("rank"))
-    assert started[-1] == "rank"
+    run(MachineSettings(processes=2))
+    assert started[-1] == "here"
 
 
 def test_the_status_of_ranks_started_here_is_that_of_a_refusal_or_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from tasks.paths import TaskPaths
 from tasks.tracking import DataSet
 from tasks.training import stage
 from tasks.training.data import DatasetSource
-from tasks.training.loop import EvaluationData, LogMetrics, TrainingResult
+from tasks.training.loop import Evaluator, LogMetrics, TrainingResult
 from tasks.training.settings import TrainingSettings
 from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, check_vocabulary, open_context, train_stage
 
@@ -110,11 +110,16 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
     seen: list[dict[str, float]] = []
 
     def pretended(
-        objective: Any, _: Any, held: EvaluationData, settings: TrainingSettings, *__: Any, log: LogMetrics, **___: Any
+        objective: Any,
+        _: Any,
+        __: Any,
+        settings: TrainingSettings,
+        *___: Any,
+        measure: Evaluator | None,
+        log: LogMetrics,
+        **____: Any,
     ) -> TrainingResult:
-        seen.append(
-            {"validation_loss": 2.5} if held.measure is None else {"validation_loss": 2.5} | held.measure(objective.model)
-        )
+        seen.append({"validation_loss": 2.5} if measure is None else {"validation_loss": 2.5} | measure(objective.model))
         log(seen[-1], 2)
         rows = {2: {"loss": 2.25}, 4: {"loss": 2.0, **seen[-1]}}
         return TrainingResult(2.0, seconds=1.0, resumed_from=0, steps=settings.steps, kept=2, measured=seen[-1], log=rows)
@@ -125,13 +130,11 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
 
 
 def make_spec(opened: TrainingContext) -> TrainingSpec:
-    return TrainingSpec(DatasetSource(opened.examples, opened.job.training), EvaluationData(opened.held_out))
+    return TrainingSpec(DatasetSource(opened.examples, opened.job.training))
 
 
 def evaluated_spec(opened: TrainingContext) -> TrainingSpec:
-    return dataclasses.replace(
-        make_spec(opened), evaluation=EvaluationData(opened.held_out, lambda _: {"acceptance_rate": 0.5})
-    )
+    return dataclasses.replace(make_spec(opened), measure=lambda _: {"acceptance_rate": 0.5})
 
 
 def test_quality_is_measured_where_it_chooses_in_addition_to_the_spec(
