@@ -41,11 +41,11 @@ def test_the_number_of_processes_is_that_of_the_command_line_or_of_the_settings(
     parser = argparse.ArgumentParser()
     distributed.add_arguments(parser)
 
-    def run(machine: MachineSettings, *options: str) -> None:
-        distributed.run(machine, parser.parse_args(options).nproc, lambda: started.append("here"))
+    def run(settings: MachineSettings, *options: str) -> None:
+        distributed.run(settings, parser.parse_args(options).nproc, lambda: started.append("here"))
 
-    for machine in (MachineSettings(device="cpu"), MachineSettings(processes=1), MachineSettings(processes=2)):
-        run(machine)
+    for chosen in (MachineSettings(device="cpu"), MachineSettings(processes=1), MachineSettings(processes=2)):
+        run(chosen)
     run(MachineSettings())
     run(MachineSettings(processes=2), "--nproc", "4")
     assert started == ["here", "here", 2, 3, 4]
