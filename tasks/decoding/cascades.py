@@ -113,6 +113,7 @@ def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, Predic
         return torch.where(cast(Tensor, DEFERRALS[rule](q, p, alpha))[..., None], p.dist, q.dist)
 
     def token_by_token(q: PredictionBlock, p: PredictionBlock) -> Tensor:
+        # Σ r q is the probability that is spread by p.
         deferred = torch.where(cast(Tensor, TOKEN_DEFERRALS[rule](q.scores, p.scores, p.top[..., None], alpha)), q.dist, 0.0)
         return q.dist - deferred + p.dist * deferred.sum(-1, keepdim=True)
 
@@ -159,10 +160,7 @@ def in_numbers(rule: str, alpha: float) -> GreedyDeferral:
     p_of_x: Any = _Quantity("p(x)")
     q: Any = SimpleNamespace(top=_Quantity("max q"), entropy=_Quantity("H(q)"), argmax=None)
     p: Any = SimpleNamespace(
-        top=top_p,
-        entropy=_Quantity("H(p)"),
-        surprisal=lambda token: _Quantity("-log p(x)"),
-        total_variation=lambda other: 1.0,
+        top=top_p, entropy=_Quantity("H(p)"), surprisal=lambda token: _Quantity("-log p(x)"), total_variation=lambda other: 1.0
     )
     found: Any = DEFERRALS[rule](q, p, alpha) if rule in DEFERRALS else TOKEN_DEFERRALS[rule](q.top, p_of_x, top_p, alpha)
     return cast(GreedyDeferral, found)

@@ -71,6 +71,7 @@ class Step:
 
     def last(self, positions: Sequence[int]) -> Tensor:
         """Return the last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), right-padded."""
+        # Usually no row is padded, and the end of the tensor is meant.
         values, most = self.logits, max(positions)
         if all(length == values.shape[1] and count == most for length, count in zip(self.lengths, positions, strict=True)):
             return values[:, -most:]
@@ -143,6 +144,7 @@ class DeferredWindow:
             accepts: Whether the rule itself accepts the token at an index; asked once for each, in order.
             entropy: The entropy at an index.
         """
+        # waiting: tokens that must still be accepted before the last mismatch stays.
         accepted = waiting = 0
         for index in range(drafted):
             if accepts(index):

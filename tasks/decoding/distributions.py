@@ -143,12 +143,7 @@ class CachedStatistics:
     __slots__ = ("argmax", "entropy", "look_up", "token_scores", "top")
 
     def __init__(
-        self,
-        argmax: int,
-        top: float,
-        entropy: float,
-        token_scores: dict[int, TokenScore],
-        look_up: Callable[[int], TokenScore],
+        self, argmax: int, top: float, entropy: float, token_scores: dict[int, TokenScore], look_up: Callable[[int], TokenScore]
     ) -> None:
         """Take what `TokenStatistics` gives, and how to find what is not known.
 
@@ -224,6 +219,7 @@ def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
     # Relative to the maximum, so that no temperature is low enough to overflow.
     logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
+        # Ties with the k-th token are kept.
         smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < smallest, -torch.inf)
     if sampling.top_p < 1:
@@ -252,11 +248,13 @@ class TokenSource:
     def uniform(self, example: int, position: int, purpose: str) -> float:
         """Return a number in the open interval (0, 1) that depends only on the key."""
         key = f"{self.seed} {example} {position} {purpose}".encode()
+        # 53 bits, as many as a float64 holds, and half a step so that 0 and 1 are never met.
         bits = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 11
         return (bits + 0.5) * 2.0**-53
 
     def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
         """Sample one token for each row of `dist` (rows, vocabulary), not necessarily normalised, with one key for each row."""
+        # Invert the cumulative distribution at the keyed number, which the total scales.
         cumulative = dist.double().cumsum(-1)
         uniforms = torch.tensor([self.uniform(*key) for key in keys], dtype=torch.float64, device=dist.device)
         targets = uniforms[:, None] * cumulative[:, -1:]

@@ -36,6 +36,7 @@ class Counts:
     def add(self, other: Counts) -> None:
         """Add `other` in place."""
         ours = vars(self)
+        # Plain counts add up; histograms add up by key.
         for name, value in vars(other).items():
             if isinstance(value, int):
                 ours[name] += value

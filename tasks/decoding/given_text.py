@@ -96,6 +96,7 @@ def predict_along(pair: Pair, source: list[int], text: list[int]) -> TextPredict
         BrokenLogitsError: a model predicts NaN or the like.
     """
     encoder_output = pair.large.encode([source])
+    # Both models read the whole text in one run each.
     p = _read(pair.large, encoder_output, text)
     q = _read(pair.small, encoder_output if pair.shares_encoder else pair.small.encode([source]), text)
     tokens = torch.tensor([text], device=p.logits.device)
@@ -130,10 +131,12 @@ def score(parts: LoopParts, known: TextPredictions, example: int) -> Generation:
     while not ended:
         begin = len(row.tokens)
         draft = DraftBuilder(turns.budget(row), parts.draft_rule, frozenset())
+        # 1. The draft rule sees the small model's confidence along the given text.
         while draft.going:
             index = begin + len(draft.tokens)
             draft.add(text[index], known.confidence[index], known.entropy[index])
         drafted, end = draft.tokens, begin + len(draft.tokens)
+        # 2. All of a draft is kept; the large model's token follows it.
         verified = not turns.ends_unverified(row, drafted)
         ended = turns.finish(
             row,
@@ -144,6 +147,7 @@ def score(parts: LoopParts, known: TextPredictions, example: int) -> Generation:
             fallback=draft.fallback,
             verified=verified,
         )
+    # Each token is scored by the model that it is taken from.
     row.log_probabilities = [
         known.log_q[index] if proposer == SMALL else known.log_p[index] for index, proposer in enumerate(row.proposers)
     ]

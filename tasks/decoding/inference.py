@@ -33,14 +33,7 @@ from tasks.decoding.turn import RowState
 from tasks.errors import InputError
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import (
-    check_architectures,
-    check_lengths,
-    check_pair,
-    max_positions,
-    same_tokens,
-    vocabulary_size,
-)
+from tasks.models.pair import check_architectures, check_lengths, check_pair, max_positions, same_tokens, vocabulary_size
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
@@ -308,6 +301,7 @@ def open_models(small: str | Path, large: str | Path, machine: MachineSettings, 
     """
     device, dtype = set_up(machine)
     tokenizer, own = load_tokenizer(large), load_tokenizer(small)
+    # A small model with another tokenizer is translated; the two then need no common vocabulary.
     same = same_tokens(own, tokenizer)
     if same:
         check_pair(own, tokenizer, str(small), str(large))
@@ -327,6 +321,7 @@ def _translated(
     models: dict[str, PreTrainedModel], tokenizers: dict[str, PreTrainedTokenizerBase], text: TextSettings, runtime: Runtime
 ) -> Pair:
     """Open two models of different tokenizers: the small one predicts the tokens that both have."""
+    # Both models are opened apart: they share no encoder and no vocabulary.
     positions = max_positions(models["small"])
     opened = {
         name: open_decoder(model, name, vocabulary_size(tokenizers[name], model), runtime) for name, model in models.items()

@@ -62,12 +62,7 @@ class SpeculativeLoop(LoopParts):
 
 
 def speculative_loop(
-    pair: Pair,
-    drafter: str,
-    acceptance: AcceptanceRule,
-    draft_rule: DraftRule,
-    sampling: SamplingSettings,
-    source: TokenSource,
+    pair: Pair, drafter: str, acceptance: AcceptanceRule, draft_rule: DraftRule, sampling: SamplingSettings, source: TokenSource
 ) -> SpeculativeLoop:
     """Return the loop in which the drafter called `drafter` drafts for the large model of a pair."""
     return SpeculativeLoop(pair.large, acceptance, sampling, source, make_drafter(drafter, pair, sampling, source), draft_rule)

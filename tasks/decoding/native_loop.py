@@ -2,19 +2,110 @@
 models or tables.
 
 Python between two model runs takes longer than a small model's own run, so the kernel goes through all turns by itself. It
-reports each turn as a few integers, from which `turn.account` makes tokens, proposers and counts.
+reports each turn as a few integers, from which `account` makes tokens, proposers and counts.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
-from tasks.decoding.decoder import BrokenLogitsError, Rows
+from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance, Rows
 from tasks.decoding.generation import Generation
-from tasks.decoding.runtimes.layout import LoopModel, LoopRow, NativeLoopModel, NativeTurn, Text, empty_floats
-from tasks.decoding.turn import AbandonedError, LoopParts, NativeRules, RowState, account
+from tasks.decoding.rules import BonusToken
+from tasks.decoding.runtimes.layout import (
+    Deferral,
+    Integers,
+    LoopModel,
+    LoopRow,
+    LoopRules,
+    NativeLoopModel,
+    NativeTurn,
+    Text,
+    empty_floats,
+    integers,
+    pack_acceptance,
+)
+from tasks.decoding.turn import AbandonedError, LoopParts, RowState, TurnRules
+
+_ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=0.0)
+"""A cascade's deferral decides in place of this rule."""
+
+
+@dataclass(frozen=True)
+class NativeRules:
+    """What the kernel needs of a method besides its models."""
+
+    packed: LoopRules
+    """Its `limit` is the caller's to set."""
+    buffers: object
+    """What `packed` points into."""
+    cascades: bool
+    """Whether a deferral rule decides, which reads the drafter's distributions too."""
+    adds_bonus: bool
+    """Whether a token follows a fully accepted draft."""
+
+
+def native_rules(parts: LoopParts) -> NativeRules | None:
+    """Return the rules of greedy decoding in numbers; none where they adapt the window or have another form."""
+    if parts.scored or not parts.sampling.greedy:
+        return None
+    acceptance, draft_rule = parts.acceptance, parts.draft_rule
+    greedy, deferral = acceptance.greedy, acceptance.deferral
+    # A cascade's deferral decides in place of an acceptance rule.
+    if deferral is not None:
+        greedy = _ACCEPT_ALL
+    if greedy is None or draft_rule.adaptive is not None or (deferral is None and acceptance.bonus is BonusToken.RULE):
+        return None
+    adds_bonus = acceptance.bonus is not BonusToken.NONE
+    drafter = parts.drafter.decoder or parts.target  # a table ends texts with the target's tokens
+    ends = [integers(sorted(tokens)) for tokens in (drafter.end_tokens, parts.target.end_tokens)]
+    bounds = None if deferral is None else Deferral(*astuple(deferral))
+    packed = LoopRules(
+        acceptance=pack_acceptance(greedy),
+        fallback_threshold=draft_rule.fallback_threshold,
+        stop_below=draft_rule.stop_below,
+        max_entropy=draft_rule.max_entropy,
+        window=draft_rule.window,
+        entropy_falls_back=draft_rule.entropy_falls_back,
+        first_from_target=draft_rule.first_from_target,
+        ends_unverified=draft_rule.ends_unverified,
+        target_after_rollback=draft_rule.target_after_rollback,
+        adds_bonus=adds_bonus,
+        small_ends=ctypes.addressof(ends[0]),
+        large_ends=ctypes.addressof(ends[1]),
+        small_end_count=len(ends[0]),
+        large_end_count=len(ends[1]),
+        deferral=None if bounds is None else ctypes.addressof(bounds),
+    )
+    return NativeRules(packed, (ends, bounds), cascades=deferral is not None, adds_bonus=adds_bonus)
+
+
+def account(
+    rules: TurnRules, row: RowState, text: Sequence[int] | Integers, turns: Sequence[NativeTurn], *, runs_model: bool = True
+) -> None:
+    """Add to a row what the turns that the kernel reports did to it.
+
+    Args:
+        rules: What the turns go by.
+        row: The row, changed in place; it has its prompt.
+        text: The prompt, and the tokens that the turns so far put behind it.
+        turns: The turns that the row does not know yet.
+        runs_model: Whether each of the drafter's predictions is a run of a model.
+    """
+    for turn in turns:
+        begin = len(row.tokens)
+        end = begin + (turn.accepted if turn.verified else turn.drafted)
+        rules.finish(
+            row,
+            text[begin:end],
+            text[end] if turn.added else None,
+            drafted=turn.drafted,
+            steps=turn.predicted if runs_model else 0,
+            fallback=bool(turn.fallback),
+            verified=bool(turn.verified),
+        )
 
 
 @dataclass(frozen=True)
@@ -35,7 +126,8 @@ def _native_parts(parts: LoopParts) -> _NativeParts | None:
     large = parts.target.capabilities.native_loop
     if large is None or not large.whole_head or parts.target.vocabulary > large.known_tokens:
         return None
-    rules = parts.native_rules
+    rules = native_rules(parts)
+    # The kernel always adds a token of the target's.
     if rules is None or not rules.adds_bonus:
         return None
     small = _native_drafter(parts, large)
@@ -51,6 +143,7 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
         small = decoder.capabilities.native_loop
         return small if small is not None and decoder.vocabulary == vocabulary <= small.known_tokens else None
     # A cascade compares the distributions of both models.
+    # A drafter that depends on the last token alone is a table of its predictions.
     table = parts.drafter.greedy_table(large.known_tokens) if parts.acceptance.deferral is None else None
     if table is None:
         return None
@@ -101,6 +194,7 @@ class _Batch:
         run, length = sum(map(len, prompts)) + count * (window + 2), max(map(len, prompts)) + limit
         self._small, small_buffers = native.small.prepare(count, run, count, length)
         self._large, large_buffers = native.large.prepare(count, run, count * (window + 1), length)
+        # q of all drafted positions, which only a cascade compares.
         drafted = empty_floats(count * (window + 1) if native.rules.cascades else 0, self._small.stride)
         self._small.drafted = drafted.data_ptr()
         self._kept = small_buffers, large_buffers, drafted
@@ -127,6 +221,7 @@ class _Batch:
             raise AbandonedError
         if broken < count:
             turns = self._turns[broken][: self._rows[broken].turn_count]
+            # The last turn says which model broke: it was verified where the target did.
             if turns[-1].verified:
                 raise BrokenLogitsError.at(self._parts.target.name, len(turns))
             drafter = self._parts.drafter.decoder or self._parts.target

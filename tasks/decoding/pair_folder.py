@@ -68,6 +68,7 @@ def write_pair_folder(
         calibration: Target tokens of the calibration set, where the drafter of the operating point reads it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Written under another name and renamed: the folder appears whole or not at all.
     with atomic_folder(folder) as partial:
         shutil.copytree(large, partial / LARGE)
         shutil.copytree(drafter, partial / DRAFTER)
@@ -82,13 +83,7 @@ def write_pair_folder(
 def _encoded(manifest: PairManifest) -> dict[str, Any]:
     point = {"method": manifest.point.method, "settings": manifest.point.plain_settings}
     rest = {name: getattr(manifest, name) for name in ("task", "chosen", "measured", "origin")}
-    return {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "operating_point": point,
-        "text": dataclasses.asdict(manifest.text),
-        **rest,
-    }
+    return {"format": _FORMAT, "version": _VERSION, "operating_point": point, "text": dataclasses.asdict(manifest.text), **rest}
 
 
 def read_manifest(folder: Path) -> PairManifest:
@@ -152,6 +147,7 @@ def engine_draft_length(manifest: PairManifest) -> int:
     next to the default, or the default where nothing is certified.
     """
     settings = manifest.point.settings
+    # 1. The operating point's own number, 2. the certified one next to the default, 3. the default.
     own = getattr(settings, "draft_length", None)
     if own is not None and getattr(settings, "drafter", _DRAFTED_BY) == _DRAFTED_BY:
         return int(own)

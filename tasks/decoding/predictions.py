@@ -1,17 +1,15 @@
 """The predictions of a pair of models on one source at a time, after every prefix that some method has reached.
 
 Greedy rules read a few numbers of a position (`distributions.CachedStatistics`), and only these are kept, never a row of the
-vocabulary: in a trie of prefixes (`PrefixTrie`), which is also laid out for the compiled kernel (`KnownPredictions`).
+vocabulary: in a trie of prefixes (`PrefixTrie`).
 Whatever is not known yet is read by running the model (`PredictionCache`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +22,6 @@ from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuatio
 from tasks.decoding.distributions import CachedStatistics, TokenScore, TokenStatistics, entropy
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
-from tasks.decoding.runtimes.layout import NativeTurn, ReplayNode
 from tasks.files import atomic_write
 
 SMALL_MODEL, LARGE_MODEL = 0, 1
@@ -36,8 +33,6 @@ MOST_AHEAD = 8
 _FORMAT = 3
 """Of files: what they hold of a prefix. Predictions in another format are computed anew."""
 
-_FIRST_NODES = 256
-_UNKNOWN = math.nan, math.nan
 _MOST_KEPT = 1 << 26
 """Logits of the open source that are kept, at most; the rest is computed again where it is asked for."""
 
@@ -53,14 +48,12 @@ the latter stops before its token, budget."""
 class TrieNode:
     """One prefix, and the statistics of what the two models predict after it."""
 
-    __slots__ = ("children", "drafts", "number", "parent", "statistics", "token")
+    __slots__ = ("children", "drafts", "parent", "statistics", "token")
 
     def __init__(self, parent: TrieNode | None, token: int) -> None:
         """Take the prefix that is one token shorter, and the token."""
         self.parent = parent
         self.token = token
-        self.number = -1
-        """Its place among the nodes of the native replay; -1: it has none."""
         self.children: dict[int, TrieNode] = {}
         self.statistics: list[CachedStatistics | None] = [None, None]
         self.drafts: dict[DraftKey, CachedDraft] = {}
@@ -164,64 +157,6 @@ def _from_json(statistics: JsonStatistics, look_up: Callable[[int], TokenScore])
     return CachedStatistics(argmax, top, nats, {token: (score, nats) for token, (score, nats) in token_scores}, look_up)
 
 
-class KnownPredictions:
-    """The nodes of the open source, and the buffers of the kernel's calls."""
-
-    def __init__(self, functions: ctypes.CDLL) -> None:
-        """Take the compiled kernel."""
-        self.functions = functions
-        self.nodes = (ReplayNode * _FIRST_NODES)()
-        self.texts: dict[tuple[bool, bytes, tuple[int, ...]], Generation] = {}
-        """By whether turns add tokens, the turns, and the tokens: settings often give the same."""
-        self.tokens, self.turns = (ctypes.c_int32 * 0)(), (NativeTurn * 0)()
-        self.argmax = (ctypes.c_int32 * 0)()
-        self.count = ctypes.c_int64()
-        self._used = 0
-
-    def open_source(self, root: TrieNode) -> None:
-        """Forget all nodes: another source begins."""
-        self.texts.clear()
-        self._used = 0
-        self._add(root, None)
-
-    def record(self, node: TrieNode) -> None:
-        """Write down what is known at a node of the open source."""
-        number = self._number(node)
-        entry, (small, large) = self.nodes[number], node.statistics
-        if small is not None:
-            entry.small.argmax, entry.small.top, entry.small.entropy = small.argmax, small.top, small.entropy
-        if large is not None:
-            entry.large.argmax, entry.large.top, entry.large.entropy = large.argmax, large.top, large.entropy
-            if small is not None:
-                entry.score, entry.surprisal = large.token_scores.get(small.argmax, _UNKNOWN)
-
-    def fit(self, limit: int, window: int) -> None:
-        """Make room for texts of `limit` tokens and drafts of `window`."""
-        if limit > len(self.tokens):
-            self.tokens, self.turns = (ctypes.c_int32 * limit)(), (NativeTurn * limit)()
-        if window > len(self.argmax):
-            self.argmax = (ctypes.c_int32 * window)()
-
-    def _number(self, node: TrieNode) -> int:
-        """Return the node's place, adding it and the prefixes before it where they are new."""
-        if node.number < 0 and node.parent is not None:
-            self._add(node, self._number(node.parent))
-        return node.number
-
-    def _add(self, node: TrieNode, parent: int | None) -> None:
-        """Append a node, which becomes the first of its siblings."""
-        if self._used == len(self.nodes):
-            longer = (ReplayNode * (2 * self._used))()
-            ctypes.memmove(longer, self.nodes, ctypes.sizeof(self.nodes))
-            self.nodes = longer
-        node.number, entry = self._used, self.nodes[self._used]
-        entry.token, entry.child, entry.sibling, entry.score = node.token, 0, 0, math.nan
-        entry.small.argmax = entry.large.argmax = -1
-        if parent is not None:
-            entry.sibling, self.nodes[parent].child = self.nodes[parent].child, self._used
-        self._used += 1
-
-
 class _Model:
     """A decoder, and what its key-value cache holds: tokens of which source."""
 
@@ -250,8 +185,6 @@ class PredictionCache:
         self._shares_encoder = pair.shares_encoder
         self._folder = folder
         self.trie = PrefixTrie([])
-        native = pair.large.capabilities.native_loop
-        self.known = None if native is None else KnownPredictions(native.functions)
         self._logits: dict[tuple[TrieNode, int], Tensor] = {}
         """What the models predicted at the nodes of the open source since it was opened, by node and model."""
         self.runs = 0
@@ -263,10 +196,6 @@ class PredictionCache:
         self._logits.clear()
         self.trie.forget()
         self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up)
-        if self.known is not None:
-            self.known.open_source(self.trie.root)
-            for node, _ in self.trie.nodes():
-                self.known.record(node)
 
     def save(self, name: str) -> None:
         """Save the trie of the open source under `name`."""
@@ -287,6 +216,7 @@ class PredictionCache:
         known = [statistics for node in nodes if (statistics := node.statistics[model]) is not None]
         if len(known) == len(nodes):
             return known
+        # Everything from the first unknown node on, and a little further along the likely path.
         missing = nodes[next(index for index, node in enumerate(nodes) if node.statistics[model] is None) :]
         longer = [*missing, *_likely_next(missing[-1], model)]
         try:
@@ -309,6 +239,7 @@ class PredictionCache:
         self.runs += 1
         started = self._started(model)
         tokens = started.start + node.tokens()
+        # Wind the cache back to what both texts share; the last token has to be fed anyway.
         kept = min(_common_prefix(started.cached, tokens), len(tokens) - 1)
         started.decoder.rewind([kept])
         started.cached = tokens[:kept]
@@ -326,13 +257,15 @@ class PredictionCache:
         the token by which the path goes on.
         """
         logits, argmax = found
+        # The tokens that a rule may ask about at each position.
         asked = [(_next_token(nodes, index), _argmax_of_other(node, model)) for index, node in enumerate(nodes)]
         tokens = [
             (top, top if following < 0 else following, top if other < 0 else other)
             for top, (following, other) in zip(argmax, asked, strict=True)
         ]
+        # (positions, 3): argmax, next on the path, the other model's argmax.
         index = torch.tensor(tokens, device=logits.device)
-        scores, log_scores = torch.softmax(logits, -1), torch.log_softmax(logits, -1)
+        scores, log_scores = torch.softmax(logits, -1), torch.log_softmax(logits, -1)  # (positions, vocabulary)
         columns = scores.gather(-1, index), -log_scores.gather(-1, index), entropy(scores, log_scores)
         for node, ids, chosen, surprisals, nats, row in zip(
             nodes, tokens, *(one.tolist() for one in columns), logits, strict=True
@@ -342,15 +275,6 @@ class PredictionCache:
             node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, look_up)
             if len(self._logits) * len(row) < _MOST_KEPT:
                 self._logits[node, model] = row
-            if self.known is not None:
-                self._write_down(node, self.known)
-
-    def _write_down(self, node: TrieNode, known: KnownPredictions) -> None:
-        """Write a node down for the kernel, with the large model's score of the small one's token wherever it takes no run."""
-        small, large = node.statistics
-        if small is not None and large is not None and (node, LARGE_MODEL) in self._logits:
-            large.of(small.argmax)
-        known.record(node)
 
     def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
         logits = self._logits.get((node, model))
@@ -376,6 +300,7 @@ class PredictionCache:
         """Return the model, started on the open source."""
         chosen = self._models[model]
         if chosen.trie is not self.trie:
+            # A shared encoder is the large model's.
             encoder = self._models[LARGE_MODEL] if self._shares_encoder else chosen
             [chosen.start] = chosen.decoder.start(encoder.decoder.encode([self.trie.source]))
             chosen.trie, chosen.cached = self.trie, []

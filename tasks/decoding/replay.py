@@ -2,13 +2,10 @@
 
 It goes through the turns of `loop.generate` by the same acceptance rules (`AcceptanceRule.accept_mask`), draft rules and
 turns (`turn.TurnRules`), one row at a time. Walking over known numbers takes about a hundredth of the time of a model's run.
-Where all predictions of a text are known, the compiled kernel walks over them in about a microsecond; the texts of many
-settings are the same, by the same turns, and these are accounted for once.
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,16 +24,13 @@ from tasks.decoding.predictions import (
     SMALL_MODEL,
     CachedDraft,
     CachedModel,
-    KnownPredictions,
     PredictionCache,
     TrieNode,
 )
 from tasks.decoding.rules import AcceptMask, BonusToken
-from tasks.decoding.runtimes.layout import NativeTurn
-from tasks.decoding.turn import LoopParts, RowState, TurnRules, account
+from tasks.decoding.turn import LoopParts, RowState, TurnRules
 
 _NO_ENCODER_OUTPUT = EncoderOutput(torch.empty(1, 0, 0), torch.empty(1, 0, dtype=torch.long))
-_TURN_BYTES = ctypes.sizeof(NativeTurn)
 
 
 class NotReplayableError(RuntimeError):
@@ -57,36 +51,16 @@ class ReplayDecoder:
         self.vocabulary, self.specials = decoder.vocabulary, decoder.specials
         self.lengths: list[int] = []
 
-    def encode(self, sources: Rows) -> NoReturn:
-        """Refuse."""
-        self._refuse()
-
-    def start(self, encoder_output: EncoderOutput) -> NoReturn:
-        """Refuse."""
-        self._refuse()
-
-    def forward(self, tokens: Rows) -> NoReturn:
-        """Refuse."""
-        self._refuse()
-
-    def rewind(self, lengths: Sequence[int]) -> NoReturn:
-        """Refuse."""
-        self._refuse()
-
-    def reorder(self, rows: Sequence[int]) -> NoReturn:
-        """Refuse."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise NotReplayableError(f"the method runs the {self.name} model step by step, which cached predictions do not allow")
+
+    encode = start = forward = rewind = reorder = _refuse
 
 
 def replay_pair(pair: Pair, cache: PredictionCache) -> Pair:
     """Return the pair with both models replaced by their cached predictions: greedy methods give what `pair` decodes."""
     return dataclasses.replace(
-        pair,
-        small=ReplayDecoder(cache, SMALL_MODEL, pair.small),
-        large=ReplayDecoder(cache, LARGE_MODEL, pair.large),
+        pair, small=ReplayDecoder(cache, SMALL_MODEL, pair.small), large=ReplayDecoder(cache, LARGE_MODEL, pair.large)
     )
 
 
@@ -115,15 +89,13 @@ def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int)
 
 
 def _text(parts: LoopParts, target: CachedModel, limit: int, run: Callable[[], Generation]) -> Generation:
-    """Return what a method decodes from the open source; `run` is gone through only where nothing faster gives the same."""
+    """Return what a method decodes from the open source; a model's own text is gone through once for all methods."""
     if parts.undrafted:
         texts, key = target.cache.trie.own_texts, (target.model, parts.scored, limit)
         if key not in texts:
             texts[key] = run()
         return texts[key]
-    known = target.cache.known
-    found = None if known is None else replay_known(parts, known, limit)
-    return run() if found is None else found
+    return run()
 
 
 def _source_of(decoder: Decoder) -> CachedModel:
@@ -131,39 +103,6 @@ def _source_of(decoder: Decoder) -> CachedModel:
     if source is None:
         raise NotReplayableError(f"the predictions of the {decoder.name} model are not cached")
     return source
-
-
-def replay_known(parts: LoopParts, known: KnownPredictions, limit: int) -> Generation | None:
-    """Return what a method decodes from the open source, at most `limit` tokens.
-
-    None where a prediction is not known yet, the rules are not numbers, or it is not the large model that checks drafts of the
-    small one.
-    """
-    rules = parts.native_rules
-    if rules is None or not _drafts_by_small_model(parts):
-        return None
-    known.fit(limit, parts.draft_rule.window)
-    rules.packed.limit = limit
-    tokens, turns, count = known.tokens, known.turns, known.count
-    taken = known.functions.draftline_replay(known.nodes, rules.packed, tokens, ctypes.byref(count), turns, known.argmax)
-    if not taken:
-        return None
-    text = tokens[: count.value]
-    key = rules.adds_bonus, ctypes.string_at(turns, taken * _TURN_BYTES), tuple(text)
-    found = known.texts.get(key)
-    if found is None:
-        row = RowState(0, [], 0)
-        account(parts.turns(limit), row, text, turns[:taken])
-        found = known.texts[key] = row.generation()
-    return found
-
-
-def _drafts_by_small_model(parts: LoopParts) -> bool:
-    drafter, target = parts.drafter.decoder, parts.target.capabilities.replay
-    drafting = None if drafter is None else drafter.capabilities.replay
-    if drafting is None or target is None:
-        return False
-    return (drafting.model, target.model) == (SMALL_MODEL, LARGE_MODEL)
 
 
 @dataclass(slots=True)
@@ -202,6 +141,7 @@ class _Replayer:
         rule, budget = self.turns.draft_rule, self.turns.budget(self.row)
         if self.drafter is None and budget > 0:
             return self._by_look_up(budget)
+        # Methods with the same draft rule share their drafts.
         stops = rule.fallback_threshold, rule.stop_below, rule.max_entropy, rule.entropy_falls_back
         key = (self.target.model, *stops, budget)
         draft = self.node.drafts.get(key)
@@ -241,11 +181,14 @@ class _Replayer:
         Returns the number of accepted tokens, the next token, and the drafter's runs that the bonus token took.
         """
         rule, drafted, p = self.parts.acceptance, draft.tokens, draft.p
+        # 3. Read the target along the draft, as far as it is not known.
         if len(p) <= len(drafted) and len(p) < (positions := self.turns.positions(len(drafted))):
             p = draft.p = self.target.cache.read(self.target.model, draft.nodes[:positions])
+        # 4. Keep a prefix.
         accepted = self._count_accepted(draft, p)
         if accepted < len(drafted):
             return accepted, p[accepted].argmax, 0
+        # 5. Add a token: a correction above, else the bonus token.
         if not self.turns.adds_bonus(drafted):
             return accepted, None, 0
         if rule.bonus is BonusToken.TARGET:

@@ -10,17 +10,15 @@ here, and `tests/unit/decoding/test_executors.py` holds it to this file.
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
-from tasks.decoding.decoder import Decoder, GreedyAcceptance
+from tasks.decoding.decoder import Decoder
 from tasks.decoding.distributions import TokenSource
 from tasks.decoding.drafters.base import Drafter, DraftRule
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
 from tasks.decoding.method import SamplingSettings
 from tasks.decoding.rules import AcceptanceRule, BonusToken
-from tasks.decoding.runtimes.layout import Deferral, Integers, LoopRules, NativeTurn, integers, pack_acceptance
 
 
 @dataclass(slots=True)
@@ -61,6 +59,7 @@ class TurnRules:
             return 0
         if self._goes_on(row):
             return 0
+        # Leave room for the token that the target adds.
         left = self.limit - generated - (self.bonus and not rule.ends_unverified)
         window = rule.window if rule.adaptive is None else min(rule.window, rule.adaptive(row.counts))
         return min(window, left)
@@ -111,6 +110,7 @@ class TurnRules:
             layers: Decoder layers that the target ran, where it leaves some out.
         """
         counts, tokens, kept = row.counts, row.tokens, len(accepted)
+        # Counts of the draft.
         counts.small_steps += steps
         counts.fallbacks += fallback
         if kept:
@@ -126,10 +126,12 @@ class TurnRules:
                 counts.accepted += kept
                 counts.rollbacks += kept < drafted
                 counts.kept[drafted, kept] += 1
+        # The token of the target: l behind a whole draft, c in place of a rejected token.
         if next_token is not None:
             tokens.append(next_token)
             row.proposers += LARGE if kept == drafted else CORRECTED
         generated = len(tokens) - row.prompt
+        # A correction to the end token ends no text of the authors' code of BiLD.
         ended = generated >= self.limit or (tokens[-1] in self.end_tokens and not self._goes_on(row))
         if ended:
             counts.tokens = generated
@@ -203,86 +205,3 @@ class LoopParts:
     def undrafted(self) -> bool:
         """Whether the target predicts every token by itself."""
         return self.draft_rule.window == 0 and self.acceptance.bonus is BonusToken.TARGET
-
-    @functools.cached_property
-    def native_rules(self) -> NativeRules | None:
-        """The rules as the compiled kernel takes them; none where it cannot apply them."""
-        return None if self.scored or not self.sampling.greedy else native_rules(self)
-
-
-# The same rules for the compiled kernel, and the turns that it reports.
-
-_ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=0.0)
-"""A cascade's deferral decides in place of this rule."""
-
-
-@dataclass(frozen=True)
-class NativeRules:
-    """What the kernel needs of a method besides its models."""
-
-    packed: LoopRules
-    """Its `limit` is the caller's to set."""
-    buffers: object
-    """What `packed` points into."""
-    cascades: bool
-    """Whether a deferral rule decides, which reads the drafter's distributions too."""
-    adds_bonus: bool
-    """Whether a token follows a fully accepted draft."""
-
-
-def native_rules(parts: LoopParts) -> NativeRules | None:
-    """Return the rules of greedy decoding in numbers; none where they adapt the window or have another form."""
-    acceptance, draft_rule = parts.acceptance, parts.draft_rule
-    greedy, deferral = acceptance.greedy, acceptance.deferral
-    if deferral is not None:
-        greedy = _ACCEPT_ALL
-    if greedy is None or draft_rule.adaptive is not None or (deferral is None and acceptance.bonus is BonusToken.RULE):
-        return None
-    adds_bonus = acceptance.bonus is not BonusToken.NONE
-    drafter = parts.drafter.decoder or parts.target  # a table ends texts with the target's tokens
-    ends = [integers(sorted(tokens)) for tokens in (drafter.end_tokens, parts.target.end_tokens)]
-    bounds = None if deferral is None else Deferral(*astuple(deferral))
-    packed = LoopRules(
-        acceptance=pack_acceptance(greedy),
-        fallback_threshold=draft_rule.fallback_threshold,
-        stop_below=draft_rule.stop_below,
-        max_entropy=draft_rule.max_entropy,
-        window=draft_rule.window,
-        entropy_falls_back=draft_rule.entropy_falls_back,
-        first_from_target=draft_rule.first_from_target,
-        ends_unverified=draft_rule.ends_unverified,
-        target_after_rollback=draft_rule.target_after_rollback,
-        adds_bonus=adds_bonus,
-        small_ends=ctypes.addressof(ends[0]),
-        large_ends=ctypes.addressof(ends[1]),
-        small_end_count=len(ends[0]),
-        large_end_count=len(ends[1]),
-        deferral=None if bounds is None else ctypes.addressof(bounds),
-    )
-    return NativeRules(packed, (ends, bounds), cascades=deferral is not None, adds_bonus=adds_bonus)
-
-
-def account(
-    rules: TurnRules, row: RowState, text: Sequence[int] | Integers, turns: Sequence[NativeTurn], *, runs_model: bool = True
-) -> None:
-    """Add to a row what the turns that the kernel reports did to it.
-
-    Args:
-        rules: What the turns go by.
-        row: The row, changed in place; it has its prompt.
-        text: The prompt, and the tokens that the turns so far put behind it.
-        turns: The turns that the row does not know yet.
-        runs_model: Whether each of the drafter's predictions is a run of a model.
-    """
-    for turn in turns:
-        begin = len(row.tokens)
-        end = begin + (turn.accepted if turn.verified else turn.drafted)
-        rules.finish(
-            row,
-            text[begin:end],
-            text[end] if turn.added else None,
-            drafted=turn.drafted,
-            steps=turn.predicted if runs_model else 0,
-            fallback=bool(turn.fallback),
-            verified=bool(turn.verified),
-        )

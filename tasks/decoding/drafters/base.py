@@ -70,11 +70,13 @@ class DraftBuilder:
             entropy: The entropy of the scores there, in nats.
         """
         self.predictions += 1
+        # Stop before a token: the fallback of BiLD, and of cascades by entropy.
         scattered = entropy > self._rule.max_entropy
         if confidence <= self._rule.fallback_threshold or (scattered and self._rule.entropy_falls_back):
             self.going, self.fallback = False, True
             return
         self.tokens.append(token)
+        # Stop after a token: at its end token, at the budget, or in doubt.
         self._cumulative_confidence *= confidence
         ended = token in self._ends or len(self.tokens) == self._budget
         unsure = self._cumulative_confidence < self._rule.stop_below or scattered
@@ -95,6 +97,7 @@ class Draft:
 
     def select(self, rows: Sequence[int]) -> Draft:
         """Return the draft of these rows only."""
+        # q stays right-padded to the longest draft of all rows.
         index = torch.tensor(list(rows), dtype=torch.long, device=self.q.logits.device)
         return Draft(
             [self.tokens[row] for row in rows],
@@ -215,10 +218,11 @@ class StepwiseDrafter(ABC):
         builders = [DraftBuilder(budget, rule, self.end_tokens) for budget in budgets]
         drafted = [builder.tokens for builder in builders]
         positions: list[Tensor] = []
+        # One run of the model a round, for all rows that are still drafting.
         while any(builder.going for builder in builders):
             going = [row for row, builder in enumerate(builders) if builder.going]
             logits = self.next_logits(tokens, drafted, [builder.going for builder in builders])
-            block = PredictionBlock(logits, self.sampling)
+            block = PredictionBlock(logits, self.sampling)  # (rows, 1, vocabulary)
             positions.append(logits)
             confidence, entropies = self._confidence(block, rule), self._entropies(block, rule)
             for row, token in zip(going, self._choose(block, going, tokens, drafted, examples), strict=True):
@@ -236,9 +240,10 @@ class StepwiseDrafter(ABC):
         return PredictionBlock(logits, self.sampling).at(rows, [0] * len(rows))
 
     def _confidence(self, block: PredictionBlock, rule: DraftRule) -> list[float]:
+        # A softmax over the vocabulary is computed only where a rule reads it.
         if rule.fallback_threshold <= 0 and rule.stop_below <= 0:
             return [1.0] * block.logits.shape[0]
-        top: list[float] = block.scores.amax(-1).squeeze(-1).tolist()
+        top: list[float] = block.scores.amax(-1).squeeze(-1).tolist()  # max q of each row
         return top
 
     def _entropies(self, block: PredictionBlock, rule: DraftRule) -> list[float]:
@@ -290,12 +295,14 @@ class ModelDrafter(StepwiseDrafter):
 
     def _continue(self, continuation: GreedyContinuation, row: list[int], budget: int, rule: DraftRule) -> Draft:
         decoder, until = self.decoder, StopRule(rule.fallback_threshold, rule.stop_below, rule.max_entropy)
+        # All tokens of the draft in one call; it may run past the point where the rule stops.
         predicted = continuation(row[decoder.lengths[0] :], budget, until)
         builder = DraftBuilder(budget, rule, self.end_tokens)
         for token, *sure in zip(predicted.tokens, predicted.confidence, predicted.entropies, strict=True):
             if not builder.going:  # the runtime went on beyond the stop
                 break
             builder.add(token, *sure)
+        # Keep in the cache what was fed and drafted; the last drafted token was never fed.
         count = len(builder.tokens)
         decoder.rewind([min(decoder.lengths[0], len(row) + count - (not builder.fallback))])
         return Draft(

@@ -91,21 +91,26 @@ class EarlyExitDecoder(TransformersDecoder):
         if any(count != 1 for count in counts):
             raise ValueError("an early-exit decoder takes one token for each run: the next token may exit at another layer")
         stack = self.model.decoder
+        # hidden: (rows, 1, width), the state of the token that was fed.
         hidden = stack.embed_tokens(ids)
         own_mask, source_mask = self._masks(hidden)
         thresholds = torch.tensor([exit_threshold(self.threshold, self.decay, length, self.limit) for length in self.lengths])
         depths = torch.full((len(counts),), len(stack.block))
+        # Rows that have not exited yet.
         going = torch.ones(len(counts), dtype=torch.bool)
         before = own_bias = source_bias = None
         for depth, block in enumerate(stack.block, start=1):
+            # All rows have exited: compute keys and values alone, which later tokens attend to.
             if not going.any():
                 self._propagate(block, hidden)
                 continue
             output, own_bias, source_bias = block(
                 hidden, own_mask, own_bias, self._encoder_output.hidden, source_mask, source_bias, past_key_values=self._cache
             )
+            # A row that has exited keeps its state.
             hidden = torch.where(going.to(self.device)[:, None, None], output, hidden)
             if depth < len(stack.block):
+                # Exit where the confidence is above the threshold, which decays with the position.
                 leaving = going & (self._confidence(hidden, before).cpu() > thresholds)
                 depths[leaving] = depth
                 going &= ~leaving
@@ -118,10 +123,7 @@ class EarlyExitDecoder(TransformersDecoder):
 
         config = self.model.decoder.config
         own = create_causal_mask(
-            config=config,
-            inputs_embeds=hidden,
-            attention_mask=self._mask(1),
-            past_key_values=self._cache.self_attention_cache,
+            config=config, inputs_embeds=hidden, attention_mask=self._mask(1), past_key_values=self._cache.self_attention_cache
         )
         source = create_bidirectional_mask(
             config=config,
@@ -189,6 +191,7 @@ class HeadsDrafter(StepwiseDrafter):
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
         if self._logits is None:
             raise RuntimeError(f"the heads predict nothing before the {self.target.name} model has run")
+        # Head j predicts the j-th token after the one that the target predicted.
         ahead = max(len(new) for new, active in zip(drafted, going, strict=True) if active)
         return self._logits[:, ahead : ahead + 1]
 
@@ -208,7 +211,8 @@ class HeadsDrafter(StepwiseDrafter):
             raise RuntimeError(f"the {self.target.name} model's runtime gives no hidden states, which the heads read")
         # Where no token follows a fully accepted draft, the last prediction is that of the draft's last token.
         predicted = [min(position, length - 1) for position, length in zip(positions, step.lengths, strict=True)]
-        hidden = step.hidden[list(range(len(positions))), predicted]
+        hidden = step.hidden[list(range(len(positions))), predicted]  # (rows, width)
+        # (rows, heads, vocabulary)
         self._logits = predict(self.model, self.heads(hidden))[..., : self.target.vocabulary]
         self._seen = [len(row) for row in tokens]
         self._steps += 1

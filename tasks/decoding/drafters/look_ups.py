@@ -79,6 +79,7 @@ def count_ngrams(rows: Rows, vocabulary: int, specials: frozenset[int]) -> Ngram
     for counts in followers.values():
         everywhere.update(counts)
     tokens, logs = _logarithms(everywhere)
+    # Counts as logarithms, so that a softmax gives relative frequencies; unseen tokens are impossible.
     unigram = torch.full((vocabulary,), -torch.inf).scatter_(0, tokens, logs)
     return NgramTables(unigram, {before: _logarithms(after) for before, after in followers.items()}, specials)
 
@@ -118,6 +119,7 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
             usual, *sure = self._argmax(self.tables.unigram)
             after = torch.full((tokens,), usual, dtype=torch.int32)
             confidence, entropy = (torch.full((tokens,), one, dtype=torch.float64) for one in sure)
+            # Only these tokens have a row of their own; behind all others stands the unigram table.
             for last in self.contexts():
                 if last < tokens:
                     after[last], confidence[last], entropy[last] = self._argmax(self.look_up(last))
@@ -192,6 +194,7 @@ class DeterministicDrafter(StatelessDrafter, ABC):
         self.device = encoder_output.hidden.device
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
+        # A proposal has probability 1, and the confidence in what is not proposed is 0.
         sure = rule.fallback_threshold < 1
         drafted, steps = self.proposals(tokens, examples, budgets if sure else [0] * len(tokens))
         fallback = [
@@ -200,6 +203,7 @@ class DeterministicDrafter(StatelessDrafter, ABC):
         ]
         draft = Draft(drafted, empty_predictions(len(tokens)), fallback, steps)
         if any(drafted):
+            # (rows, longest draft, vocabulary)
             draft.q = one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)
         return draft
 
@@ -333,6 +337,7 @@ class SuffixNode:
             following = [(len(ends), ends[-1], token) for token, ends in self._followed().items() if token != BREAK]
             if not following:
                 return None
+            # Most frequent first, then latest.
             count, _, token = max(following)
             node = self._children.get(token) or self._make_child(token)
             self._top = node, token, count / sum(number for number, _, _ in following)
@@ -406,9 +411,11 @@ class SuffixDrafter(ContextDrafter):
         output = self.text(tokens[len(source) :] if prompted else tokens)
         request = [*(request[:-1] if prompted else request), *output]
         best, score = list[int](), 0.0
+        # Earlier outputs first, then the request itself, which wins a tie.
         for found in (matches(self.outputs, [BREAK, *output]), own_matches(request)):
             for length, node in enumerate(found, start=1):
                 drafted, expected = self._follow(node, min(budget, _DRAFT_PER_MATCH * length))
+                # Of equal scores the longer match wins, which comes later.
                 if drafted and expected >= score:
                     best, score = drafted, expected
         return best
@@ -431,6 +438,7 @@ def matches(tree: SuffixNode, context: Sequence[int]) -> Iterator[SuffixNode]:
 
     A match goes back to a break at most, which it includes.
     """
+    # Longer and longer suffixes of the context, each from its own first token.
     for begin in range(len(context) - 1, max(-1, len(context) - 1 - _LONGEST_SUFFIX_MATCH), -1):
         node: SuffixNode | None = tree
         for token in context[begin:]:
@@ -451,6 +459,7 @@ def own_matches(context: Sequence[int]) -> Iterator[SuffixNode]:
     ends: Sequence[int] = range(1, length)
     for matched in range(1, min(_LONGEST_SUFFIX_MATCH, length) + 1):
         token = context[length - matched]
+        # Of the occurrences so far, those that also agree one token further back.
         ends = [end for end in ends if end >= matched and context[end - matched] == token]
         if not ends or token == BREAK:
             return
@@ -468,6 +477,7 @@ class RandomDrafter(RowwiseDrafter):
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
         # New draws after each verification, as for every draft.
         purpose = f"random from {len(tokens)}"
+        # One keyed number a position, scaled to the ordinary tokens.
         draws = [self.source.uniform(example, len(tokens) + offset, purpose) for offset in range(budget)]
         return [self._token(int(draw * self.ordinary)) for draw in draws]
 

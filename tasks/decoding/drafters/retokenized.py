@@ -128,6 +128,7 @@ class TranslatedDecoder:
         index = torch.tensor([row + [0] * (most - len(row)) for row in read], dtype=torch.long, device=logits.device)
         logits = logits.gather(1, index[..., None].expand(-1, -1, logits.shape[-1]))
         ours, theirs = (ids.to(logits.device) for ids in (self._ours, self._theirs))
+        # The probabilities of common tokens at their places; -infinity elsewhere, which renormalises them.
         return Step(spread(logits[..., theirs], ours, self.vocabulary), [len(row) for row in read])
 
     def feed(self, tokens: Rows) -> FedTokens:
@@ -135,12 +136,14 @@ class TranslatedDecoder:
         fed: Rows = []
         counts: Rows = []
         for row, new in enumerate(tokens):
+            # Each token of the large model as tokens of the small one.
             written = list(self._written(row, new))
             fed.append([token for one in written for token in one])
             counts.append(list(itertools.accumulate(map(len, written))))
         self._require_room(fed)
         step = self.inner.forward(fed) if any(fed) else None
         for ends, added in zip(self._ends, counts, strict=True):
+            # Where each of the large model's tokens ends in the small model's cache.
             before = ends[-1] if ends else 0
             ends += [before + count for count in added]
         self._count()
@@ -241,6 +244,7 @@ class Retokenizer:
         end = [self._ends[1]] if ended else []
         if not spelled:
             return end
+        # Tokenise with as much context as keeps its own tokens.
         for count in range(min(_CONTEXT, len(text)), -1, -1):
             kept = text[len(text) - count :]
             if all(token < len(self._ours) and self._ours[token] for token in kept):
@@ -280,6 +284,7 @@ class RetokenizedDrafter(DeterministicDrafter):
         written = self._write(tokens, budgets)
         drafted: Rows = []
         for text, new, budget in zip(tokens, written, budgets, strict=True):
+            # As many of the large model's tokens as the draft may have, up to the first that ends a text.
             found = self.small.translation.retokenize(text, new)[:budget] if new else []
             ends = (place for place, token in enumerate(found) if token in self.end_tokens)
             drafted.append(found[: next(ends, len(found)) + 1])
@@ -300,6 +305,7 @@ class RetokenizedDrafter(DeterministicDrafter):
                     going[row] = token not in inner.end_tokens and len(written[row]) < budgets[row]
             if any(going):
                 step = inner.forward([new[-1:] if on else [] for new, on in zip(written, going, strict=True)])
+        # The draft leaves the cache: what is kept of it comes back in the large model's tokens.
         small.rewind(small.lengths)
         return written
 

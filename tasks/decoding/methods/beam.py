@@ -122,6 +122,7 @@ class Search:
         self.generated += 1
         full = self.generated == self.limit
         going: list[Beam] = []
+        # 1. and 2. Candidates, best first; of the w best those with an end token have ended.
         for position, beam in enumerate(extended(self.beams, ranked)):
             ends = beam.tokens[-1] in self.end_tokens
             if position < self.width and (full or ends):
@@ -130,6 +131,7 @@ class Search:
                 going.append(beam)
             if len(going) == self.width:
                 break
+        # 3. and 4. The next beams, and whether any of them can still win.
         self.ended = sorted(self.ended, key=lambda beam: -beam.score)[: self.width]
         self.beams = going
         self.over = full or not self.beams or self._beyond_reach()
@@ -196,6 +198,7 @@ class PrefixCache:
             row, length = self._nearest(rows[source], text[:-1])
             chosen.append(row)
             lengths.append(length)
+        # One row for each text, on the cached prefix that is nearest to it.
         self.decoder.reorder(chosen)
         self.decoder.rewind(lengths)
         self._sources = list(sources)
@@ -294,6 +297,7 @@ class SpeculativeBeamSearch:
         searches = [Search(index, start, self.beams, ends, limit) for index, start in enumerate(starts)]
         going = searches
         while going:
+            # 1. Draft; 2. verify all drafts in one run; 3. advance each search.
             drafts = self._draft(small, going)
             for search, levels, predictions in zip(going, drafts, self._verify(large, going, drafts), strict=True):
                 _step(search, levels, predictions)

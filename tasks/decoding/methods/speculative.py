@@ -268,6 +268,7 @@ def adaptive_window(counts: Counts, cost_ratio: float, longest: int) -> int:
     Each checked token was accepted or was the first rejected one of its draft. The acceptance rate is estimated by the rule
     of succession, so that a text starts at 1/2. With a window of 0 an improved acceptance would never be noticed.
     """
+    # Rule of succession: each checked token was accepted or the first rejected one.
     acceptance_rate = (counts.accepted + 1) / (counts.accepted + counts.rollbacks + 2)
     return max(1, best_draft_length(acceptance_rate, cost_ratio, longest))
 
@@ -289,6 +290,7 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
     encoder_output = target.encode([source])
     tokens = target.start(encoder_output)
     drafter.start(encoder_output, [source])
+    # Runs of drafter and target, in seconds.
     small, large = [], []
     for _ in range(min(_ROUNDS, limit)):
         begin = time.perf_counter()

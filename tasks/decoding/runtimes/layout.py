@@ -146,18 +146,6 @@ class LoopRow(ctypes.Structure):
     _fields_ = _fields((Text, "text"), (_POINTER, "turns"), (_INT64, "turn_count"), (_INT32, "ended"))
 
 
-class KnownPrediction(ctypes.Structure):
-    """`kernel/replay.h`: KnownPrediction."""
-
-    _fields_ = _fields((_INT32, "argmax"), (_DOUBLE, "top entropy"))
-
-
-class ReplayNode(ctypes.Structure):
-    """`kernel/replay.h`: ReplayNode."""
-
-    _fields_ = _fields((_INT32, "token child sibling"), (KnownPrediction, "small large"), (_DOUBLE, "score surprisal"))
-
-
 @dataclass(frozen=True)
 class NativeLoopModel:
     """One model as the kernel's speculative loop takes it."""
@@ -190,7 +178,6 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
         "draftline_take_turns": (
             [model, model, rules, ctypes.POINTER(LoopRow), _INT64, _INT64, _POINTER, _INT64], _INT64
         ),
-        "draftline_replay": ([_POINTER, rules, *[_POINTER] * 4], _INT64),
         "draftline_read_memory": ([_POINTER, _INT64, _INT64, _INT32, _POINTER], None),
         "draftline_multiply": ([_INT32, _INT64, _POINTER], _INT64),
     }  # fmt: skip

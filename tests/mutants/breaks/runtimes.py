@@ -1,4 +1,4 @@
-"""Breaks of the runtimes: packed weights, products, attention, the kernel's loop and replay, drafts checked on a device."""
+"""Breaks of the runtimes: packed weights, products, attention, the kernel's loop, drafts checked on a device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ _LOOP = (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",)
 _CHECK = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_check_equals_a_plain_run_and_the_rule",)
 _CONTINUATION = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_continuation_equals_single_steps",)
 _BITS = (f"{_RUNTIMES}/test_to_the_bit.py",)
-_REPLAY = (f"{_UNIT}/replay/test_native_replay.py::test_the_kernel_equals_the_replayer_on_random_models",)
 
 BREAKS = (
     Break(
-        "native-drafted-are-accepted-tokens", "tasks.decoding.turn", "account",
+        "native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "account",
         "drafted=turn.drafted", "drafted=turn.accepted", _LOOP,
     ),
     Break(
@@ -22,16 +21,8 @@ BREAKS = (
         "verifier if shared else None", "None", (f"{_RUNTIMES}/test_shared_encoder.py",),
     ),
     Break(
-        "kernel-replay-shares-of-one", f"{_KERNEL}/replay.h", "accepts",
-        "node.score >= rule.min_share * node.large.top", "node.score >= rule.min_share", _REPLAY,
-    ),
-    Break(
         "kernel-gate-lets-the-certain-pass", f"{_KERNEL}/speculative_loop.h", "examine",
         "nats() < rule.gate_entropy", "false", _CHECK,
-    ),
-    Break(
-        "kernel-replay-gate-of-the-drafters-entropy", f"{_KERNEL}/replay.h", "verify_known",
-        "return node.large.entropy;", "return node.small.entropy;", _REPLAY,
     ),
     Break(
         "gpu-window-of-no-tokens", "tasks.decoding.rules", "next_accepted",
@@ -44,10 +35,6 @@ BREAKS = (
     Break(
         "kernel-check-of-the-share-alone", f"{_KERNEL}/speculative_loop.h", "accepts_score",
         "score = share * highest", "score = share", _CHECK,
-    ),
-    Break(
-        "kernel-replay-accepts-the-rejected", f"{_KERNEL}/replay.h", "verify_known",
-        "keeping.count = turn.drafted;", "keeping.count = index + 1;", _REPLAY,
     ),
     Break(
         "changed-pages-dropped", "tasks.decoding.runtimes.packed", "_unchanged_regions",

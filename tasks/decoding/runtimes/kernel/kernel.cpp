@@ -7,7 +7,7 @@
 // Matrices lie in panels of `kPanel` outputs and words of 32 bits, (panels, words, kPanel), zero beyond the last output and
 // input, so that a product reads them in one stream. Keys lie (head, width, position), so that all scores of a query are computed side by side.
 
-#include "replay.h"
+#include "speculative_loop.h"
 
 namespace {
 

@@ -1,7 +1,6 @@
 // The speculative loop for greedy rows and acceptance rules that are numbers, without Python between model runs.
 //
-// From top to bottom: what a row, a turn and the rules are; scores; the acceptance rule; what a turn does to a text, whoever
-// predicts (models here, predictions known before in `replay.h`); the loop. `tasks/decoding` defines loop and turn in Python, and
+// From top to bottom: what a row, a turn and the rules are; scores; the acceptance rule; what a turn does to a text; the loop. `tasks/decoding` defines loop and turn in Python, and
 // makes tokens, proposers and counts of the turns that are reported. Rows take their turns together: a run of a model covers the
 // new tokens of all rows that need it, and each number in it is the same, to the bit, as in a run of one row.
 
