@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from tasks.corpora.example import SPLITS, UNLABELLED
-from tasks.corpora.presets import PRESETS, DataSet
+from tasks.corpora.presets import DATA_SETS, DataSet
 from tasks.settings import setting, settings
 
 SOURCE = "source"
@@ -214,7 +214,7 @@ class HubSettings:
     preset: str = setting(
         "A data set of the papers by its short name (`python -m tasks.corpora` lists them); none for any other.",
         default="none",
-        choices=("none", *PRESETS),
+        choices=("none", *DATA_SETS),
     )
     name: str = setting("Name on the hub, as `datasets.load_dataset` takes it; required without a preset.", default="")
     configuration: str = setting("Configuration (subset) of the data set; empty: its only one.", default="")
@@ -256,7 +256,7 @@ class HubSettings:
     @property
     def data_set(self) -> DataSet:
         """The data set that is read: the preset with what is given here in place of it."""
-        preset = PRESETS[self.preset].data_set if self.preset in PRESETS else DataSet("", "source", ("references",))
+        preset = DATA_SETS.get(self.preset) or DataSet("", "source", ("references",))
         given = {
             "name": self.name,
             "configuration": self.configuration,
@@ -278,7 +278,7 @@ class HubSettings:
         """The data set of the papers whose validation and test examples these are; `none` if they are others."""
         if self.preset == "none" or self.name:
             return "none"
-        preset, mine = PRESETS[self.preset].data_set, self.data_set
+        preset, mine = DATA_SETS[self.preset], self.data_set
         same = all(
             getattr(mine, name) == getattr(preset, name) for name in ("configuration", "source_field", "reference_fields")
         )

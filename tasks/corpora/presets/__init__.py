@@ -34,55 +34,30 @@ class DataSet:
     """As `corpus.dataset` names it, where the report shows published numbers."""
 
 
-@dataclass(frozen=True)
-class Preset:
-    """How the papers use a data set; the first pair of models is the one of the task."""
-
-    title: str
-    papers: str
-    data_set: DataSet
-    metric: str
-    lengths: tuple[int, int]
-    """Longest source and longest target, in tokens."""
-    pairs: tuple[Mapping[str, str], ...]
-    """Two models as a paper pairs them, `small` and `large`, by their names on the hub."""
-    small: Section
-    large: Section
-    align: Section
-    grid: tuple[Section, ...]
-    temperature: float = 0.0
-    options: Section = field(default_factory=dict)
-    """Further settings of the task, of its section `text` and of its section `calibrate`."""
-    text: Section = field(default_factory=dict)
-    calibrate: Section = field(default_factory=dict)
-    ours: tuple[str, ...] = ()
-    """What the papers leave open and this project chose."""
-
-
-def _preset(entry: Section) -> Preset:
-    data_set = entry["data_set"]
-    made = DataSet(**{**data_set, "reference_fields": tuple(data_set["reference_fields"])})
-    return Preset(**{**entry, "data_set": made, "lengths": tuple(entry["lengths"])})
+def _data_set(entry: Section) -> DataSet:
+    return DataSet(**{**entry, "reference_fields": tuple(entry["reference_fields"])})
 
 
 _FILE = Path(__file__).with_name("presets.yaml")
-PRESETS = {name: _preset(entry) for name, entry in yaml.safe_load(_FILE.read_text(encoding="utf-8"))["presets"].items()}
+PRESETS: dict[str, Section] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))["presets"]
+"""The entries of the file, which says what they hold; the first pair of models is the one of the task."""
+DATA_SETS = {name: _data_set(preset["data_set"]) for name, preset in PRESETS.items()}
 
 
 def task_section(name: str) -> Section:
     """The task of a preset as params.yaml holds it under `tasks`."""
     preset = PRESETS[name]
-    pair, (source, target) = preset.pairs[0], preset.lengths
+    pair, (source, target) = preset["pairs"][0], preset["lengths"]
     return {
         "seeds": [1],
-        "metric": preset.metric,
-        **preset.options,
+        "metric": preset["metric"],
+        **preset.get("options", {}),
         "corpus": {"source": "hub", "hub": {"preset": name}},
-        "text": {"max_source_tokens": source, "max_target_tokens": target, **preset.text},
+        "text": {"max_source_tokens": source, "max_target_tokens": target, **preset.get("text", {})},
         "tokenizer": {"pretrained": pair["large"]},
         "models": {"large": {"pretrained": pair["large"]}, "small": {"pretrained": pair["small"]}},
-        "finetune": {"large": preset.large, "small": preset.small},
-        "calibrate": {"batch_size": 32, **preset.calibrate},
-        "align": preset.align,
-        "sweep": {"grid": list(preset.grid), "sampling": {"temperature": preset.temperature}},
+        "finetune": {"large": preset["large"], "small": preset["small"]},
+        "calibrate": {"batch_size": 32, **preset.get("calibrate", {})},
+        "align": preset["align"],
+        "sweep": {"grid": preset["grid"], "sampling": {"temperature": preset.get("temperature", 0.0)}},
     }

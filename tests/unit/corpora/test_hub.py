@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from tasks.corpora.example import SPLITS, UNLABELLED, Example
 from tasks.corpora.hub import read
-from tasks.corpora.presets import PARQUET, PRESETS
+from tasks.corpora.presets import DATA_SETS, PARQUET
 from tasks.corpora.settings import PUBLISHED, CorpusSettings, HubSettings
 from tasks.errors import InputError
 
@@ -107,9 +107,9 @@ ROWS: dict[str, tuple[dict[str, Any], Example]] = {
 """A row with the columns of each data set, and its example."""
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", DATA_SETS)
 def test_a_preset_reads_a_copy_of_its_data_set(name: str, tmp_path: Path) -> None:
-    data_set, (row, example) = PRESETS[name].data_set, ROWS[name]
+    data_set, (row, example) = DATA_SETS[name], ROWS[name]
     # On the branch of Parquet files, a configuration is a folder.
     folder = tmp_path / "copy" / data_set.configuration if data_set.revision == PARQUET else tmp_path / "copy"
     sliced = any("[" in spec for spec in data_set.splits.values())
@@ -124,7 +124,7 @@ def test_a_preset_reads_a_copy_of_its_data_set(name: str, tmp_path: Path) -> Non
 
 
 def test_presets_name_the_data_sets_with_published_numbers() -> None:
-    assert {preset.data_set.published for preset in PRESETS.values()} == {"none", *PUBLISHED}
+    assert {data_set.published for data_set in DATA_SETS.values()} == {"none", *PUBLISHED}
 
 
 def test_slices_templates_and_sources_without_references(news: Path) -> None:

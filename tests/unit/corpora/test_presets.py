@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tasks.config import load
-from tasks.corpora.__main__ import description, main, pasted, table
-from tasks.corpora.presets import LOCK, PRESETS, task_section
+from tasks.corpora.__main__ import main, pasted, table
+from tasks.corpora.presets import DATA_SETS, LOCK, PRESETS, task_section
 from tasks.errors import InputError
 from tasks.evaluation.metrics import METRICS
+from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.sweep.grid import preset_values
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_a_task(name: str, tmp_path: Path) -> None:
-    assert PRESETS[name].metric in METRICS
+    assert PRESETS[name]["metric"] in METRICS
     text = yaml.safe_load(pasted(name))
     assert text == {name: task_section(name)}
     assert f"{name}: {LOCK}" in pasted(name)
@@ -32,9 +32,9 @@ def test_a_preset_is_a_task(name: str, tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(params), encoding="utf-8")
     task = load(file).task(name)
     assert task.corpus.hub is not None
-    assert task.corpus.hub.data_set == PRESETS[name].data_set
-    assert task.corpus.published == PRESETS[name].data_set.published
-    assert (task.text.max_source_tokens, task.text.max_target_tokens) == PRESETS[name].lengths
+    assert task.corpus.hub.data_set == DATA_SETS[name]
+    assert task.corpus.published == DATA_SETS[name].published
+    assert (task.text.max_source_tokens, task.text.max_target_tokens) == tuple(PRESETS[name]["lengths"])
 
 
 def printed(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
@@ -43,20 +43,13 @@ def printed(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytes
     return capsys.readouterr().out
 
 
-def test_json_lists_everything(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    listed: list[dict[str, Any]] = json.loads(printed(["--json"], monkeypatch, capsys))
-    assert [one["name"] for one in listed] == list(PRESETS)
-    xsum = next(one for one in listed if one["name"] == "xsum")
-    assert xsum["hub"]["template"] == "summarize: {source}"
-    assert xsum["pairs"][0] == {"paper": "BiLD, Table 2", "small": "google-t5/t5-small", "large": "google-t5/t5-large"}
-    assert xsum["grid"][0]["values"]["fallback_threshold"] == [0.2, 0.3, 0.4, 0.5, 0.6]
-    assert xsum["task"]["finetune"]["large"]["steps"] == 500_000
-    assert xsum["task"]["text"] == {"max_source_tokens": 1024, "max_target_tokens": 64}
-    assert all(one["grid"] and one["pairs"] and one["papers"] for one in listed)
-
-
-def test_a_window_of_one_token_replaces_that_of_a_preset() -> None:
-    windows = [entry["values"]["draft_length"] for entry in description("gsm8k")["grid"]]
+def test_a_task_has_the_recipe_and_the_ranges_of_the_papers() -> None:
+    task = task_section("xsum")
+    assert task["models"]["small"] == {"pretrained": "google-t5/t5-small"}
+    assert task["finetune"]["large"]["steps"] == 500_000
+    assert preset_values(GridSettings(**task["sweep"]["grid"][0]))["fallback_threshold"] == (0.2, 0.3, 0.4, 0.5, 0.6)
+    assert all(preset["grid"] and preset["pairs"] and preset["papers"] for preset in PRESETS.values())
+    windows = [preset_values(GridSettings(**entry))["draft_length"] for entry in task_section("gsm8k")["sweep"]["grid"]]
     assert all(list(window) == [1] for window in windows), "SpecCascade, Figure 3"
 
 
