@@ -20,11 +20,10 @@ from pydantic import JsonValue
 
 from tasks.config import DEFAULT
 from tasks.errors import InputError, stage
-from tasks.evaluation.comparison import NOT_RECORDED, Comparison, LoadedResult, Number, compare, load_result
+from tasks.evaluation.comparison import Comparison, LoadedResult, Number, compare, load_result
 from tasks.evaluation.report.formatting import NOTHING, aligned_columns, number_text
 from tasks.evaluation.statistics import Interval
 
-_HEADINGS = {"settings": "settings", "data": "data (md5)", "code": "code", "machine": "hardware and versions"}
 _HASH = 12
 _SMALLEST_P = 0.001
 
@@ -75,12 +74,10 @@ def _fetch(revision: str, path: str, copy: Path) -> None:
 def as_text(comparison: Comparison) -> str:
     """The comparison for a terminal; the last line is the conclusion."""
     sections = [f"A  {comparison.first}\nB  {comparison.second}"]
-    for section, rows in comparison.differing.items():
-        if any(value != NOT_RECORDED for _, *values in rows for value in values):
-            shortened = [[name, *map(_short, values)] for name, *values in rows]
-            sections.append(_section(_HEADINGS[section], aligned_columns([["", "A", "B"], *shortened])))
-        else:
-            sections.append(f"{_HEADINGS[section]}: {NOT_RECORDED} in A or B")
+    if comparison.differing:
+        shortened = [[name, *map(_short, values)] for name, *values in comparison.differing]
+        heading = "settings, data (md5), code, hardware and versions"
+        sections.append(_section(heading, aligned_columns([["", "A", "B"], *shortened])))
     if comparison.unmatched:
         sections.append(_section("choices", comparison.unmatched))
     heading = "numbers (B - A, or B / A of speed-ups; 95 %)"

@@ -107,13 +107,9 @@ def alike(points: Sequence[MeasuredPoint]) -> bool:
 
 
 NOT_RECORDED = "not recorded"
-SECTIONS = ("settings", "data", "code", "machine")
-_CODE = ("git_commit", "git_dirty")
-_MACHINE = ("host_cpu", "host_cores", "host_gpu", "python", "torch", "transformers", "deepspeed", "mlflow")
-_INPUT = "input "
 
-Facts = dict[str, dict[str, str]]
-"""`{section: {name: value as text}}`"""
+Facts = dict[str, str]
+"""What a result was made from by name: settings, hashes of data, commit, hardware and versions."""
 Difference = tuple[str, str, str]
 """A name, and its value in either result."""
 
@@ -127,35 +123,19 @@ def facts(pairs: Mapping[str, PairRecord]) -> Facts:
     Returns:
         A fact that both sweeps share once, and one that they do not share under the name of each arm.
     """
-    recorded = {arm: _facts_of(pair) for arm, pair in pairs.items()}
-    merged: Facts = {section: {} for section in SECTIONS}
-    for section, found in merged.items():
-        for name in dict.fromkeys(name for one in recorded.values() for name in one[section]):
-            values = {arm: one[section][name] for arm, one in recorded.items() if name in one[section]}
-            if len(set(values.values())) == 1:
-                found[name] = next(iter(values.values()))
-            else:
-                found.update({f"{name} ({arm})": value for arm, value in values.items()})
-    return merged
+    recorded, found = {arm: _facts_of(pair) for arm, pair in pairs.items()}, Facts()
+    for name in dict.fromkeys(name for one in recorded.values() for name in one):
+        values = {arm: one[name] for arm, one in recorded.items() if name in one}
+        shared = len(set(values.values())) == 1
+        found |= {name if shared else f"{name} ({arm})": value for arm, value in values.items()}
+    return found
 
 
 def _facts_of(pair: PairRecord) -> Facts:
-    lineage = {name: str(value) for name, value in (pair.lineage or {}).items() if name != "settings"}
-    machine = {name: lineage[name] for name in _MACHINE if name in lineage}
-    if pair.runtime is not None:
-        machine["runtime"] = pair.runtime
-    return {
-        "settings": dict(_flat((pair.lineage or {}).get("settings") or {})),
-        "data": {name.removeprefix(_INPUT): value for name, value in lineage.items() if name.startswith(_INPUT)},
-        "code": {name: lineage[name] for name in _CODE if name in lineage},
-        "machine": machine,
-    }
-
-
-def with_params(found: Facts, params: Mapping[str, JsonValue]) -> Facts:
-    """Add the settings of a task that a sweep does not record: those of its data, models and trainings."""
-    others = {name: value for name, value in params.items() if name != "sweep"}
-    return {**found, "settings": dict(_flat(others)) | found["settings"]}
+    lineage = dict(pair.lineage or {})
+    settings = dict(_flat(lineage.pop("settings", None) or {}))
+    runtime = {} if pair.runtime is None else {"runtime": pair.runtime}
+    return {**settings, **{name.removeprefix("input "): str(value) for name, value in lineage.items()}, **runtime}
 
 
 def _flat(value: JsonValue, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -170,22 +150,10 @@ def _flat(value: JsonValue, prefix: str = "") -> Iterator[tuple[str, str]]:
         yield prefix, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def differing(first: Facts, second: Facts) -> dict[str, list[Difference]]:
-    """The differences by section; a section without any is left out.
-
-    A section that neither result recorded is included, with nothing recorded on either side: it may or may not differ.
-    """
-    sections: dict[str, list[Difference]] = {}
-    for section in SECTIONS:
-        ours, theirs = first[section], second[section]
-        if not ours or not theirs:
-            recorded = [f"{len(one)} recorded" if one else NOT_RECORDED for one in (ours, theirs)]
-            sections[section] = [(section, recorded[0], recorded[1])]
-            continue
-        absent = "absent" if section == "settings" else NOT_RECORDED
-        rows = [(name, ours.get(name, absent), theirs.get(name, absent)) for name in dict.fromkeys([*ours, *theirs])]
-        sections[section] = [row for row in rows if row[1] != row[2]]
-    return {section: rows for section, rows in sections.items() if rows}
+def differing(first: Facts, second: Facts) -> list[Difference]:
+    """What differs between the origins of two results, in the order of the first one's record."""
+    both = [(name, first.get(name, NOT_RECORDED), second.get(name, NOT_RECORDED)) for name in dict.fromkeys([*first, *second])]
+    return [row for row in both if row[1] != row[2]]
 
 
 def same_examples(first: PairRecord, second: PairRecord, split: str) -> bool:
@@ -198,8 +166,8 @@ def same_examples(first: PairRecord, second: PairRecord, split: str) -> bool:
 def _sampled_by(pair: PairRecord, split: str) -> list[str] | None:
     """What decides which examples are timed; None where a part of it was not recorded."""
     recorded = _facts_of(pair)
-    data = next((value for name, value in recorded["data"].items() if name.endswith(f"corpus/{split}.jsonl")), None)
-    found = [data, *(recorded["settings"].get(f"sweep.{name}") for name in ("seed", "latency_examples"))]
+    data = next((value for name, value in recorded.items() if name.endswith(f"corpus/{split}.jsonl")), None)
+    found = [data, *(recorded.get(f"sweep.{name}") for name in ("seed", "latency_examples"))]
     known = [value for value in found if value is not None]
     return known if len(known) == len(found) else None
 
@@ -232,8 +200,8 @@ class Comparison:
     """The user's name of the first result."""
     second: str
     metric: str
-    differing: dict[str, list[Difference]]
-    """What the results were made from, by section."""
+    differing: list[Difference]
+    """What the results were made from, as far as it differs."""
     numbers: list[Number]
     unmatched: list[str]
     """A sentence for each choice that only one result has."""
@@ -272,10 +240,11 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
 
 
 def _facts(first: LoadedResult, second: LoadedResult) -> Iterator[Facts]:
-    """What either was made from; the settings of trainings only where they are known of both."""
+    """What either was made from; the settings that a sweep does not record, of data and trainings, where known of both."""
     for one in (first, second):
-        found = facts({name: one.summary.pairs.of(name) for name in ARMS})
-        yield with_params(found, one.params) if first.params and second.params else found
+        params = {name: value for name, value in one.params.items() if name != "sweep"}
+        known = dict(_flat(params)) if first.params and second.params else Facts()
+        yield known | facts({arm: one.summary.pairs.of(arm) for arm in ARMS})
 
 
 def _numbers(first: LoadedResult, second: LoadedResult, seed: int) -> Iterator[Number]:

@@ -39,7 +39,7 @@ def test_a_result_against_itself(before: Path, monkeypatch: pytest.MonkeyPatch, 
     run(monkeypatch, before, before / "summary.json")
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1] == "nothing that is more than noise"
-    assert not any(heading in printed for heading in ("code", "settings", "data (md5)", "hardware"))
+    assert "md5" not in printed
 
 
 def test_a_change_is_listed_in_its_section_and_in_the_last_line(
@@ -61,7 +61,7 @@ def test_json_for_programs(
     run(monkeypatch, before, after, "--json")
     found = json.loads(capsys.readouterr().out)
     assert found["more_than_noise"] == [one["name"] for one in found["numbers"] if one["more_than_noise"]] != []
-    assert found["differing"] == {"code": [["git_commit", "a" * 40, "b" * 40]]}
+    assert found["differing"] == [["git_commit", "a" * 40, "b" * 40]]
 
 
 def test_numbers_without_an_interval_are_counted(
@@ -73,7 +73,6 @@ def test_numbers_without_an_interval_are_counted(
     older = write(tmp_path / "older", summary, {})
     run(monkeypatch, older, older)
     printed = capsys.readouterr().out
-    assert "code: not recorded in A or B" in printed
     assert (
         printed.splitlines()[-1]
         == "nothing that is more than noise (not compared, since they have no interval: 1 of 19 numbers)"
@@ -158,6 +157,6 @@ def test_settings_of_trainings_are_compared_between_revisions(
             subprocess.run(step, check=True, capture_output=True)
         names.append(f"beta-{beta}:results/toy")
     run(monkeypatch, *names, "--json")
-    assert json.loads(capsys.readouterr().out)["differing"] == {"settings": [["align.beta", "0.3", "0.7"]]}
+    assert json.loads(capsys.readouterr().out)["differing"] == [["align.beta", "0.3", "0.7"]]
     run(monkeypatch, names[0], Path("results/toy"), "--json")
-    assert json.loads(capsys.readouterr().out)["differing"] == {}
+    assert json.loads(capsys.readouterr().out)["differing"] == []

@@ -102,6 +102,7 @@ def _objection(summary: Summary, candidate: Candidate) -> str | None:
     """A sentence on what the test split says against a candidate; None if it may be deployed."""
     status, point = candidate.status, candidate.point
     what, margin = point_text(point), summary.margins.of(candidate.held_to)
+    what = what[0].upper() + what[1:]
     if status is None:
         return None if candidate.first or point.lossless else f"{what} was not measured on test, so it does not replace it."
     if status.quality == "contradicted":
