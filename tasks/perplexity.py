@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.console import progress
 from tasks.corpora.example import stream_jsonl
 from tasks.decoding.decoder import Rows, Runtime
 from tasks.decoding.drafters import make_drafter
 from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.generation import Counts, total
-from tasks.decoding.given_text import UNTRUNCATED, GivenText, TextPredictions, predict_along, score, without_end_tokens
+from tasks.decoding.given_text import UNTRUNCATED, GivenText, TextPredictions, score, without_end_tokens
 from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import DecodingMethod, Pair
 from tasks.decoding.methods.baselines import single_model_method
@@ -35,6 +34,7 @@ from tasks.decoding.runtimes.choose import open_pair
 from tasks.errors import InputError, read_text_file, stage
 from tasks.evaluation.report.charts import save
 from tasks.evaluation.report.figures_detail import ScoredText, fallback_curve
+from tasks.evaluation.sweep.given_text import read_along
 from tasks.evaluation.timing import Latencies, measure, synchronised_clock
 from tasks.locks import timing_lock, working_lock
 from tasks.machine import MachineSettings, set_up
@@ -108,19 +108,6 @@ def chunks(tokens: Sequence[int], size: int) -> tuple[Rows, Rows]:
     """
     pieces = [list(tokens[begin : begin + size]) for begin in range(0, len(tokens) - 1, size)]
     return [piece[:1] for piece in pieces], [piece[1:] for piece in pieces]
-
-
-def read_along(pair: Pair, sources: Rows, texts: Rows) -> list[TextPredictions]:
-    """Read each text with both models, each in one run; these predictions give the perplexity at any threshold.
-
-    Args:
-        pair: The two models.
-        sources: The context of each text: the source of an encoder-decoder, the first tokens of a decoder-only model.
-        texts: The tokens to score, none of them empty.
-    """
-    endless = without_end_tokens(pair)
-    bar = progress(zip(sources, texts, strict=True), desc="read", total=len(texts), unit="text", mininterval=2.0)
-    return [predict_along(endless, source, text) for source, text in bar]
 
 
 def perplexity(pair: Pair, known: Sequence[TextPredictions], threshold: float) -> Perplexity:
@@ -282,7 +269,7 @@ def main() -> None:
     pair = open_pair(small, large, vocabulary_size(tokenizer, small, large), runtime=Runtime.of("auto", arguments.dtype))
     same = {"chunk": arguments.chunk, "texts": len(texts), "device": device.type, "dtype": arguments.dtype}
     with working_lock(device.type):
-        known = read_along(pair, sources, texts)
+        known = read_along(without_end_tokens(pair), sources, texts, "read")
     points = []
     for threshold in arguments.fallback:
         times = None

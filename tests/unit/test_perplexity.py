@@ -19,11 +19,13 @@ from tasks import perplexity as stage
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts
+from tasks.decoding.given_text import without_end_tokens
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import one_line_errors
 from tasks.evaluation.report.charts import Figure, save
-from tasks.perplexity import Perplexity, chunks, latencies, perplexity, read_along
+from tasks.evaluation.sweep.given_text import read_along
+from tasks.perplexity import Perplexity, chunks, latencies, perplexity
 from tests.toys import END, START, Predict, prefix_pair, random_table, says, toy_sources, toy_t5, whole_runs
 
 SMALL, LARGE = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))
@@ -56,7 +58,7 @@ def by_hand(small: Predict, large: Predict, sources: Rows, texts: Rows, threshol
 
 
 def perplexity_of(pair: Pair, sources: Rows, texts: Rows, threshold: float) -> Perplexity:
-    return perplexity(pair, read_along(pair, sources, texts), threshold)
+    return perplexity(pair, read_along(without_end_tokens(pair), sources, texts, "read"), threshold)
 
 
 def same(one: Perplexity, other: Perplexity) -> bool:

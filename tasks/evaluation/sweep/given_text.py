@@ -39,8 +39,6 @@ from tasks.models.tokenizers import encode
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from tasks.evaluation.sweep.grid import SweepPoint
-
 
 _TOLERANCE = 1e-3
 """Nats of a token by which the predictions of one run over a text and of a run for each token may differ in float32."""
@@ -59,6 +57,19 @@ def given_tokens(tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example]
         if not text:
             raise InputError(f"example {number}: its text has no token to score; raise text.max_target_tokens, or remove it")
     return texts
+
+
+def read_along(pair: Pair, sources: Rows, texts: Rows, label: str) -> list[TextPredictions]:
+    """Read each text with both models, each in one run; these predictions give the perplexity of any point.
+
+    Args:
+        pair: The two models, without end tokens.
+        sources: The context of each text: the source of an encoder-decoder, the first tokens of a decoder-only model.
+        texts: The tokens to score, none of them empty.
+        label: Text before the progress bar.
+    """
+    bar = progress(zip(sources, texts, strict=True), desc=label, total=len(texts), unit="text", mininterval=2.0)
+    return [predict_along(pair, source, text) for source, text in bar]
 
 
 class GivenTextEvaluator(PointEvaluator):
@@ -145,9 +156,8 @@ class GivenTextEvaluator(PointEvaluator):
     def _along(self, split: Split) -> list[TextPredictions]:
         """Both models' predictions along the texts of a split, by example."""
         if split.name not in self._predictions:
-            texts = zip(split.sources, self._texts_of(split), strict=True)
-            bar = progress(texts, desc=f"read {split.name}", total=len(split.sources), unit="text", mininterval=2.0)
-            self._predictions[split.name] = [predict_along(self._endless, source, text) for source, text in bar]
+            texts = self._texts_of(split)
+            self._predictions[split.name] = read_along(self._endless, split.sources, texts, f"read {split.name}")
         return self._predictions[split.name]
 
 

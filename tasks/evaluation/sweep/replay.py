@@ -144,8 +144,8 @@ class ReplayUnit:
     sources: Rows
     timed: frozenset[int]
     """Indices of the timed examples among them."""
-    known: Sequence[Sequence[Sequence[int]]]
-    """By example, texts along which both models predict in one run before the replay."""
+    known: Sequence[Sequence[int]]
+    """By example, a text along which both models predict in one run before the replay; empty for none."""
 
 
 class GridReplay:
@@ -183,7 +183,8 @@ class GridReplay:
                 self._cache.open_source(source, name)
                 if methods:
                     _predict_small_text(self._cache, self._limit)
-                    _predict_along(self._cache, known)
+                    if known:
+                        _predict_along(self._cache, known)
                 for index, method in list(methods.items()):
                     try:
                         [generation] = method.run([source], [example], self._limit)
@@ -207,7 +208,7 @@ def replay_grid(
     split: Split,
     folder: Path,
     label: str,
-    known: Sequence[Sequence[Sequence[int]]] = (),
+    known: Sequence[Sequence[int]] = (),
     fan_out: FanOut = ALONE,
 ) -> ReplayedGrid:
     """Replay a grid on a split, in one process or in several, with equal results.
@@ -219,7 +220,7 @@ def replay_grid(
         split: The examples.
         folder: Stores the predictions of each example, so that an interrupted sweep or a larger grid computes only new ones.
         label: Text before the progress bar.
-        known: Texts by example, any number of times: before the replay, both models predict along each text in one run.
+        known: By example, a text along which both models predict in one run before the replay; empty for none.
         fan_out: The processes that share the examples.
     """
     make = functools.partial(GridReplay, points, request, folder)
@@ -234,7 +235,7 @@ def replay_grid(
     return whole
 
 
-def _units(split: Split, known: Sequence[Sequence[Sequence[int]]], processes: int) -> list[ReplayUnit]:
+def _units(split: Split, known: Sequence[Sequence[int]], processes: int) -> list[ReplayUnit]:
     """Cut a split into units of work: one for one process, or the first example alone and then equal parts."""
     count = len(split.sources)
     size = max(1, math.ceil(count / (_UNITS_A_PROCESS * processes)))
@@ -246,7 +247,7 @@ def _units(split: Split, known: Sequence[Sequence[Sequence[int]]], processes: in
             first,
             split.sources[first:end],
             timed & frozenset(range(first, end)),
-            [[texts[example] for texts in known] for example in range(first, end)],
+            known[first:end] or [()] * (end - first),
         )
         for first, end in itertools.pairwise(cuts)
     ]
@@ -264,15 +265,14 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _predict_along(cache: PredictionCache, texts: Sequence[Sequence[int]]) -> None:
-    """Cache both models' predictions at every prefix of the texts; a point that reaches broken logits reports them itself."""
-    for text in texts:
-        nodes = [cache.trie.root]
-        for token in text[:-1]:
-            nodes.append(nodes[-1].step(token))
-        for side in (SMALL_MODEL, LARGE_MODEL):
-            with contextlib.suppress(BrokenLogitsError):
-                cache.read(side, nodes)
+def _predict_along(cache: PredictionCache, text: Sequence[int]) -> None:
+    """Cache both models' predictions at every prefix of the text; a point that reaches broken logits reports them itself."""
+    nodes = [cache.trie.root]
+    for token in text[:-1]:
+        nodes.append(nodes[-1].step(token))
+    for side in (SMALL_MODEL, LARGE_MODEL):
+        with contextlib.suppress(BrokenLogitsError):
+            cache.read(side, nodes)
 
 
 def _predict_small_text(cache: PredictionCache, limit: int) -> None:

@@ -253,7 +253,7 @@ class SweepRunner:
     def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
         evaluator, label = self._evaluator, self._label("replay", split)
         with on_threads(evaluator.sweep.latency_threads):
-            known = [evaluator.vanilla(split).tokens]
+            known = evaluator.vanilla(split).tokens
             return replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known, self._fan_out)
 
     def _decode_ahead(self, points: Sequence[SweepPoint], split: Split) -> None:

@@ -23,13 +23,13 @@ from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.selection import choose_rows
 from tasks.evaluation.settings import MarginSettings
-from tasks.evaluation.sweep.given_text import GivenTextEvaluator, first_difference, given_tokens
+from tasks.evaluation.sweep.given_text import GivenTextEvaluator, first_difference, given_tokens, read_along
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import RowWriter
 from tasks.evaluation.sweep.run import SweepRunner
 from tasks.models.settings import TextSettings
-from tasks.perplexity import perplexity, read_along
+from tasks.perplexity import perplexity
 from tests.ticking import LARGE, LIMIT, SMALL, Clock, Words, split_of, sweep_settings, ticking_pair
 from tests.toys import prefix_pair, says
 
@@ -74,7 +74,7 @@ def test_the_quality_of_a_row_is_minus_the_papers_perplexity(rows: list[SweepRow
     evaluator, split = ready()
     texts = given_tokens(Words(), split.examples, LIMIT)
     for threshold, row in zip(THRESHOLDS, rows[2:], strict=False):
-        found = perplexity(evaluator.pair, read_along(evaluator.pair, split.sources, texts), threshold)
+        found = perplexity(evaluator.pair, read_along(evaluator._endless, split.sources, texts, "read"), threshold)
         assert isinstance(row, TimedRow)
         assert row.quality == {"perplexity": pytest.approx(found.value, rel=1e-6)}
         assert row.value == -row.quality["perplexity"]
