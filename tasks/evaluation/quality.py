@@ -231,7 +231,7 @@ def check_outputs(
     given, first = Counter(outputs), Counter(texts[0] for texts in references)
     [(most_common, most_common_count)] = given.most_common(1)
     constant = _best_constant([*(text for text, _ in first.most_common(_CANDIDATES)), most_common], references, metric)
-    words = sum(len(texts[0].split()) for texts in references)
+    reference_words = sum(len(texts[0].split()) for texts in references)
 
     def baseline(name: str, texts: Sequence[str], shown: str = "") -> TrivialBaseline:
         difference, interval = quality_difference(outputs, texts, references, metric, samples, seed)
@@ -247,7 +247,7 @@ def check_outputs(
         most_common=most_common,
         most_common_count=most_common_count,
         most_common_reference_count=max(first.values()),
-        length_ratio=sum(len(text.split()) for text in outputs) / words if words else None,
+        length_ratio=sum(len(text.split()) for text in outputs) / reference_words if reference_words else None,
         baselines=[
             baseline("constant", [constant] * len(examples), constant),
             baseline("copy", [example.source for example in examples]),
