@@ -196,7 +196,7 @@ def assisted(
     model: PreTrainedModel, assistant: PreTrainedModel, source: list[int], limit: int, draft_length: int | None = None
 ) -> Tensor:
     """Run `generate` with a small model that drafts `draft_length` tokens at a time; None keeps its own drafting rules."""
-    from tasks.verify.transformers_engine import assisting_masks
+    from tasks.verify import assisting_masks
 
     settings = assistant.generation_config
     settings.num_assistant_tokens = 20 if draft_length is None else draft_length

@@ -7,42 +7,317 @@ call. What the form cannot carry is printed in one line and written there.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, engine_draft_length, read_examples, read_manifest
 from tasks.errors import InputError, stage
-from tasks.export import to_ctranslate2, to_gguf, to_openvino, to_transformers, to_vllm
-from tasks.export.source import read_source
+from tasks.export.llama_cpp import write_gguf_model
 from tasks.files import atomic_folder
+from tasks.models.extras import FILES as EXTRAS
+from tasks.models.pruned_head import FILE as DRAFT_TOKENS
+from tasks.models.settings import SOURCE
+from tasks.verify import draft_constantly
 
-FORMATS = {
-    "transformers": to_transformers.write,
-    "ctranslate2": to_ctranslate2.write,
-    "openvino": to_openvino.write,
-    "gguf": to_gguf.write,
-    "vllm": to_vllm.write,
-}
+TOKENIZER, VLLM_CONFIG = "tokenizer", "speculative_config.json"
+_ONLY_HERE = shutil.ignore_patterns(*EXTRAS, DRAFT_TOKENS)
+"""Files of a model's folder that only this project reads."""
+_NO_MODEL = shutil.ignore_patterns(
+    *EXTRAS, DRAFT_TOKENS, "config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "README.md"
+)
+_KEPT_METHODS = ("speculative", "vanilla_large")
+"""Methods whose greedy output and drafts are those of any engine with a fixed draft length."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+@dataclass(frozen=True)
+class ExportSource:
+    """A pair folder that is to be exported."""
+
+    folder: Path
+    manifest: PairManifest
+    config: dict[str, Any]
+    """`config.json` of the large model."""
+
+    @property
+    def models(self) -> dict[str, Path]:
+        """The folders of the large model and of the drafter, by the names that they have in a pair folder."""
+        return {name: self.folder / name for name in (LARGE, DRAFTER)}
+
+    @property
+    def encoder_decoder(self) -> bool:
+        """Whether the models are encoder-decoders."""
+        return bool(self.config.get("is_encoder_decoder"))
+
+    @property
+    def draft_length(self) -> int:
+        """Tokens that an engine should draft at a time."""
+        return engine_draft_length(self.manifest)
+
+    @property
+    def limit(self) -> int:
+        """Most new tokens of a text."""
+        return self.manifest.text.max_target_tokens
+
+    def left_behind(self) -> list[str]:
+        """Say what of a pair only this project reads, one clause each."""
+        point, found = self.manifest.point, []
+        if point.method not in _KEPT_METHODS or getattr(point.settings, "drafter", "small") != "small":
+            found.append(f"the operating point ({point}), in place of which the engine drafts at a fixed length or not at all")
+        if (self.models[DRAFTER] / DRAFT_TOKENS).is_file():
+            found.append("the draft vocabulary, so the drafter is slower and may draft other tokens")
+        if any((folder / name).is_file() for folder in self.models.values() for name in EXTRAS):
+            found.append("draft heads and exit classifier")
+        if self.manifest.text.chat_template:
+            said = "the instruction and system message around a source, which README.md shows"
+            found.append(f"{said}; the chat template is carried")
+        found.append("measurements and certificate, which stay in pair.json")
+        return found
+
+
+def read_source(folder: Path) -> ExportSource:
+    """Read what a pair folder says of itself.
+
+    Raises:
+        InputError: there is no such folder, it is damaged, or a model is missing.
+    """
+    manifest, file = read_manifest(folder), folder / LARGE / "config.json"
+    try:
+        if _vocabulary(folder / LARGE) != _vocabulary(folder / DRAFTER):
+            said = "has a tokenizer of its own, which is translated here alone; export a pair of one tokenizer"
+            raise InputError(f"the drafter of {folder} {said}")
+        return ExportSource(folder, manifest, json.loads(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}); copy the folder again") from None
+    except ValueError as error:
+        raise InputError(f"{file} is not JSON ({error}); copy the folder again") from None
+
+
+def _vocabulary(folder: Path) -> Any:
+    """Return the tokens of the tokenizer in a model's folder; none where it is in another file than `tokenizer.json`."""
+    file = folder / "tokenizer.json"
+    return json.loads(file.read_text(encoding="utf-8"))["model"]["vocab"] if file.is_file() else None
+
+
+# --- the page of an exported pair -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written for an engine."""
+
+    engine: str
+    how: str
+    """What the files are and what the engine does with them."""
+    opening: str
+    """Python that opens the models and the `tokenizer`; it runs in the folder of the page."""
+    decoding: str
+    """Python that decodes the token ids `ids` and prints the text."""
+    lost: Sequence[str] = ()
+    """What this form cannot carry, beyond what no engine reads; one clause each."""
+
+
+def readme(source: ExportSource, exported: Exported, lost: Sequence[str]) -> str:
+    """Return the page: what was written, a call that decodes an example of the pair, and what was not carried over."""
+    task, text = source.manifest.task, source.manifest.text
+    examples = read_examples(source.folder)
+    if text.chat_template:
+        system = [] if text.system is None else [f'    {{"role": "system", "content": {text.system!r}}},\n']
+        content = "text" if text.instruction == SOURCE else f"{text.instruction!r}.replace({SOURCE!r}, text)"
+        encoding = (
+            f'messages = [\n{"".join(system)}    {{"role": "user", "content": {content}}},\n]\n'
+            "prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)\n"
+            'ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]\n'
+        )
+    else:
+        encoding = (
+            f'ids = tokenizer(text, truncation=True, max_length={text.max_source_tokens})["input_ids"]\n'
+            "if ids[-1] != tokenizer.eos_token_id:\n"
+            f"    ids = [*ids[:{text.max_source_tokens - 1}], tokenizer.eos_token_id]\n"
+        )
+    sets_text = f"text = {(examples[0] if examples else 'A text.')!r}\n"
+    code = f"{exported.opening}\n{sets_text}{encoding}{exported.decoding}"
+    items = "\n".join(f"- {clause}" for clause in lost)
+    title = f"# A pair{f' of the task {task}' if task else ''} for {exported.engine}"
+    return f"{title}\n\n{exported.how}\n\n```python\n{code}```\n\nNot carried over:\n\n{items}\n"
+
+
+# --- the forms ------------------------------------------------------------------------------------------------------------
+
+
+def to_transformers(source: ExportSource, out: Path) -> Exported:
+    """Write two folders for assisted generation of `transformers`, the drafter's with the draft length in it."""
+    from transformers import GenerationConfig
+
+    for name, folder in source.models.items():
+        shutil.copytree(folder, out / name, ignore=_ONLY_HERE)
+    settings = GenerationConfig.from_pretrained(source.models[DRAFTER])
+    draft_constantly(settings, source.draft_length)
+    settings.save_pretrained(out / DRAFTER)
+    kind, mask, skipped = "AutoModelForCausalLM", "", "len(ids)"
+    if source.encoder_decoder:
+        kind, skipped = "AutoModelForSeq2SeqLM", "1"
+        mask = (
+            "    # Without this mask transformers 5.23 lets the drafter read its text twice, and accepts less of it.\n"
+            "    decoder_attention_mask=torch.ones(1, 1, dtype=torch.long),\n"
+        )
+    return Exported(
+        "transformers",
+        f"`{LARGE}/` and `{DRAFTER}/` are opened by `from_pretrained`. The drafter's `generation_config.json` makes assisted\n"
+        f"generation draft {source.draft_length} tokens at a time; the output is the large model's own.",
+        f"import torch\nfrom transformers import {kind}, AutoTokenizer\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("{LARGE}")\n'
+        f'large = {kind}.from_pretrained("{LARGE}")\n'
+        f'drafter = {kind}.from_pretrained("{DRAFTER}")\n',
+        "inputs = torch.tensor([ids])\n"
+        "output = large.generate(\n    input_ids=inputs,\n    attention_mask=torch.ones_like(inputs),\n"
+        f"{mask}    assistant_model=drafter,\n    max_new_tokens={source.limit},\n    do_sample=False,\n)\n"
+        f"print(tokenizer.decode(output[0, {skipped}:], skip_special_tokens=True))\n",
     )
-    parser.add_argument("pair", type=Path, metavar="PAIR", help="a folder with pair.json, which the report stage writes")
-    parser.add_argument("--to", required=True, choices=FORMATS, help="the engine that is to open the pair")
-    parser.add_argument("out", type=Path, metavar="OUT", help="the folder to write; it must not exist")
-    return parser
+
+
+def to_ctranslate2(source: ExportSource, out: Path) -> Exported:
+    """Convert both models by CTranslate2's own converter, in float32, with the real vocabulary.
+
+    Raises:
+        InputError: CTranslate2 is not installed, does not know the architecture, or cannot run a model of this shape.
+    """
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise InputError("this needs CTranslate2, which is not installed: pip install ctranslate2")
+    from ctranslate2.converters import TransformersConverter
+
+    for name, folder in source.models.items():
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        heads, width, size = (config.get(key) for key in ("num_attention_heads", "hidden_size", "head_dim"))
+        if config.get("model_type") == "llama" and size is not None and heads * size != width:
+            said = "CTranslate2 runs Llama models only where heads times their size is the width"
+            raise InputError(f"{folder} has {heads} heads of {size} in a width of {width}; {said}")
+        try:
+            TransformersConverter(str(folder)).convert(str(out / name))
+        except ValueError as error:
+            raise InputError(f"CTranslate2 does not convert {folder}: {str(error).splitlines()[0]}") from None
+        written = json.loads((out / name / "config.json").read_text(encoding="utf-8"))
+        if "bos_token" in written and written["bos_token"] is None:
+            # CTranslate2 opens no model without a start token, even where no prompt uses one.
+            written["bos_token"] = written["eos_token"]
+            (out / name / "config.json").write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+    shutil.copytree(source.models[LARGE], out / TOKENIZER, ignore=_NO_MODEL)
+    if source.encoder_decoder:
+        kind, new = "Translator", "result.hypotheses[0]"
+        call = f"translate_batch([tokens], beam_size=1, max_decoding_length={source.limit}, max_input_length=0)"
+    else:
+        kind, new = "Generator", "result.sequences[0]"
+        call = (
+            f"generate_batch(\n    [tokens], max_length={source.limit}, sampling_topk=1, include_prompt_in_result=False, "
+            "end_token=tokenizer.eos_token\n)"
+        )
+    return Exported(
+        "CTranslate2",
+        f"`{LARGE}/` and `{DRAFTER}/` are models in float32 with their vocabulary, `{TOKENIZER}/` is the tokenizer of\n"
+        "`transformers`. CTranslate2 decodes with one model at a time: the large one below, or the drafter in its place.\n"
+        "Give `compute_type` to run in another number format, such as `int8`.",
+        "import ctranslate2\nfrom transformers import AutoTokenizer\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("{TOKENIZER}")\nmodel = ctranslate2.{kind}("{LARGE}")\n',
+        f"tokens = tokenizer.convert_ids_to_tokens(ids)\n[result] = model.{call}\nnew = {new}\n"
+        "print(tokenizer.decode(tokenizer.convert_tokens_to_ids(new), skip_special_tokens=True))\n",
+        ["drafting, which CTranslate2 does not have: each model decodes alone"],
+    )
+
+
+def to_gguf(source: ExportSource, out: Path) -> Exported:
+    """Write two GGUF files for llama.cpp in float32, each with shape, weights and tokenizer.
+
+    Raises:
+        InputError: the package `gguf` is not installed, or llama.cpp does not draft for these models.
+    """
+    _require_decoder_only(source, "llama.cpp drafts for")
+    for name, folder in source.models.items():
+        write_gguf_model(folder, out / f"{name}.gguf", f"{source.manifest.task} {name}".strip())
+    shutil.copytree(source.models[LARGE], out / TOKENIZER, ignore=_NO_MODEL)
+    return Exported(
+        "llama.cpp",
+        f"`{LARGE}.gguf` and `{DRAFTER}.gguf` hold models in float32 with their tokenizers, `{TOKENIZER}/` is the tokenizer\n"
+        "of `transformers`. By itself llama.cpp keeps the past in float16; in float32, as below, the output is the large\n"
+        "model's own. The call runs llama.cpp's server in its own process (`pip install xllamacpp`) and drafts "
+        f"{source.draft_length} tokens at a time.\n"
+        "Give prompts as token ids: those are what the models were trained on.",
+        "import xllamacpp\nfrom transformers import AutoTokenizer\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("{TOKENIZER}")\n'
+        "settings = xllamacpp.CommonParams()\n"
+        f'settings.model.path = "{LARGE}.gguf"\n'
+        "settings.n_parallel = 1\n"
+        "settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32\n"
+        "settings.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]\n"
+        "draft = settings.speculative.draft\n"
+        f'draft.mparams.path = "{DRAFTER}.gguf"\n'
+        f"draft.n_max, draft.n_min, draft.p_min = {source.draft_length}, 0, 0.0\n"
+        "draft.cache_type_k = draft.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32\n"
+        "server = xllamacpp.Server(settings)\n",
+        f'answer = server.handle_completions({{"prompt": ids, "temperature": 0, "max_tokens": {source.limit}}})\n'
+        'print(answer["choices"][0]["text"])\n',
+    )
+
+
+def to_vllm(source: ExportSource, out: Path) -> Exported:
+    """Write two folders and the `speculative_config` that names the drafter.
+
+    vLLM does not run here. The keys and their meaning are those of its documentation
+    (https://docs.vllm.ai/en/latest/features/speculative_decoding/draft_model/) and of its class `SpeculativeConfig`.
+
+    Raises:
+        InputError: the models are encoder-decoders.
+    """
+    _require_decoder_only(source, "vLLM runs")
+    for name, folder in source.models.items():
+        shutil.copytree(folder, out / name, ignore=_ONLY_HERE)
+    config = {"method": "draft_model", "model": DRAFTER, "num_speculative_tokens": source.draft_length}
+    (out / VLLM_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return Exported(
+        "vLLM",
+        f'Start the server in this folder: `vllm serve {LARGE} --speculative-config "$(cat {VLLM_CONFIG})"`.\n'
+        f"It drafts {source.draft_length} tokens at a time; the output is the large model's own. The folder follows vLLM's\n"
+        "documentation and was not run in vLLM. Give prompts as token ids, as below: the models were trained on those.",
+        "import json\nfrom pathlib import Path\n\n"
+        "from transformers import AutoTokenizer\nfrom vllm import LLM, SamplingParams\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("{LARGE}")\n'
+        f'llm = LLM(model="{LARGE}", speculative_config=json.loads(Path("{VLLM_CONFIG}").read_text()))\n',
+        f'[output] = llm.generate([{{"prompt_token_ids": ids}}], SamplingParams(temperature=0, max_tokens={source.limit}))\n'
+        "print(output.outputs[0].text)\n",
+    )
+
+
+def _require_decoder_only(source: ExportSource, engine: str) -> None:
+    """Raise `InputError` where the models are encoder-decoders."""
+    if source.encoder_decoder:
+        kind = source.config.get("model_type")
+        raise InputError(f"{engine} no encoder-decoder such as {kind}; export to transformers or ctranslate2 instead")
+
+
+FORMS = {"transformers": to_transformers, "ctranslate2": to_ctranslate2, "gguf": to_gguf, "vllm": to_vllm}
 
 
 def main() -> None:
     """Export the pair and say what was left behind."""
-    arguments = _parser().parse_args()
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pair", type=Path, metavar="PAIR", help="a folder with pair.json, which the report stage writes")
+    parser.add_argument("--to", required=True, choices=FORMS, help="the engine that is to open the pair")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder to write; it must not exist")
+    arguments = parser.parse_args()
     source, out = read_source(arguments.pair), arguments.out
     if out.exists():
         raise InputError(f"{out} exists; name a new folder, or remove it")
     if not out.absolute().parent.is_dir():
         raise InputError(f"{out.absolute().parent} is no folder; make it, or name another")
     with atomic_folder(out.absolute()) as partial:
-        lost = FORMATS[arguments.to](source, partial)
+        exported = FORMS[arguments.to](source, partial)
+        lost = [*exported.lost, *source.left_behind()]
+        (partial / "README.md").write_text(readme(source, exported, lost), encoding="utf-8")
     print(f"{out}: for {arguments.to}; not carried over: {'; '.join(lost)}")
 
 

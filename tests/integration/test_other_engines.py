@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tasks.decoding import load_pair
-from tasks.verify.decoding import decode_here_from_the_second
+from tasks.decoding.inference import VANILLA
+from tasks.decoding.method import Request
 from tests.pair_folders import LETTERS, agreeing_pair
 
 ROOT = Path(__file__).parents[2]
@@ -51,21 +52,6 @@ def test_a_pair_without_weights_is_bad_input_and_no_verdict(tmp_path: Path) -> N
     assert checked.stderr.splitlines()[-1].startswith(f"error: no model at {folder / 'large'}")
 
 
-@pytest.mark.slow
-def test_openvino_opens_the_pair_and_its_certificate_holds(tmp_path: Path) -> None:
-    folder, out = agreeing_pair(tmp_path, "gpt2"), tmp_path / "out"
-    exported = run("-m", "tasks.export", str(folder), "--to", "openvino", str(out))
-    assert exported.returncode == 0, exported.stderr
-    assert "not carried over: measurements and certificate" in exported.stdout
-
-    checked = run("-m", "tasks.verify", str(folder), "--engine", "openvino", "--json")
-    assert checked.returncode == 0, checked.stderr
-    found = json.loads(checked.stdout)
-    assert found["mismatches"] == []
-    assert found["openvino"]["large_calls"] == found["draftline_first_token_undrafted"]["large_calls"]
-    assert found["openvino"]["tokens"] > found["openvino"]["large_calls"] > found["draftline"]["large_calls"]
-
-
 LLAMA_CPP = """
 import json, sys
 for text in json.loads(sys.argv[1]):
@@ -89,23 +75,19 @@ def exported_code(folder: Path, out: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_llama_cpp_writes_the_same_texts_and_accepts_the_same_drafts(architecture: str, tmp_path: Path) -> None:
-    """Its first call reads the prompt without a draft, as that of OpenVINO GenAI does."""
+    """Its first call reads the prompt without a draft: the large model writes the first token alone, and drafting follows."""
     folder = agreeing_pair(tmp_path, architecture)
     code = exported_code(folder, tmp_path / "out")
     opened = run("-c", code + LLAMA_CPP, json.dumps(LETTERS), cwd=tmp_path / "out")
     first, *found = opened.stdout.splitlines()
     pair = load_pair(folder)
     texts = [one.text.strip() for one in pair.generate(LETTERS, method="vanilla_large")]
-    counts = [one.counts for one in decode_here_from_the_second(pair, 3, pair.encode(LETTERS), 24)]
+    method, counts = pair.method(pair.point("speculative", {"draft_length": 3}), Request(24)), []
+    for source in pair.encode(LETTERS):
+        [first_token] = pair.method(VANILLA, Request(24)).run([source], [0], 1)
+        [rest] = method.run([[*source, *first_token.tokens]], [0], 23)
+        counts.append(rest.counts)
     assert first.strip() == texts[0], opened.stderr
     assert [json.loads(line.removeprefix("found ")) for line in found] == [
         [text, one.drafted, one.accepted] for text, one in zip(texts, counts, strict=True)
     ]
-
-
-@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="needs llama-cpp-python, which compiles llama.cpp")
-def test_llama_cpp_writes_the_text_of_an_encoder_decoder(tmp_path: Path) -> None:
-    folder = agreeing_pair(tmp_path)
-    opened = run("-c", exported_code(folder, tmp_path / "out"), cwd=tmp_path / "out")
-    [expected] = load_pair(folder).generate(LETTERS[0])
-    assert opened.stdout.strip() == expected.text.strip(), opened.stderr

@@ -22,7 +22,7 @@ from tasks.export import __main__ as command
 from tasks.models.extras import FILES
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
 from tasks.models.tokenizers import load_tokenizer
-from tasks.verify.transformers_engine import TransformersEngine
+from tasks.verify import TransformersEngine
 from tests.pair_folders import LETTERS, agreeing_pair
 
 CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
@@ -71,8 +71,6 @@ def with_manifest(folder: Path, pair: Path, **changed: Any) -> Path:
         ("llama", "transformers"),
         ("t5", "ctranslate2"),
         ("gpt2", "ctranslate2"),
-        ("llama", "openvino"),
-        ("gpt2", "openvino"),
     ],
 )
 def test_the_call_in_the_readme_writes_the_large_models_text(
@@ -96,7 +94,7 @@ def test_the_drafter_for_transformers_drafts_as_the_certificate_says(
 ) -> None:
     """Its folder holds the settings, so the engine is opened with others and must not need its own."""
     export(monkeypatch, capsys, pairs["t5"], "transformers", tmp_path / "out")
-    monkeypatch.setattr("tasks.verify.transformers_engine.draft_constantly", lambda drafter, draft_length: None)
+    monkeypatch.setattr("tasks.verify.draft_constantly", lambda drafter, draft_length: None)
     pair, engine = load_pair(pairs["t5"]), TransformersEngine(tmp_path / "out", 0)
     sources, limit = pair.encode(LETTERS), pair.manifest.text.max_target_tokens
     for source, text in zip(sources, LETTERS, strict=True):
@@ -131,30 +129,12 @@ def test_vllm_is_told_of_the_drafter_in_the_documented_keys(
     compile(code, "README.md", "exec")
 
 
-def test_openvino_drafts_at_the_certified_length(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """GenAI reads both lengths from the folder; its own tokenizer gives the ids that the models were trained on."""
-    import openvino_genai
-
-    export(monkeypatch, capsys, pairs["llama"], "openvino", tmp_path / "out")
-    settings = openvino_genai.GenerationConfig(str(tmp_path / "out" / "large" / "generation_config.json"))
-    pair = load_pair(pairs["llama"])
-    assert settings.is_assisting_generation() and settings.is_greedy_decoding()
-    assert (settings.num_assistant_tokens, settings.assistant_confidence_threshold) == (3, 0.0)
-    assert settings.max_new_tokens == pair.manifest.text.max_target_tokens
-    tokenizer = openvino_genai.Tokenizer(str(tmp_path / "out" / "large"))
-    assert [tokenizer.encode(text).input_ids.data[0].tolist() for text in LETTERS] == pair.encode(LETTERS)
-    assert not list((tmp_path / "out").rglob("*.safetensors"))
-
-
-@pytest.mark.parametrize("name", ["t5", "llama", "gpt2"])
-def test_gguf_holds_both_models_and_says_what_llama_cpp_does_not_do(
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_gguf_holds_both_models_and_drafts_at_the_certified_length(
     name: str, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, line = export(monkeypatch, capsys, pairs[name], "gguf", tmp_path / "out")
+    status, _ = export(monkeypatch, capsys, pairs[name], "gguf", tmp_path / "out")
     assert status == 0
-    assert ("drafting, which llama.cpp does not have for an encoder-decoder" in line) == (name == "t5")
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
         "README.md",
         "drafter.gguf",
@@ -167,7 +147,7 @@ def test_gguf_holds_both_models_and_says_what_llama_cpp_does_not_do(
         assert [fields[f"general.{key}"].contents() for key in ("architecture", "name")] == [name, f"toy {model}"]
     [code] = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     compile(code, "README.md", "exec")
-    assert ("draft.n_max, draft.n_min, draft.p_min = 3, 0, 0.0\n" in code) == (name != "t5")
+    assert "draft.n_max, draft.n_min, draft.p_min = 3, 0, 0.0\n" in code
     assert not list((tmp_path / "out").rglob("*.safetensors"))
 
 
@@ -175,7 +155,7 @@ def test_gguf_needs_its_package(
     pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gguf" else name)
-    status, said = export(monkeypatch, capsys, pairs["t5"], "gguf", tmp_path / "out")
+    status, said = export(monkeypatch, capsys, pairs["llama"], "gguf", tmp_path / "out")
     assert (status, "pip install 'draftline[gguf]'" in said, list(tmp_path.iterdir())) == (2, True, [])
 
 
@@ -183,7 +163,7 @@ def test_gguf_needs_its_package(
     ("name", "form", "line"),
     [
         ("t5", "vllm", "vLLM runs no encoder-decoder such as t5; export to transformers or ctranslate2 instead"),
-        ("t5", "openvino", "OpenVINO GenAI has no speculative decoding for an encoder-decoder such as t5; take transformers"),
+        ("t5", "gguf", "llama.cpp drafts for no encoder-decoder such as t5; export to transformers or ctranslate2 instead"),
         ("llama", "ctranslate2", "CTranslate2 runs Llama models only where heads times their size is the width"),
     ],
 )

@@ -13,8 +13,7 @@ import torch
 from transformers import T5Tokenizer
 
 from tasks.errors import InputError
-from tasks.export.gguf_architectures import ARCHITECTURES
-from tasks.export.gguf_model import architecture_of, write_gguf_model
+from tasks.export.llama_cpp import ASSUMED, write_gguf_model
 from tasks.models.checkpoints import load_model, save_model
 from tasks.models.tokenizers import load_tokenizer
 from tests.architectures import FAMILIES, VARIANTS, realistic
@@ -133,59 +132,10 @@ def test_gpt2(tmp_path: Path) -> None:
     assert found["gpt2.attention.layer_norm_epsilon"] == pytest.approx(model.config.layer_norm_epsilon)
 
 
-@pytest.mark.parametrize(("feed_forward", "scaled"), [("relu", True), ("gated-gelu", False)])
-def test_t5(feed_forward: str, scaled: bool, tmp_path: Path) -> None:
-    """Encoder and decoder may have other numbers of layers. The output matrix is scaled where transformers scales its input."""
-    model = toy_t5(2, 1, 3, feed_forward)
-    model.config.scale_decoder_outputs = scaled
-    parts = {"encoder": ["attn", "ffn"], "decoder": ["attn", "cross_attn", "ffn"]}
-    letters = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_o", "relative_attention_bias": "attn_rel_b"}
-    inner = {"wi": "ffn_up", "wi_0": "ffn_gate", "wi_1": "ffn_up", "wo": "ffn_down"}
-    head = model.lm_head.weight * (32**-0.5 if scaled else 1.0)
-    expected = {"token_embd.weight": model.shared.weight, "output.weight": head}
-    for key, weight in model.state_dict().items():
-        side, *path = key.removesuffix(".weight").split(".")
-        if side not in parts or path == ["embed_tokens"]:
-            continue
-        short = {"encoder": "enc", "decoder": "dec"}[side]
-        if path == ["final_layer_norm"]:
-            expected[f"{short}.output_norm.weight"] = weight
-            continue
-        _, block, _, layer, *last = path
-        kind = parts[side][int(layer)]
-        if last == ["layer_norm"]:
-            target = f"{kind}_norm"
-        else:
-            target = inner[last[1]] if kind == "ffn" else kind.removesuffix("attn") + letters[last[1]]
-        expected[f"{short}.blk.{block}.{target}.weight"] = weight
-    # llama.cpp opens no decoder with more layers than the encoder, which therefore ends with two that add nothing.
-    for name, weight in list(expected.items()):
-        if name.startswith("enc.blk.0.") and "rel_b" not in name:
-            expected |= {name.replace(".0.", f".{layer}."): torch.zeros_like(weight) for layer in (1, 2)}
-    file = written(model, tmp_path)
-    assert_equal(tensors(file), {name: weight.detach() for name, weight in expected.items()})
-    found, config = keys(file), model.config
-    assert {key.removeprefix("t5."): value for key, value in found.items() if key.startswith("t5.")} == {
-        "vocab_size": VOCABULARY,
-        "context_length": 512,
-        "embedding_length": config.d_model,
-        "feed_forward_length": config.d_ff,
-        "block_count": 3,
-        "decoder_block_count": 3,
-        "attention.head_count": config.num_heads,
-        "attention.key_length": config.d_kv,
-        "attention.value_length": config.d_kv,
-        "attention.layer_norm_epsilon": pytest.approx(config.layer_norm_epsilon),
-        "attention.layer_norm_rms_epsilon": pytest.approx(config.layer_norm_epsilon),
-        "attention.relative_buckets_count": config.relative_attention_num_buckets,
-        "decoder_start_token_id": config.decoder_start_token_id,
-    }
-
-
 def test_every_name_is_one_of_the_architecture(tmp_path: Path) -> None:
     """The package lists the tensors that llama.cpp looks for; nothing is written beside them."""
-    models = {"llama": realistic(FAMILIES["llama"], 1), "gpt2": realistic(FAMILIES["gpt2"], 1), "t5": toy_t5(1, 1, 1)}
-    assert models.keys() == ARCHITECTURES.keys()
+    models = {"llama": realistic(FAMILIES["llama"], 1), "gpt2": realistic(FAMILIES["gpt2"], 1)}
+    assert models.keys() == ASSUMED.keys()
     for name, model in models.items():
         (tmp_path / name).mkdir()
         listed = {gguf.TENSOR_NAMES[one].format(bid=0) for one in gguf.MODEL_TENSORS[gguf.MODEL_ARCH[name.upper()]]}
@@ -217,7 +167,7 @@ def test_transformers_reads_the_model_and_its_tokenizer_again(tmp_path: Path) ->
 def test_unigram_tokens_with_scores_and_kinds(tmp_path: Path) -> None:
     tokenizer = T5Tokenizer(vocab=[("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -1.0), ("a", -2.5)], extra_ids=0)
     tokenizer.add_tokens(["<b>"])
-    found = keys(written(toy_t5(1, 1, 1), tmp_path, tokenizer))
+    found = keys(written(realistic(FAMILIES["llama"], 1), tmp_path, tokenizer))
     kinds = gguf.TokenType
     unused = [f"[PAD{index}]" for index in range(6, VOCABULARY)]
     assert found["tokenizer.ggml.tokens"] == ["<pad>", "</s>", "<unk>", "▁", "a", "<b>", *unused]
@@ -270,14 +220,13 @@ def test_a_tokenizer_that_llama_cpp_does_not_have_is_one_line(change: Any, line:
 @pytest.mark.parametrize(
     ("build", "change", "line"),
     [
-        (lambda: realistic(FAMILIES["bloom"], 1), {}, "is of type bloom; GGUF is written for llama, gpt2, t5 alone"),
+        (lambda: realistic(FAMILIES["bloom"], 1), {}, "is of type bloom; GGUF is written for llama, gpt2 alone"),
         (
             lambda: realistic(FAMILIES["llama"], 1),
             {"hidden_act": "gelu"},
             "hidden_act 'gelu', with which",
         ),
-        (lambda: toy_t5(1, 1, 1), {"relative_attention_max_distance": 64}, "relative_attention_max_distance 64"),
-        (lambda: toy_t5(1, 1, 1), {"feed_forward_proj": "gated-silu"}, "feed_forward_proj 'gated-silu'"),
+        (lambda: toy_t5(1, 1, 1), {}, "is of type t5; GGUF is written for llama, gpt2 alone"),
         (
             lambda: realistic(FAMILIES["llama"], 1),
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
@@ -290,5 +239,5 @@ def test_a_model_that_llama_cpp_does_not_run_is_one_line(build: Any, change: dic
     path = tmp_path / "model" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
     with pytest.raises(InputError, match=line) as caught:
-        architecture_of(tmp_path / "model")
+        write_gguf_model(tmp_path / "model", tmp_path / "model.gguf", "toy")
     assert "\n" not in str(caught.value)

@@ -1,0 +1,358 @@
+"""Check in `transformers` what a pair's certificate promises: how many drafted tokens the large model accepts.
+
+`python -m tasks.verify results/translation/pair --engine transformers` decodes texts greedily, here and by assisted generation
+of `transformers`, with the same fixed number of drafted tokens, and compares how much is accepted and the texts, token by
+token. Texts are the folder's examples or the lines of `--file`; for the certificate's own numbers, give the sources of the
+validation split. The exit status is 0 where the certificate holds and 1 where it does not.
+
+The models are opened by `from_pretrained` alone, as a user of that library opens them. Whatever of a pair only this project
+reads, such as a draft vocabulary, therefore has no effect there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tasks.decoding.decoder import Rows
+from tasks.decoding.drafters.retokenized import TranslatedDecoder
+from tasks.decoding.generation import Counts, Generation, total
+from tasks.decoding.inference import DecodingPair, load_pair
+from tasks.decoding.method import Request
+from tasks.decoding.pair_folder import DRAFTER, LARGE, certified, engine_draft_length, read_examples, read_manifest
+from tasks.errors import InputError, read_text_file, stage
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE, Mismatch, find_mismatches
+from tasks.models.pruned_head import pruned_head
+from tasks.models.tokenizers import load_from
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedModel
+
+TOLERANCE = 0.02
+"""Greatest difference of the accepted share at which a certificate holds. Equal tokens give equal counts; the rest covers texts
+that split where two logits are equal but for rounding."""
+_COMPARED = ("drafted", "accepted", "large_calls", "tokens")
+
+
+# --- the engine -----------------------------------------------------------------------------------------------------------
+
+
+class TransformersEngine:
+    """A pair in `transformers`: float32 on the CPU, greedy, a constant number of drafted tokens."""
+
+    name = "transformers"
+
+    def __init__(self, folder: Path, draft_length: int) -> None:
+        """Open the two models of a pair folder.
+
+        Raises:
+            InputError: there is no loadable model.
+        """
+        self._large, self._drafter = (_plain_model(folder / name) for name in (LARGE, DRAFTER))
+        draft_constantly(self._drafter.generation_config, draft_length)
+
+    @torch.inference_mode()
+    def decode(self, source: list[int], limit: int) -> Generation:
+        """Decode one source; the counts follow the definitions of `tasks.decoding`, and no proposers are given.
+
+        Args:
+            source: Token ids.
+            limit: Most new tokens, the end token included.
+        """
+        ids, settings = torch.tensor([source]), self._large.generation_config
+        prompt = 1 if self._large.config.is_encoder_decoder else len(source)
+        ends = settings.eos_token_id
+        # No text is padded, so that the end token does where a model has no padding token.
+        pad = settings.pad_token_id if settings.pad_token_id is not None else ends[0] if isinstance(ends, list) else ends
+        with _recorded(self._large) as calls:
+            output = self._large.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                **assisting_masks(self._large),
+                max_new_tokens=limit,
+                do_sample=False,
+                num_beams=1,
+                pad_token_id=pad,
+                assistant_model=self._drafter,
+            )
+        tokens = output[0, prompt:].tolist()
+        return Generation(tokens, "", count_drafts(calls, prompt, tokens))
+
+
+def assisting_masks(large: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Return the arguments of `generate` without which assisted generation drafts worse than the drafter can.
+
+    From the second draft on, the drafter of an encoder-decoder would read the whole text once more behind what its cache holds
+    of it: `_prefill` of transformers 5.23 leaves out the cached part only where a mask is as long as the text.
+    """
+    return {"decoder_attention_mask": torch.ones(1, 1, dtype=torch.long)} if large.config.is_encoder_decoder else {}
+
+
+def draft_constantly(settings: GenerationConfig, draft_length: int) -> None:
+    """Make the drafter of this configuration draft `draft_length` tokens at a time, however unsure it is.
+
+    `generate` reads these three values from the drafter's configuration and ignores them among its own arguments.
+    """
+    settings.num_assistant_tokens = draft_length
+    settings.num_assistant_tokens_schedule = "constant"
+    settings.assistant_confidence_threshold = 0.0
+
+
+def _plain_model(folder: Path) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    config = load_from(AutoConfig.from_pretrained, folder, "model")
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    return load_from(kind.from_pretrained, folder, "model", dtype=torch.float32, use_safetensors=True).eval()
+
+
+@contextmanager
+def _recorded(model: PreTrainedModel) -> Iterator[list[list[int]]]:
+    """Give the token ids that each call of the model's decoder reads, as the calls happen."""
+    calls: list[list[int]] = []
+    name = "decoder_input_ids" if model.config.is_encoder_decoder else "input_ids"
+
+    def note(_: object, __: object, arguments: dict[str, Any]) -> None:
+        calls.append(arguments[name][0].tolist())
+
+    hook = model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield calls
+    finally:
+        hook.remove()
+
+
+def count_drafts(calls: Sequence[Sequence[int]], prompt: int, tokens: Sequence[int]) -> Counts:
+    """Count the drafts of one greedy text from what the large model read, call by call.
+
+    An engine's own statistics follow its own definitions: `transformers` subtracts an accepted end token from its number of
+    matches, for one. What the large model reads and what it finally wrote suffice to count as `tasks.decoding` counts.
+
+    Args:
+        calls: Token ids that each call of the large model read: in the first the prompt and a draft, in each other one the
+            last final token and a draft. A draft may be empty.
+        prompt: Tokens of the prompt; of an encoder-decoder, its start token alone.
+        tokens: New tokens of the text, the end token included if it was reached.
+
+    Returns:
+        `tokens`, `large_calls`, `drafted`, `accepted`, `rollbacks`, `verified` and `kept`.
+
+    Raises:
+        ValueError: the calls are not those of this text.
+    """
+    counts = Counts(tokens=len(tokens))
+    final = 0  # new tokens so far, those that no later call can change
+    for number, read in enumerate(calls):
+        if number and (final >= len(tokens) or read[0] != tokens[final - 1]):
+            raise ValueError(f"call {number + 1} does not continue the text after {final} tokens")
+        draft = read[1:] if number else read[prompt:]
+        rest = tokens[final:]
+        agreeing = min(len(draft), len(rest))
+        accepted = next((place for place in range(agreeing) if draft[place] != rest[place]), agreeing)
+        counts.large_calls += 1
+        counts.verified[len(draft) + 1] += 1
+        if draft:
+            counts.drafted += len(draft)
+            counts.accepted += accepted
+            counts.rollbacks += accepted < len(draft)
+            counts.kept[len(draft), accepted] += 1
+        # The call also gave the token after the accepted ones, unless the draft ended the text.
+        final = min(final + accepted + 1, len(tokens))
+    if final != len(tokens):
+        raise ValueError(f"{len(calls)} calls account for {final} of {len(tokens)} tokens")
+    return counts
+
+
+# --- the comparison -------------------------------------------------------------------------------------------------------
+
+
+def accepted_share(counts: Counts) -> float:
+    """Return the accepted share of the drafted tokens; 0 where none was drafted."""
+    return counts.accepted / counts.drafted if counts.drafted else 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was accepted in both on the same texts."""
+
+    draft_length: int
+    texts: int
+    ours: Counts
+    theirs: Counts
+    mismatches: list[Mismatch]
+    """Texts that differ, with the large model's top-2 logit margin at the first difference."""
+    certificate: dict[str, Any] | None
+    """The record of the pair folder at this draft length."""
+
+    @property
+    def difference(self) -> float:
+        """Difference of the accepted shares, at least 0."""
+        return abs(accepted_share(self.ours) - accepted_share(self.theirs))
+
+    @property
+    def differing(self) -> list[Mismatch]:
+        """Texts that differ by more than rounding."""
+        return [mismatch for mismatch in self.mismatches if mismatch.margin >= MARGIN_TOLERANCE]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the engine accepts what this project's runtime does and writes the same texts."""
+        return self.difference <= TOLERANCE and not self.differing
+
+    @property
+    def reproduced(self) -> bool | None:
+        """Whether our counts are the certificate's; None unless it has as many texts, so that they may be the same ones."""
+        record = self.certificate
+        if record is None or record["examples"] != self.texts:
+            return None
+        return all(record[name] == getattr(self.ours, name) for name in _COMPARED)
+
+
+def decode_here(pair: DecodingPair, draft_length: int, sources: Rows, limit: int) -> list[Generation]:
+    """Decode each source by itself with greedy speculative decoding in this project's runtime.
+
+    Raises:
+        InputError: the draft length is out of bounds, or the method does not fit the pair.
+    """
+    method = pair.method(pair.point("speculative", {"draft_length": draft_length}), Request(limit))
+    return _each("here", sources, lambda source: method.run([source], [0], limit)[0])
+
+
+def _each(where: str, sources: Rows, decode: Callable[[list[int]], Generation]) -> list[Generation]:
+    """Decode every source, with a bar where standard error is a terminal."""
+    from tqdm import tqdm
+
+    return [decode(source) for source in tqdm(sources, desc=where, unit="text", disable=not sys.stderr.isatty())]
+
+
+def described(found: Comparison) -> str:
+    """Return the counts of both, and of the certificate where there is one."""
+    rows = [("", "drafted", "accepted", "share", "mean accepted length", "calls of the large model")]
+    counts = {"Draftline": vars(found.ours), "transformers": vars(found.theirs)}
+    if found.certificate is not None:
+        counts["certificate"] = found.certificate
+    for name, one in counts.items():
+        drafted, accepted, calls = one["drafted"], one["accepted"], one["large_calls"]
+        share, length = (accepted / part if part else 0.0 for part in (drafted, calls))
+        rows.append((name, str(drafted), str(accepted), f"{share:.4f}", f"{length:.3f}", str(calls)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"{found.texts} texts, greedy, float32, {found.draft_length} tokens drafted at a time"]
+    lines += ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    record = found.certificate
+    if record is None:
+        lines.append(f"certificate: the pair has none for {found.draft_length} drafted tokens")
+    elif found.reproduced is None:
+        said = f"so its counts are not those of these {found.texts} texts"
+        lines.append(f"certificate: of {record['examples']} texts of {record['split']}, {said}")
+    else:
+        said = f"Draftline's counts on these texts {'equal it' if found.reproduced else 'differ from it'}"
+        lines.append(f"certificate: of {record['examples']} texts of {record['split']}; {said}")
+    if not found.mismatches:
+        return "\n".join([*lines, "tokens: equal in every text"])
+    rounding = len(found.mismatches) - len(found.differing)
+    close = f", {rounding} of them where the large model's two highest logits are within {MARGIN_TOLERANCE:g}"
+    return "\n".join([*lines, f"tokens: {len(found.mismatches)} of {found.texts} texts differ{close if rounding else ''}"])
+
+
+def verdict(found: Comparison) -> str:
+    """Return the last line: whether the certificate holds, and why not."""
+    shares = f"the accepted share differs by {found.difference:.4f} (at most {TOLERANCE:g})"
+    if found.holds:
+        return f"holds: {shares}"
+    reasons = [shares] if found.difference > TOLERANCE else []
+    if found.differing:
+        first = found.differing[0].example + 1
+        reasons.append(f"{len(found.differing)} texts differ by more than rounding, the first of them text {first}")
+    return f"does not hold: {'; '.join(reasons)}"
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    """Return everything that was compared, as plain values."""
+    import transformers
+
+    def plain(counts: Counts) -> dict[str, float]:
+        length = counts.accepted / counts.large_calls if counts.large_calls else 0.0
+        numbers = {name: getattr(counts, name) for name in _COMPARED}
+        return {**numbers, "accepted_share": accepted_share(counts), "mean_accepted_length": length}
+
+    return {
+        "engine": TransformersEngine.name,
+        "version": str(transformers.__version__),
+        "holds": found.holds,
+        "texts": found.texts,
+        "draft_length": found.draft_length,
+        "difference": found.difference,
+        "tolerance": TOLERANCE,
+        "draftline": plain(found.ours),
+        TransformersEngine.name: plain(found.theirs),
+        "mismatches": [vars(mismatch) for mismatch in found.mismatches],
+        "certificate": found.certificate,
+        "reproduced": found.reproduced,
+    }
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------
+
+
+def read_texts(pair: Path, file: Path | None) -> list[str]:
+    """Return the texts of a file, or the examples of a pair folder.
+
+    Raises:
+        InputError: there is none, one is empty, or the file cannot be read.
+    """
+    if file is None:
+        if found := read_examples(pair):
+            return found
+        raise InputError(f"{pair} has no examples; name a file of texts with --file")
+    lines = read_text_file(file).splitlines()
+    if not lines:
+        raise InputError(f"{file} holds no text; write one a line")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise InputError(f"{file}, line {number}: it is empty; write one text a line")
+    return lines
+
+
+def main() -> int:
+    """Run the pair in both and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.verify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pair", type=Path, metavar="PAIR", help="a folder with pair.json, which the report stage writes")
+    parser.add_argument("--engine", required=True, choices=(TransformersEngine.name,), help="the engine to run the pair in")
+    parser.add_argument("--file", type=Path, metavar="TEXTS", help="texts, one a line, UTF-8 (default: the folder's examples)")
+    parser.add_argument("--draft-length", type=int, metavar="N", help="tokens drafted at a time (default: the point's)")
+    parser.add_argument("--json", action="store_true", help="one line of JSON in place of the table")
+    arguments = parser.parse_args()
+    manifest = read_manifest(arguments.pair)
+    draft_length = engine_draft_length(manifest) if arguments.draft_length is None else arguments.draft_length
+    texts = read_texts(arguments.pair, arguments.file)
+    pair = load_pair(arguments.pair, device="cpu")
+    if isinstance(pair.opened.pair.small, TranslatedDecoder):
+        said = "has a tokenizer of its own, which is translated here alone; name a pair of one tokenizer"
+        raise InputError(f"the drafter of {arguments.pair} {said}")
+    sources, limit = pair.encode(texts), manifest.text.max_target_tokens
+    ours = decode_here(pair, draft_length, sources, limit)
+    engine = TransformersEngine(arguments.pair, draft_length)
+    if pruned_head(pair.opened.models["small"]) is not None:
+        print(f"note: {engine.name} does not read the drafter's draft vocabulary, and may draft other tokens", file=sys.stderr)
+    theirs = _each(engine.name, sources, lambda source: engine.decode(source, limit))
+    tokens = ([one.tokens for one in texts_of] for texts_of in (theirs, ours))
+    mismatches = find_mismatches(pair.opened.pair.large, sources, *tokens)
+    record = certified(manifest, draft_length)
+    found = Comparison(draft_length, len(sources), total(ours), total(theirs), mismatches, record)
+    print(json.dumps(as_json(found)) if arguments.json else f"{described(found)}\n{verdict(found)}")
+    return 0 if found.holds else 1
+
+
+if __name__ == "__main__":
+    with stage():
+        raise SystemExit(main())
