@@ -1,4 +1,4 @@
-"""The folder of a pair: what is written is read back, and a damaged one is refused in one line."""
+"""The folder of a pair, and what it certifies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.pair_folder import EXAMPLES, MANIFEST, PairManifest, read_examples, read_manifest, write_pair_folder
+from tasks.decoding.pair_folder import (
+    EXAMPLES,
+    MANIFEST,
+    PairManifest,
+    certified,
+    engine_draft_length,
+    read_examples,
+    read_manifest,
+    write_pair_folder,
+)
 from tasks.decoding.registry import METHODS, configure_method
 from tasks.errors import InputError
 from tasks.models.settings import TextSettings
@@ -110,3 +119,35 @@ def test_examples_may_be_missing_but_not_damaged(tmp_path: Path) -> None:
         (tmp_path / EXAMPLES).write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match=line):
             read_examples(tmp_path)
+
+
+def manifest(method: str, settings: dict[str, object], *records: dict[str, Any]) -> PairManifest:
+    return PairManifest(configure_method(method, settings), TextSettings(), measured={"accepted": list(records)})
+
+
+def record(length: int, method: str = "speculative", drafter: str = "small") -> dict[str, Any]:
+    return {"method": method, "settings": {"draft_length": length, "drafter": drafter}}
+
+
+@pytest.mark.parametrize(
+    ("found", "length"),
+    [
+        (manifest("speculative", {"draft_length": 3}, record(5)), 3),
+        (manifest("speculative_margin", {"draft_length": 4, "margin": 0.1}, record(5)), 4),
+        (manifest("speculative", {"draft_length": 3, "drafter": "copy"}, record(7), record(2)), 7),
+        (manifest("bild", {}, record(2), record(4), record(9)), 4),
+        (manifest("bild", {}, record(4, method="speculative_block"), record(6, drafter="copy"), record(8)), 8),
+        (manifest("bild", {}), 5),
+        (manifest("vanilla_large", {}, record(4), record(6)), 4),
+    ],
+)
+def test_the_draft_length_is_the_points_or_a_certified_one(found: PairManifest, length: int) -> None:
+    assert engine_draft_length(found) == length
+
+
+def test_a_certificate_is_of_greedy_speculative_decoding_with_the_small_model() -> None:
+    wanted = record(3)
+    found = manifest("bild", {}, record(3, method="speculative_block"), record(3, drafter="copy"), record(2), wanted)
+    assert certified(found, 3) is wanted
+    assert certified(found, 4) is None
+    assert certified(PairManifest(found.point, found.text), 3) is None

@@ -1,4 +1,4 @@
-"""A turn by hand: budgets, cuts, ends, and what each turn adds to a row and to its counts."""
+"""What a turn does to a row, and when a draft ends, by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.drafters.base import DraftRule
+from tasks.decoding.drafters.base import DraftBuilder, DraftRule
 from tasks.decoding.turn import RowState, TurnRules
 
 END = frozenset((1, 9))
@@ -81,3 +81,36 @@ def test_a_text_without_drafts_is_added_in_one_call() -> None:
     rules().finish_undrafted(one, [7, 8, 1])
     assert [rules().finish(other, (), token, drafted=0, steps=0, fallback=False) for token in (7, 8, 1)] == [False, False, True]
     assert one.generation() == other.generation()
+
+
+@pytest.mark.parametrize(("confidence", "drafted"), [(0.49, []), (0.5, []), (0.51, [7])])
+def test_a_token_is_drafted_only_above_the_fallback_threshold(confidence: float, drafted: list[int]) -> None:
+    window = DraftBuilder(3, DraftRule(3, fallback_threshold=0.5), {1})
+    window.add(7, confidence)
+    assert (window.tokens, window.fallback, window.going, window.predictions) == (drafted, not drafted, bool(drafted), 1)
+
+
+def test_a_draft_ends_after_the_token_that_takes_the_product_under_its_bound() -> None:
+    window = DraftBuilder(5, DraftRule(5, stop_below=0.25), {1})
+    for confidence, going in ((0.5, True), (0.5, True), (0.99, False)):
+        window.add(7, confidence)
+        assert window.going is going
+    assert (window.tokens, window.fallback) == ([7, 7, 7], False)
+
+
+def test_a_draft_ends_after_the_token_at_whose_position_the_entropy_is_above_its_bound() -> None:
+    window = DraftBuilder(5, DraftRule(5, max_entropy=1.5), {1})
+    for entropy, going in ((0.2, True), (1.5, True), (1.6, False)):
+        window.add(7, 0.01, entropy)
+        assert window.going is going
+    assert (window.tokens, window.fallback) == ([7, 7, 7], False)
+
+
+@pytest.mark.parametrize(("tokens", "budget"), [([7, 1], 5), ([7, 8], 2), ([], 0)])
+def test_a_draft_ends_at_an_end_token_and_at_its_budget(tokens: list[int], budget: int) -> None:
+    window = DraftBuilder(budget, DraftRule(5), {1})
+    for token in tokens:
+        assert window.going
+        window.add(token, 0.9)
+    assert not window.going
+    assert (window.tokens, window.fallback) == (tokens, False)
