@@ -43,21 +43,17 @@ _SETTINGS: dict[str, list[Any]] = {
     ],
     "bild_oracle": [BildOracleSettings(rollback_threshold=1.0)],
     "speculative": [SpeculativeSettings(draft_length=1), SpeculativeSettings(draft_length=5)],
-    "speculative_block": [BlockSettings(draft_length=1), BlockSettings(draft_length=4)],
+    "speculative_block": [BlockSettings(draft_length=4)],
     "speculative_lenient": [LenientSettings(lenience=0.4, draft_length=3)],
     "speculative_lossy": [LossySettings(lossiness=0.4, draft_length=3), LossySettings(lossiness=0.4, tuned=True)],
     "speculative_margin": [MarginSettings(margin=0.05, draft_length=3)],
-    "speculative_forgiving": [
-        ForgivingSettings(min_entropy=0.5, window=1, draft_length=4),
-        ForgivingSettings(min_entropy=1.5, window=2, draft_length=5),
-    ],
+    "speculative_forgiving": [ForgivingSettings(min_entropy=0.5, window=1, draft_length=4)],
     "speculative_confident": [ConfidentSettings(max_draft=4, stop_below=0.5)],
-    "speculative_entropy": [EntropySettings(max_draft=4, min_acceptance=0.3), EntropySettings(entropy_factor=0.5)],
-    "speculative_adaptive": [AdaptiveSettings(cost_ratio=0.1), AdaptiveSettings(cost_ratio=0.6)],
+    "speculative_entropy": [EntropySettings(max_draft=4, min_acceptance=0.3)],
+    "speculative_adaptive": [AdaptiveSettings(cost_ratio=0.1)],
     "speculative_cascade": [
         SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
         SpeculativeCascadeSettings(rule="token_v1", deferral_cost=0.3, draft_length=3),
-        SpeculativeCascadeSettings(rule="bild", deferral_cost=2.0, draft_length=3),
     ],
     "sequence_cascade": [SequenceCascadeSettings(deferral_cost=0.4)],
     "token_cascade": [
@@ -83,17 +79,9 @@ def with_samplings(methods: Iterable[str], *samplings: SamplingSettings) -> list
     return [(name, sampling) for name in methods for sampling in samplings if sampling.greedy or name not in GREEDY_ONLY]
 
 
-DEFERRAL_COSTS: dict[str, tuple[float, ...]] = {
-    "chow": (0.3, 0.6),
-    "chow_log": (0.5, 1.2),
-    "diff": (0.0, 0.1),
-    "diff_log": (0.2,),
-    "opt": (0.1,),
-    "opt_log": (0.2,),
-    "bild": (1.0, 2.5),
-    "token_v1": (0.1,),
-    "token_v2": (0.2,),
-    "token_v3": (0.2, 0.6),
+DEFERRAL_COSTS = {
+    **{"chow": 0.3, "chow_log": 1.2, "diff": 0.1, "diff_log": 0.2, "opt": 0.1, "opt_log": 0.2, "bild": 1.0},
+    **{"token_v1": 0.1, "token_v2": 0.2, "token_v3": 0.6},
 }
 """α of every rule, such that it defers on some positions of the toy pair."""
 NUMERIC: list[tuple[str, Any]] = [
@@ -101,13 +89,11 @@ NUMERIC: list[tuple[str, Any]] = [
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
     ("bild", BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=3, large_first=True)),
     ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=3.0, keep_agreed=True)),
-    ("bild", BildSettings(fallback_threshold=1.0)),
     ("bild_authors", BildAuthorsSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4)),
     ("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=math.inf)),
     ("speculative", SpeculativeSettings(draft_length=1)),
     ("speculative", SpeculativeSettings(draft_length=7)),
     ("speculative_confident", ConfidentSettings(max_draft=6, stop_below=0.4)),
-    ("speculative_entropy", EntropySettings(max_draft=6, min_acceptance=0.3)),
     ("speculative_entropy", EntropySettings(max_draft=6, min_acceptance=0.2, entropy_factor=0.4)),
     ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
     ("token_cascade", TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=4)),
@@ -119,8 +105,7 @@ NUMERIC: list[tuple[str, Any]] = [
     ("speculative_forgiving", ForgivingSettings(min_entropy=1.0, window=2, draft_length=5)),
     *(
         ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
-        for rule, alphas in DEFERRAL_COSTS.items()
-        for alpha in alphas
+        for rule, alpha in DEFERRAL_COSTS.items()
     ),
 ]
 """Methods whose greedy rules are numbers, so that the compiled kernel can apply them."""

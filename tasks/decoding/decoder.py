@@ -172,7 +172,7 @@ class GreedyAcceptance:
     first_only: bool = False
     """Examine only the first token that is not accepted: where it is the argmax, it and all behind it are accepted."""
     deferred: DeferredWindow | None = None
-    """Mask of rejected tokens that FLy's window accepts."""
+    """FLy's gate and window, which accept some of the rejected tokens."""
 
     @property
     def reads_scores(self) -> bool:

@@ -68,7 +68,7 @@ def test_a_cascade_defers_and_keeps_in_the_native_loop(rule: str) -> None:
         one = built(method, settings, pair_of("t5"))
         return [one.run([source], [example], 20)[0].tokens for example, source in enumerate(SOURCES)]
 
-    settings = SpeculativeCascadeSettings(rule=rule, deferral_cost=DEFERRAL_COSTS[rule][-1], draft_length=4)
+    settings = SpeculativeCascadeSettings(rule=rule, deferral_cost=DEFERRAL_COSTS[rule], draft_length=4)
     found = texts("speculative_cascade", settings)
     assert found != texts("speculative", SpeculativeSettings())
     assert found != texts("token_cascade", TokenCascadeSettings(deferral_cost=1.0))
