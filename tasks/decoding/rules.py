@@ -151,6 +151,7 @@ def first_rejected_agrees(accept: Tensor, agrees: Tensor) -> Tensor:
 def next_accepted(accept: Tensor, window: int) -> Tensor:
     """Return whether the next `window` tokens behind each are there and accepted: bool (n,), of bool (n,)."""
     found = torch.zeros_like(accept)
+    # count[i]: accepted tokens before the i-th, (n + 1,).
     count = torch.nn.functional.pad(accept.long().cumsum(0), (1, 0))
     if len(accept) > window:
         found[:-window] = count[1 + window :] - count[1:-window] == window
@@ -159,6 +160,7 @@ def next_accepted(accept: Tensor, window: int) -> Tensor:
 
 def within_bounds(bounds: GreedyAcceptance) -> AcceptMask:
     """Return the mask of a rule in numbers: a token is accepted where one of its bounds accepts it."""
+    # A bound that accepts nothing is not asked.
     tests: list[AcceptMask] = []
     if bounds.keep_agreed:
         tests.append(lambda tokens, q, p: p.argmax == tokens)
@@ -286,12 +288,15 @@ def tuned_beta(q: Tensor, p: Tensor, alpha: float) -> Tensor:
         float64, (...).
     """
     q, p = q.double(), p.double()
+    # 1. The left side: (..., 1).
     rejected = (q - p / (1 - alpha)).clamp_min(0.0).sum(-1, keepdim=True)
+    # 2. The corners of the right side in rising order, and its value at each: corner · Σ p - Σ q of the tokens below it.
     corners, order = torch.where(p > 0, q / p, torch.inf).sort(dim=-1)
     q_below, p_below = q.gather(-1, order).cumsum(-1), p.gather(-1, order).cumsum(-1)
-    # Tokens that p rules out are never reached: their corner is at infinity.
+    # 3. The last corner under the root. Tokens that p rules out are never reached: their corner is at infinity.
     reached = (corners.isfinite() & (corners * p_below - q_below <= rejected)).sum(-1, keepdim=True)
     last = (reached - 1).clamp_min(0)
+    # 4. The root between that corner and the next: β = Σ p / (left side + Σ q).
     beta = p_below.gather(-1, last) / (rejected + q_below.gather(-1, last))
     return beta.squeeze(-1).clamp_min(1 - alpha)
 
@@ -302,7 +307,7 @@ def tuned_beta(q: Tensor, p: Tensor, alpha: float) -> Tensor:
 
 def _reach(tokens: Tensor, q: Tensor, p: Tensor) -> Tensor:
     """Return p_0 = 1 and p_i = min(1, p_{i-1} p(x_i) / q(x_i)) for i up to n (Algorithm 2): (rows, n + 1)."""
-    ratio = probability(p, tokens) / probability(q, tokens).clamp_min(_SMALLEST)
+    ratio = probability(p, tokens) / probability(q, tokens).clamp_min(_SMALLEST)  # (rows, n)
     reach = [torch.ones_like(ratio[:, 0])]
     for position in range(tokens.shape[1]):
         reach.append((reach[-1] * ratio[:, position]).clamp_max(1.0))
@@ -321,6 +326,7 @@ def _decide_jointly(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> A
     # Where q and p agree and nothing was missed before, a draft never ends: h is of no consequence.
     inner = torch.where(excess + short > 0, excess / (excess + short).clamp_min(_SMALLEST), 1.0)
     h = torch.cat([inner, reach[:, -1:]], -1)  # (rows, n + 1), for the lengths 0 to n
+    # shorter[i]: every length from i on has a draw η above its h.
     shorter = (1 - h).flip(-1).cumprod(-1).flip(-1)
     at_least = 1 - shorter
     accept = at_least[:, 1:] / at_least[:, :-1].clamp_min(_SMALLEST)

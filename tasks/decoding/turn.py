@@ -61,6 +61,7 @@ class TurnRules:
             return 0
         # Leave room for the token that the target adds.
         left = self.limit - generated - (self.bonus and not rule.ends_unverified)
+        # An adaptive window looks at what was kept of the drafts before.
         window = rule.window if rule.adaptive is None else min(rule.window, rule.adaptive(row.counts))
         return min(window, left)
 

@@ -112,6 +112,7 @@ class TranslatedDecoder:
         if not isinstance(encoder_output, TranslatedSources):
             raise ValueError(f"the {self.name} model has a tokenizer of its own; it starts from what it encoded itself")
         written = self.inner.start(encoder_output)
+        # A row begins with its prompt, or with start tokens where there is an encoder.
         rows = [list(self._begin if encoder_output.prompts is None else source) for source in encoder_output.sources]
         self._firsts = [_spread_over(len(row), theirs) for row, theirs in zip(rows, written, strict=True)]
         self._ends = [[] for _ in rows]
@@ -122,6 +123,7 @@ class TranslatedDecoder:
         fed = self.feed(tokens)
         if fed.step is None:
             return Step(torch.empty(len(tokens), 0, self.vocabulary), [0] * len(tokens))
+        # Predictions of the large model's tokens alone: (rows, most, the small model's vocabulary).
         read = [[column for column in row if column >= 0] for row in fed.columns]
         most = max(map(len, read))
         logits = fed.step.logits

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 Tokens = tuple[int, ...]
 """A text from its start token on."""
 Ranked = list[tuple[float, int]]
-"""Log-probability, in nats, and token: the likeliest next tokens of one prefix, best first."""
+"""Log-probability, in nats, and token: the top next tokens of one prefix, best first."""
 
 Levels = list[list["Beam"]]
 """The beams that a draft began with, then those of each drafted step, best first."""
@@ -118,7 +118,7 @@ class Search:
         """One letter for each step."""
 
     def advance(self, ranked: Sequence[Ranked]) -> None:
-        """Take one step, given the likeliest next tokens of each beam, `candidates_per_beam` of them or more."""
+        """Take one step, given the top next tokens of each beam, `candidates_per_beam` of them or more."""
         self.generated += 1
         full = self.generated == self.limit
         going: list[Beam] = []
@@ -161,7 +161,7 @@ def candidates_per_beam(width: int, end_tokens: frozenset[int]) -> int:
 
 
 def rank(logits: Tensor, count: int) -> list[Ranked]:
-    """Return the `count` likeliest tokens of each row of logits (rows, vocabulary), without those of probability zero."""
+    """Return the top `count` tokens of each row of logits (rows, vocabulary), without those of probability zero."""
     import torch
 
     best = torch.log_softmax(logits.float(), dim=-1).topk(min(count, logits.shape[-1]))
@@ -231,7 +231,7 @@ def _shared(one: Tokens, other: Tokens) -> int:
 
 
 def predict(cache: PrefixCache, sources: Sequence[int], groups: Sequence[Sequence[Beam]], count: int) -> list[list[Ranked]]:
-    """Predict the `count` likeliest next tokens of each beam of each source, in one run."""
+    """Predict the top `count` next tokens of each beam of each source, in one run."""
     texts = [beam.tokens for group in groups for beam in group]
     cache.hold([source for source, group in zip(sources, groups, strict=True) for _ in group], texts)
     ranked = iter(rank(cache.feed(texts).last([1] * len(texts))[:, 0], count))

@@ -75,7 +75,7 @@ class LossySettings(SpeculativeSettings):
 
 @settings
 class MarginSettings(SpeculativeSettings):
-    """Speculative decoding that accepts tokens near the large model's likeliest."""
+    """Speculative decoding that accepts tokens near the large model's argmax."""
 
     margin: float = setting(
         "A token is accepted where its probability is at most this under the highest.", default=0.1, ge=0, lt=1
