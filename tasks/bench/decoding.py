@@ -23,39 +23,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.bench import contenders
-from tasks.bench.contenders import (
-    Shape,
-    TranslatorProcess,
-    assisted,
-    generate,
-    new_tokens,
-    random_model,
-    random_sources,
-    window,
-)
-from tasks.bench.harness import (
-    Found,
-    TimedWork,
-    UnequalError,
-    Work,
-    alone,
-    fastest,
-    finish,
-    hardware,
-    limit_lines,
-    measure_limits,
-    median_ratio,
-    parse,
-    parser_of,
-    say,
-    shown,
-    step_limits,
-    step_lines,
-    thread_counts,
-    time_interleaved,
-    timed_by,
-)
+from tasks.bench import contenders, harness
+from tasks.bench.contenders import Shape, TranslatorProcess, window
+from tasks.bench.harness import Found, TimedWork, UnequalError, Work, say, shown, timed_by
 from tasks.config import Params, load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding import load_pair
@@ -175,8 +145,8 @@ class RandomCase:
         name, cpu = f"{self.layers} layers d {self.width}", torch.device("cpu")
         depths = [self.layers] + [1] * self.small
         shapes = [Shape("t5", self.width, one, 4 * self.width, self.heads, self.heads, self.vocabulary) for one in depths]
-        large, *small = (random_model(shape, cpu, seed) for seed, shape in enumerate(shapes))
-        sources = random_sources(self.vocabulary, 64, 16)
+        large, *small = (contenders.random_model(shape, cpu, seed) for seed, shape in enumerate(shapes))
+        sources = contenders.random_sources(self.vocabulary, 64, 16)
         rest = (self.examples, self.batch, self.batch_tokens, self.batch_rounds)
         return Case(name, large, small[0] if small else None, sources, self.tokens, *rest)
 
@@ -266,10 +236,10 @@ def singles(
         return each(lambda source: case.here(method, settings, source, limit))
 
     def by_generate(model: PreTrainedModel) -> dict[str, Work]:
-        return {name: each(partial(generate, model, limit=limit, static=static)) for name, static in CACHES.items()}
+        return {name: each(partial(contenders.generate, model, limit=limit, static=static)) for name, static in CACHES.items()}
 
     def assisted_by(length: int | None) -> Work:
-        return each(lambda source: assisted(large, small, source[0], limit, length))
+        return each(lambda source: contenders.assisted(large, small, source[0], limit, length))
 
     works: dict[str, dict[str, Work]] = {
         "vanilla": {"": here("vanilla_large", VanillaSettings())},
@@ -303,7 +273,7 @@ def batches(
     works = {
         "batched": {"": together(case.vanilla)},
         "batched by generate": {
-            name: together(partial(generate, case.large, static=static)) for name, static in CACHES.items()
+            name: together(partial(contenders.generate, case.large, static=static)) for name, static in CACHES.items()
         },
     }
     found = {name: _on_threads(runs, counts) for name, runs in works.items()}
@@ -354,7 +324,7 @@ def measure_case(
         for name, one in found["mismatches"].items():
             margin = f" (top-2 margins up to {one['worst_margin']:.2g})" if one["differ"] else ""
             say(f"  tokens: {name}: {one['differ']} of {one['texts']} texts differ{margin}")
-        counts = thread_counts(threads)
+        counts = harness.thread_counts(threads)
         for works, number, examples, limit in (
             (singles(case, converted, translators, counts), rounds, case.examples, case.limit),
             (batches(case, converted, translators, counts), min(rounds, case.batch_rounds), case.batch, case.batch_limit),
@@ -384,7 +354,9 @@ def require_equal(case: Case, converted: Path, translators: Mapping[str, Transla
     """
     sources, limit, accepted = case.sources[:_COMPARED], case.limit, None
     ours = [case.vanilla([source], limit)[0] for source in sources]
-    theirs = [new_tokens(case.large, generate(case.large, [source], limit), [source])[0] for source in sources]
+    theirs = [
+        contenders.new_tokens(case.large, contenders.generate(case.large, [source], limit), [source])[0] for source in sources
+    ]
     found = {
         "vanilla and generate": find_mismatches(case.reference, sources, ours, theirs),
         "batched and vanilla": find_mismatches(case.reference, sources, case.vanilla(sources, limit), ours),
@@ -429,9 +401,11 @@ def time_case(works: Mapping[str, Settings], tokens: Mapping[str, list[int]], ro
             fastest one in the final rounds, and the ratios.
     """
     runs = {(name, one): work for name, settings in works.items() for one, work in settings.items()}
-    first = time_interleaved(runs, 1)
+    first = harness.time_interleaved(runs, 1)
     least = {name: min(first[name, one][0] for one in settings) for name, settings in works.items()}
-    trial = first | time_interleaved({key: runs[key] for key in runs if first[key][0] <= _SLOW * least[key[0]]}, _TRIALS)
+    trial = first | harness.time_interleaved(
+        {key: runs[key] for key in runs if first[key][0] <= _SLOW * least[key[0]]}, _TRIALS
+    )
 
     def ms_per_token(name: str, seconds: list[float]) -> float:
         made = tokens["vanilla_small" if name.startswith("drafter") else "vanilla_large"]
@@ -439,12 +413,12 @@ def time_case(works: Mapping[str, Settings], tokens: Mapping[str, list[int]], ro
 
     for name, settings in works.items():
         found["tried"][name] = {one: ms_per_token(name, trial[name, one]) for one in settings}
-        found["settings"][name] = fastest({one: trial[name, one] for one in settings})
-    seconds = time_interleaved({name: works[name][found["settings"][name]] for name in works}, rounds)
+        found["settings"][name] = harness.fastest({one: trial[name, one] for one in settings})
+    seconds = harness.time_interleaved({name: works[name][found["settings"][name]] for name in works}, rounds)
     found["ms_per_token"] |= {name: ms_per_token(name, taken) for name, taken in seconds.items()}
     for name, (ours, theirs) in RATIOS.items():
         if ours in works and theirs in works:
-            found["ratios"][name] = median_ratio(seconds[ours], seconds[theirs])
+            found["ratios"][name] = harness.median_ratio(seconds[ours], seconds[theirs])
 
 
 def number_formats(
@@ -489,20 +463,20 @@ def number_formats(
     supported = contenders.compute_types() & set(decoders)
     runs = {(name, ""): ours(decoder) for name, decoder in decoders.items()}
     runs |= {(name, one): theirs(process, name) for name in supported for one, process in translators.items()}
-    seconds = time_interleaved(runs, rounds)
+    seconds = harness.time_interleaved(runs, rounds)
     texts = {name: texts_of(decoder, case.sources) for name, decoder in decoders.items()}
     found: Found = {}
     for name, decoder in decoders.items():
         different = find_mismatches(case.reference, case.sources, texts[exact], texts[name])
         peers = [seconds[key] for key in runs if key[0] == name and key[1]]
         found[name] = {
-            "over_float32": median_ratio(seconds[name, ""], seconds[exact, ""]),
-            "over_ctranslate2": median_ratio(seconds[name, ""], min(peers, key=statistics.median)) if peers else None,
+            "over_float32": harness.median_ratio(seconds[name, ""], seconds[exact, ""]),
+            "over_ctranslate2": harness.median_ratio(seconds[name, ""], min(peers, key=statistics.median)) if peers else None,
             "texts": len(case.sources),
             "differ": len(different),
             "worst_margin": round(widest_margin(different), 4),
             "quality": None if task is None else round(task.quality_alone(decoder), 3),
-            "step": step_limits(decoder, case.sources[0]),
+            "step": harness.step_limits(decoder, case.sources[0]),
         }
     return found
 
@@ -560,7 +534,7 @@ def case_lines(one: Found) -> Iterator[str]:
             f"  vanilla in {name:10}{shown(found['over_float32'])} times as fast as in float32{peer}; {found['differ']} of "
             f"{found['texts']} texts differ, at top-2 margins up to {found['worst_margin']:.2g}{scored}"
         )
-        yield from step_lines(name, found["step"])
+        yield from harness.step_lines(name, found["step"])
     if "bild" in one:
         kept = one["bild"]["quality"]
         low, high = kept["difference_interval"]
@@ -575,7 +549,7 @@ def last_line(cases: Mapping[str, Found], checks: Found, limits: Found, threads:
     """Return all measurements and the hardware that they were taken on; a ratio that was not measured is null."""
     step = cases[_MIDDLE]["formats"]["float32"]["step"] if _MIDDLE in cases else {}
     return {
-        **hardware(),
+        **harness.hardware(),
         "threads": threads,
         "rounds": rounds,
         **{name: checks[name]["ratio"] if name in checks else None for name in TARGETS},
@@ -596,10 +570,10 @@ def main(given: Sequence[str]) -> None:
     from transformers.utils import logging
 
     threads = "CPU threads; every contender is tried on all cores as well"
-    parser = parser_of("decoding", __doc__, rounds=(9, "timed rounds of each case"), threads=(1, threads))
+    parser = harness.parser_of("decoding", __doc__, rounds=(9, "timed rounds of each case"), threads=(1, threads))
     parser.add_argument("--task", help="also time the trained pair of this task of params.yaml")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
-    arguments = parse(parser, given)
+    arguments = harness.parse(parser, given)
     task = TrainedTask(arguments.task, load(arguments.params)) if arguments.task else None
     rounds = 1 if arguments.quick else arguments.rounds
     logging.set_verbosity_error()
@@ -607,10 +581,10 @@ def main(given: Sequence[str]) -> None:
     if contenders.ctranslate2_version() is None:
         say("CTranslate2 is not installed, so its ratios are left out (pip install 'ctranslate2>=4.8,<5')")
     cases: dict[str, Found] = {}
-    with contenders.all_environments() as translators, alone("cpu", quick=arguments.quick):
-        limits = measure_limits(thread_counts(arguments.threads))
+    with contenders.all_environments() as translators, harness.alone("cpu", quick=arguments.quick):
+        limits = harness.measure_limits(harness.thread_counts(arguments.threads))
         say("\nlimits of this machine")
-        for line in limit_lines(limits):
+        for line in harness.limit_lines(limits):
             say(line)
         makers: list[tuple[Callable[[], Case], TrainedTask | None]]
         makers = [(one.make, None) for one in (QUICK if arguments.quick else CASES)]
@@ -629,4 +603,4 @@ def main(given: Sequence[str]) -> None:
     for name, (least, _) in TARGETS.items():
         one = checks.get(name, {"ratio": float("nan"), "met": False, "case": "not measured"})
         say(f"{name:28}{one['ratio']:>7.2f} {least:>8}  {'yes' if one['met'] else 'no':3}  {one['case']}")
-    finish(last_line(cases, checks, limits, arguments.threads, rounds), arguments.json)
+    harness.finish(last_line(cases, checks, limits, arguments.threads, rounds), arguments.json)

@@ -21,20 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tasks.bench.contenders import Shape, assisted, generate, random_model, random_sources, window
-from tasks.bench.harness import (
-    Found,
-    UnequalError,
-    Work,
-    finish,
-    hardware,
-    median_ratio,
-    parse,
-    parser_of,
-    say,
-    time_interleaved,
-    timed_by,
-)
+from tasks.bench import contenders, harness
+from tasks.bench.contenders import Shape, assisted, random_model, window
+from tasks.bench.harness import Found, UnequalError, Work, say, timed_by
 from tasks.decoding.decoder import REFERENCE, Rows, Runtime, StopRule
 from tasks.decoding.generation import total
 from tasks.decoding.method import Pair, Request
@@ -180,7 +169,7 @@ class PairBenchmark:
 
     def generated(self, model: PreTrainedModel, count: int = 1, **options: Any) -> Work:
         """Decode the sources of a round with `generate`."""
-        return lambda index: generate(model, window(self.sources, index, count), self.limit, **options)
+        return lambda index: contenders.generate(model, window(self.sources, index, count), self.limit, **options)
 
     def assisted(self, draft_length: int | None) -> Work:
         """Decode the source of a round with `generate` and a drafter."""
@@ -192,7 +181,7 @@ class PairBenchmark:
         for run in ours.values():
             for round_index in range(self.rounds + 1):
                 run(round_index)
-        return time_interleaved({name: timed_by(run, self.clock) for name, run in (ours | theirs).items()}, self.rounds)
+        return harness.time_interleaved({name: timed_by(run, self.clock) for name, run in (ours | theirs).items()}, self.rounds)
 
     def under_policy(self, policy: SyncPolicy, run: Work) -> Work:
         """Return the work with both models under a synchronisation policy."""
@@ -232,7 +221,7 @@ def comparisons(bench: PairBenchmark) -> Found:
     seconds = bench.timed(ours, theirs)
     seconds["assisted"] = min(seconds["assisted"], seconds["assisted, its own lengths"], key=statistics.median)
     return {
-        "ratios": {name: median_ratio(seconds[one], seconds[other]) for name, (one, other) in RATIOS.items()},
+        "ratios": {name: harness.median_ratio(seconds[one], seconds[other]) for name, (one, other) in RATIOS.items()},
         "ms_per_token": {
             name: milliseconds(taken) / (bench.limit * (BATCH if "batched" in name else 1)) for name, taken in seconds.items()
         },
@@ -300,33 +289,6 @@ def _step_milliseconds(bench: PairBenchmark, decoder: Any) -> dict[str, float]:
     return taken | {"chained": milliseconds(seconds[1:])}
 
 
-def encoder_milliseconds(bench: PairBenchmark) -> float:
-    """Return milliseconds of encoding one source, the cross-attention keys and values included."""
-    decoder = bench.pair.large
-    encode = timed_by(lambda _: decoder.start(decoder.encode([bench.sources[0]])), bench.clock)
-    return milliseconds([encode(index) for index in range(STEPS)][3:])
-
-
-def peaks(bench: PairBenchmark) -> Found:
-    """Return peak GiB allocated, with the models and everything cached by earlier runs; empty on a CPU."""
-    large = bench.models[1]
-    works = {
-        "vanilla": bench.decoded("vanilla_large", VanillaSettings()),
-        "generate": bench.generated(large),
-        "batched": bench.decoded("vanilla_large", VanillaSettings(), BATCH),
-        "generate, batched": bench.generated(large, BATCH),
-    }
-    found: Found = {}
-    if large.device.type == "cuda":
-        for name, run in works.items():
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            run(0)
-            torch.cuda.synchronize()
-            found[name] = torch.cuda.max_memory_allocated() / 2**30
-    return found
-
-
 def static_generate(bench: PairBenchmark) -> Found:
     """Time `generate` with a preallocated cache, with which it compiles the model; a failure of the compiler is a result."""
     try:
@@ -341,7 +303,7 @@ def static_generate(bench: PairBenchmark) -> Found:
     return {
         "first_run_s": first,
         "ms_per_token": milliseconds(seconds["static"]) / bench.limit,
-        "vanilla_over_static": median_ratio(seconds["vanilla"], seconds["static"]),
+        "vanilla_over_static": harness.median_ratio(seconds["vanilla"], seconds["static"]),
     }
 
 
@@ -368,7 +330,7 @@ class PairRun:
         """Check `checked` texts of `limit` tokens in float32 and bfloat16, then time bfloat16."""
         say(f"\n{self.shape.name}")
         small, large = (random_model(one, self._device, seed) for seed, one in enumerate((self.shape.small, self.shape.large)))
-        sources = random_sources(self.shape.large.vocabulary, max(BATCH, rounds + 1), longest)
+        sources = contenders.random_sources(self.shape.large.vocabulary, max(BATCH, rounds + 1), longest)
         self._part("float32_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
         small, large = small.bfloat16(), large.bfloat16()
         self._part("bfloat16_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
@@ -376,9 +338,7 @@ class PairRun:
         bench = PairBenchmark((small, large), pair, sources, limit, rounds, self._clock)
         self._part("steps", lambda: steps(bench, bandwidth))
         self._part("compared", lambda: comparisons(bench))
-        self._part("encoder_ms", lambda: encoder_milliseconds(bench))
         self._part("sync_policy_ms_per_token", lambda: sync_policies(bench))
-        self._part("peak_GiB", lambda: peaks(bench))
         self._bench = bench if self.shape.compiled else None
 
     def measure_compiled(self) -> None:
@@ -418,12 +378,12 @@ def main(given: Sequence[str]) -> None:
         InputError: there is no GPU.
         UnequalError: float32 tokens differ.
     """
-    parser = parser_of("gpu", __doc__, rounds=(5, "timed rounds of each comparison"))
+    parser = harness.parser_of("gpu", __doc__, rounds=(5, "timed rounds of each comparison"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where models run (default: %(default)s)")
     parser.add_argument(
         "--minutes", type=float, default=8.0, help="leave out what has not begun by then (default: %(default)s)"
     )
-    arguments = parse(parser, given)
+    arguments = harness.parse(parser, given)
     device = torch.device(arguments.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("this benchmark times a CUDA GPU, and torch finds none; --device cpu --quick runs it on a CPU")
@@ -434,7 +394,7 @@ def main(given: Sequence[str]) -> None:
     until = time.monotonic() + 60 * arguments.minutes
     clock = synchronised_clock(device.type)
     bandwidth = copy_bandwidth(device, _COPIED[device.type], clock)
-    result = hardware() | {"device": device.type, "copy_GB_per_s": round(bandwidth / 1e9, 1)}
+    result = harness.hardware() | {"device": device.type, "copy_GB_per_s": round(bandwidth / 1e9, 1)}
     say(json.dumps(result))
     runs = [PairRun(shape, device, clock, until) for shape in (QUICK if arguments.quick else SHAPES)]
     for run in runs:
@@ -444,6 +404,6 @@ def main(given: Sequence[str]) -> None:
     ratios = runs[0].found.get("compared", {}).get("ratios", {})
     wrong = sum(run.wrong for run in runs)
     result |= {name: one["ratio"] for name, one in ratios.items()} | {"float32_wrong": wrong}
-    finish(result | {"shapes": {run.shape.name: run.found for run in runs}}, arguments.json)
+    harness.finish(result | {"shapes": {run.shape.name: run.found for run in runs}}, arguments.json)
     if wrong:
         raise UnequalError(f"{wrong} float32 texts of the fused runtime are not the reference's")

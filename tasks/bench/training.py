@@ -24,19 +24,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.bench.harness import (
-    Found,
-    alone,
-    fastest,
-    finish,
-    hardware,
-    median_ratio,
-    parse,
-    parser_of,
-    say,
-    shown,
-    time_interleaved,
-)
+from tasks.bench import harness
+from tasks.bench.harness import Found, parse, say, shown
 from tasks.config import load
 from tasks.errors import InputError
 from tasks.evaluation.timing import synchronised_clock
@@ -310,12 +299,12 @@ def compare(make: Callable[[], Recipe], lengths: Sequence[str], steps: int, roun
             return one.visit.seconds / one.visit.tokens
 
         timed = {name: lambda _, one=one: seconds_per_token(one) for name, one in contenders.items()}
-        seconds = time_interleaved(timed, rounds)
-    best = fastest({length: seconds[length] for length in lengths})
+        seconds = harness.time_interleaved(timed, rounds)
+    best = harness.fastest({length: seconds[length] for length in lengths})
     speeds = {name: round(1 / statistics.median(taken), 1) for name, taken in seconds.items()}
     losses = {name: contenders[key].visit.losses for name, key in ((OURS, OURS), ("trainer", best))}
     return {
-        **median_ratio(seconds[OURS], seconds[best]),
+        **harness.median_ratio(seconds[OURS], seconds[best]),
         "ours": speeds.pop(OURS),
         "trainer": speeds[best],
         "grouped_by": best,
@@ -330,7 +319,9 @@ def main(given: Sequence[str]) -> None:
     Raises:
         InputError: an option is out of bounds, a file or package is missing, or the model is decoder-only.
     """
-    parser = parser_of("training", __doc__, steps=(150, "timed steps of each contender in a round"), rounds=(7, "timed rounds"))
+    parser = harness.parser_of(
+        "training", __doc__, steps=(150, "timed steps of each contender in a round"), rounds=(7, "timed rounds")
+    )
     parser.add_argument("--task", default="translation", help="a prepared task of params.yaml (default: %(default)s)")
     parser.add_argument("--model", default="large", choices=("large", "small"), help="the model (default: %(default)s)")
     parser.add_argument("--optimizer", choices=("adafactor", "adamw"), help="default: the task's")
@@ -363,12 +354,12 @@ def main(given: Sequence[str]) -> None:
     if arguments.quick:
         lengths, steps, rounds = lengths[:1], 2, 1
     begun = time.monotonic()
-    with alone("cpu", quick=arguments.quick):
+    with harness.alone("cpu", quick=arguments.quick):
         found = compare(make, lengths, steps, rounds)
     name = f"{arguments.model} {settings.optimizer}"
     say(
         f"{name}: {shown(found)} times as fast as Trainer ({found['ours']:.0f} and {found['trainer']:.0f} tokens/s, grouped by "
         f"{found['grouped_by']}); first and last loss {found['losses']}; {time.monotonic() - begun:.0f} s"
     )
-    result = {**hardware(), "task": arguments.task, "threads": arguments.threads, "train_over_trainer": found["ratio"]}
-    finish(result | {"training": {name: found}}, arguments.json)
+    result = {**harness.hardware(), "task": arguments.task, "threads": arguments.threads, "train_over_trainer": found["ratio"]}
+    harness.finish(result | {"training": {name: found}}, arguments.json)

@@ -24,7 +24,7 @@ from tests.architectures import models
 from tests.toys import toy_sources
 
 CPU = torch.device("cpu")
-PARTS = ("float32_tokens", "bfloat16_tokens", "steps", "compared", "encoder_ms", "sync_policy_ms_per_token", "peak_GiB")
+PARTS = ("float32_tokens", "bfloat16_tokens", "steps", "compared", "sync_policy_ms_per_token")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: str) -> dict[str, Any]:
