@@ -58,7 +58,7 @@ lint: $(READY) ## Check style, security rules and types
 	mypy
 
 ui: $(READY) ## Open the record of all runs on http://127.0.0.1:5000
-	python -m tasks.tracking --create
+	-python -m tasks.tracking
 	mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port $(PORT)
 
 lock: $(READY) ## Compile the lock file anew from pyproject.toml

@@ -45,7 +45,6 @@ _LONGEST_NAME = 80
 _ROUNDS = 3
 """How often an experiment is queued that ends with neither a result nor a failure."""
 _POLL_SECONDS = 5.0
-_INTERRUPTED = 130
 
 
 def read_option(text: str) -> tuple[str, Any]:
@@ -288,7 +287,7 @@ def main() -> int:
                 state = experiment(named, options.targets or None, options.jobs, return_state=True)
         except KeyboardInterrupt:
             print("interrupted; the same command does what is left", file=sys.stderr)
-            return _INTERRUPTED
+            return 130
     if state.is_completed():
         print(first_line(state))
         return 0

@@ -38,7 +38,6 @@ from tasks.paths import CACHE
 _DEFAULTS = PipelineSettings()
 _POLL_SECONDS = 2.0
 _CANCELLED_POLL_SECONDS = 15.0
-_INTERRUPTED = 130
 UNFINISHED = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 RUN_LOCK = CACHE / "flow-run"
 """The lock file of a repository: the flow run that works there owns it and writes its id into it."""
@@ -149,7 +148,7 @@ def _wait(futures: list[PrefectFuture[State[StageResult]]], runner: StageRunner,
             runner.close()
             os._exit(1)  # the next serving process marks this run as crashed
         if time.monotonic() > asked + _CANCELLED_POLL_SECONDS:
-            if _is_cancelled(run_id):
+            if read_state(run_id) in (StateType.CANCELLING, StateType.CANCELLED):
                 runner.close()
                 raise RunCancelledError
             asked = time.monotonic()
@@ -157,14 +156,13 @@ def _wait(futures: list[PrefectFuture[State[StageResult]]], runner: StageRunner,
         future.wait()  # a future keeps its state and data only after this call
 
 
-def _is_cancelled(run_id: str) -> bool:
-    """Whether somebody has cancelled a run on the server; false if the server does not answer."""
-    try:
+def read_state(run_id: str) -> StateType | None:
+    """Return the type of a run's state; None if the server does not know the run or does not answer."""
+    with contextlib.suppress(HTTPError, PrefectHTTPStatusError, ObjectNotFound, ValueError):
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(UUID(run_id)).state
-    except (HTTPError, PrefectHTTPStatusError, ObjectNotFound, ValueError):
-        return False
-    return state is not None and state.type in (StateType.CANCELLING, StateType.CANCELLED)
+        return None if state is None else state.type
+    return None
 
 
 def _create_artifacts(stages: Sequence[Stage], states: dict[str, State[StageResult]], results: dict[str, StageResult]) -> None:
@@ -201,7 +199,7 @@ def main() -> int:
                 state = pipeline(options.targets or None, execution, return_state=True)
         except KeyboardInterrupt:
             print("interrupted; the next run continues with the remaining stages", file=sys.stderr)
-            return _INTERRUPTED
+            return 130  # as a shell says of a program that SIGINT ended
     if state.is_completed():
         print(state.message)
         return 0

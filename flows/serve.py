@@ -18,14 +18,14 @@ from prefect import Flow, flow, get_run_logger, serve, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import DeploymentFilter, FlowFilter, FlowRunFilter
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State, StateType
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.states import Completed, Failed
 from pydantic import ValidationError
 
 from flows.graph import read_graph, read_sources
-from flows.pipeline import UNFINISHED, first_line, in_workspace, mark_crashed, pipeline, run_graph
+from flows.pipeline import UNFINISHED, first_line, in_workspace, mark_crashed, pipeline, read_state, run_graph
 from flows.promote import promote
 from flows.server import prefect_server
 from flows.stage import PipelineSettings, add_options, read_options
@@ -38,7 +38,8 @@ from tasks.paths import CACHE
 _DEFAULTS = PipelineSettings()
 _DEFAULT_CRON = "0 3 * * *"
 _NOTE = CACHE / "watched.json"
-"""The fingerprint of the sources on which the last run of `watch` did not complete."""
+"""The fingerprint of the sources that the last run of `watch` was started for, and its id."""
+_GIVEN_UP = (StateType.FAILED, StateType.CANCELLED, StateType.CANCELLING)
 
 
 @flow(name="nightly", persist_result=False)
@@ -84,7 +85,7 @@ def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAU
     """Bring the stages up to date if a source has changed; otherwise do nothing.
 
     A source is what the graph reads and no stage makes: files, folders, code, parameters, and the commit of a data set on the
-    hub. A run that did not complete on these very sources is not repeated: it waits for a change, or for `pipeline`.
+    hub. A run that failed or was cancelled on these very sources is not repeated: it waits for a change, or for `pipeline`.
 
     Args:
         targets: stages or groups of stages, watched and run with the stages that they need; None: all stages.
@@ -97,15 +98,14 @@ def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAU
         sources, note = read_sources(root, names), root / _NOTE
         if not sources.outdated:
             return Completed(name="Unchanged", message=f"nothing changed: {len(names)} stages are up to date")
-        if note.exists() and json.loads(note.read_text(encoding="utf-8")) == sources.fingerprint:
+        last = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+        if last.get("sources") == sources.fingerprint and read_state(last["run"]) in _GIVEN_UP:
             return Completed(
                 name="Unchanged", message="nothing changed since a run failed; python -m flows.pipeline repeats it"
             )
         get_run_logger().info("out of date: %s", ", ".join(sources.outdated))
-        state = run_graph(root, run_id, targets or (), execution)
-        if not state.is_completed():
-            atomic_write(note, json.dumps(sources.fingerprint))
-        return state
+        atomic_write(note, json.dumps({"sources": sources.fingerprint, "run": run_id}))
+        return run_graph(root, run_id, targets or (), execution)
 
     return in_workspace(look)
 

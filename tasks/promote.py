@@ -31,7 +31,7 @@ from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock
 from tasks.machine import set_up
 from tasks.paths import CACHE, TaskPaths
-from tasks.tracking.registry import Champions
+from tasks.tracking.registry import REFUSED_TAG, WHY_TAG, Champions
 
 ROUNDS = 8
 """Rounds of timing: more than a sweep's, because a single pair of points is compared."""
@@ -68,9 +68,9 @@ def promote(params: Params, task: str, champions: Champions, number: str | None,
     examples, machine, settings = read_jsonl(split), hardware(), params.task(task)
     processor = machine.get("host_gpu", machine["host_cpu"])
     against = f"champion {champion.version if champion else 'none'}, test {checksum(split)[:12]}, {processor}"
-    if not again and (known := champions.refused(candidate, against)):
+    if not again and candidate.tags.get(REFUSED_TAG) == against:
         # Repeating a comparison until it succeeds would have no level.
-        return False, f"this was decided before on the same examples (--again repeats it): {known}"
+        return False, f"this was decided before on the same examples (--again repeats it): {candidate.tags[WHY_TAG]}"
     scratch = CACHE / "promote" / task
     try:
         with host_lock():

@@ -7,23 +7,17 @@ import contextlib
 
 from tasks.locks import host_lock
 from tasks.tracking.recorder import outbox_folder, tracking_uri
-from tasks.tracking.upload import RUN_FILE, Unavailable, connect, upload_all
+from tasks.tracking.upload import RUN_FILE, upload_all
 
 
 def main() -> int:
     """Send what waits, as soon as nothing is timed, and print one line; return 1 if something still waits."""
     route = "the outbox (.cache/mlflow-outbox, or DRAFTLINE_OUTBOX) to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI)"
     description = f"Send every run that waits in {route}. Exit status 1 if a run still waits."
-    parser = argparse.ArgumentParser(prog="python -m tasks.tracking", description=description)
-    parser.add_argument("--create", action="store_true", help="create the SQLite database if it is missing")
-    outbox, uri = outbox_folder(), tracking_uri()
-    if parser.parse_args().create:
-        try:
-            connect(uri)
-        except Unavailable as error:
-            raise SystemExit(f"error: MLflow does not open: {error}") from None
+    argparse.ArgumentParser(prog="python -m tasks.tracking", description=description).parse_args()
+    outbox = outbox_folder()
     with host_lock() if any(outbox.glob(f"*/{RUN_FILE}")) else contextlib.nullcontext():
-        sent, waiting = upload_all(outbox, uri)
+        sent, waiting = upload_all(outbox, tracking_uri())
     print(f"runs sent to MLflow: {sent}; still waiting: {len(waiting)}" + (f" in {outbox} ({waiting[0]})" if waiting else ""))
     return 1 if waiting else 0
 

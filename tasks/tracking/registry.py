@@ -11,7 +11,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -55,8 +55,8 @@ def register(client: Any, uri: str, run_id: str, model: dict[str, Any], folder: 
     """
     name = model["name"]
     with FileLock(folder.parent / f".{name}.lock"):  # a run of the same pair may be sent by another process
-        versions = {one.tags.get(CONTENT_TAG): one for one in client.search_model_versions(f"name = '{name}'")}
-        number = versions[model["content"]].version if model["content"] in versions else None
+        versions = {one.tags.get(CONTENT_TAG): one.version for one in client.search_model_versions(f"name = '{name}'")}
+        number = versions.get(model["content"])
         if number is None:
             if not client.search_registered_models(f"name = '{name}'"):
                 client.create_registered_model(name)
@@ -86,14 +86,15 @@ def _log_model(uri: str, run_id: str, model: dict[str, Any], folder: Path) -> st
     params = ParamSchema([ParamSpec("max_new_tokens", "long", None), ParamSpec("method", "string", None)])
     mlflow.set_tracking_uri(uri)
     with tempfile.TemporaryDirectory() as code, mlflow.start_run(run_id=run_id):
+        script = shutil.copy2(Path(__file__).with_name("served_pair.py"), code)  # MLflow notes where it found it
         logged = mlflow.pyfunc.log_model(
             name=model["name"],
-            python_model=str(Path(__file__).with_name("served_pair.py")),
+            python_model=str(script),
             artifacts={"pair": str((folder / model["path"]).resolve())},
             code_paths=[str(copy_code(Path(code, "tasks")))],
             signature=ModelSignature(Schema([ColSpec("string", "text")]), Schema(made), params),
             input_example=pd.DataFrame({"text": model["examples"]}) if model["examples"] else None,
-            pip_requirements=[_requirement(package) for package in _PACKAGES],
+            pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in _PACKAGES],  # without +cpu
             metadata=model["metadata"],
             model_config=_MACHINE,
         )
@@ -113,14 +114,6 @@ def copy_code(folder: Path) -> Path:
         if source.is_file():
             shutil.copy2(source, package)
     return folder
-
-
-def _requirement(package: str) -> str:
-    """Return a package in the version of this machine, without the name of a build such as `+cpu`."""
-    try:
-        return f"{package}=={version(package).partition('+')[0]}"
-    except PackageNotFoundError:
-        return package
 
 
 class Champions:
@@ -152,24 +145,15 @@ class Champions:
         Raises:
             InputError: there is none.
         """
-        if number is None:
-            found = self._of_alias(CANDIDATE)
-            if found is None:
-                raise InputError(f"{self.name} has no version with the alias {CANDIDATE}; report the pair again")
-            return found
         with self._asking():
-            versions = {str(one.version): one for one in self._client.search_model_versions(f"name = '{self.name}'")}
-        if number not in versions:
-            raise InputError(f"{self.name} has no version {number}; it has {', '.join(sorted(versions, key=int))}")
-        return versions[number]
+            found = self._of_alias(CANDIDATE) if number is None else self._client.get_model_version(self.name, number)
+        if found is None:
+            raise InputError(f"{self.name} has no version with the alias {CANDIDATE}; report the pair again")
+        return found
 
     def champion(self) -> ModelVersion | None:
         """Return the champion; None where there is none yet."""
         return self._of_alias(CHAMPION)
-
-    def refused(self, candidate: ModelVersion, against: str) -> str:
-        """Why a candidate was refused against the same; empty if it was not."""
-        return str(candidate.tags.get(WHY_TAG, "")) if candidate.tags.get(REFUSED_TAG) == against else ""
 
     def fetch(self, found: ModelVersion, scratch: Path) -> Path:
         """Return the folder of a version's pair: MLflow's own where it lies on this machine, else a copy in `scratch`.

@@ -34,11 +34,8 @@ _ATTEMPTS, _PAUSE_SECONDS = 3, 1.0
 _BATCH = 100
 """Params in a request at most, MLflow's limit; metrics could be a thousand."""
 _ENVIRONMENT = {
-    # MLflow's HTTP client would repeat any request that is not answered in time, even `create run`, and make a second run.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_LOGGING_LEVEL": "CRITICAL",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -103,8 +100,8 @@ def read(folder: Path) -> dict[str, Any]:
 
 def connect(uri: str) -> MlflowClient:
     """Return the `MlflowClient` of a server or database, a missing one created; raise `Unavailable` if it does not open."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    # MLflow's HTTP client would repeat any request that is not answered in time, even `create run`, and make a second run.
+    os.environ.update({**_ENVIRONMENT, **os.environ, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"})
     try:
         import mlflow
 
@@ -164,11 +161,7 @@ def _send_parts(client: MlflowClient, folder: Path, run: dict[str, Any], uri: st
     run_id = stored.info.run_id if stored is not None else _create(client, experiment, run)
     _log_values(client, run_id, run)
     for copy, into in run["artifacts"]:
-        path = folder / copy
-        if path.is_dir():
-            client.log_artifacts(run_id, str(path), str(Path(into, path.name)))
-        else:
-            client.log_artifact(run_id, str(path), into or None)
+        client.log_artifact(run_id, str(folder / copy), into or None)
     held = {file.path for file in client.list_artifacts(run_id)}
     for table in (folder / copy for copy in run["tables"]):
         if table.name not in held:  # `log_table` would append to it

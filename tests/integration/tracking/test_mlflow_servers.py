@@ -179,7 +179,7 @@ def test_the_command_creates_the_database_and_sends_what_waits(
 ) -> None:
     monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path / "outbox"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}")
-    monkeypatch.setattr(sys, "argv", ["python -m tasks.tracking", "--create"])
+    monkeypatch.setattr(sys, "argv", ["python -m tasks.tracking"])
     Recorder("translation", "train", {}, {}, flush_seconds=0).close()
     capfd.readouterr()
     assert main() == 0

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from prefect import Flow
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import ParameterTypeError
 from prefect.logging import disable_run_logger
 from prefect.states import Completed, Failed, Pending
@@ -142,13 +142,13 @@ def test_a_second_run_in_a_repository_is_cancelled(repository: Repository, monke
 def test_a_run_that_is_cancelled_on_the_server_closes_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def is_cancelled(run_id: str) -> bool:
+    def read_state(run_id: str) -> StateType:
         asked.append(run_id)
-        return len(asked) == 2
+        return StateType.CANCELLING if len(asked) == 2 else StateType.RUNNING
 
     monkeypatch.setattr(pipeline, "wait", lambda *_, **__: argparse.Namespace(not_done={"a stage"}))
     monkeypatch.setattr(pipeline, "_CANCELLED_POLL_SECONDS", 0.0)
-    monkeypatch.setattr(pipeline, "_is_cancelled", is_cancelled)
+    monkeypatch.setattr(pipeline, "read_state", read_state)
     runner = FakeRunner(StageResult("align", "ran", 1.0))
     with pytest.raises(pipeline.RunCancelledError):
         pipeline._wait([], runner, "run-1")
