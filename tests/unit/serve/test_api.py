@@ -1,19 +1,21 @@
-"""The HTTP surface on a tiny pair: answers as offline, streams, counts, and a 4xx with its reason for what is wrong."""
+"""The HTTP surface: answers, streams, refusals, metrics, and the texts of requests and answers."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from tasks.decoding import DecodingPair
 from tasks.decoding.generation import Counts, Generation
-from tasks.serve.api import Completions, Limits, create_app
+from tasks.serve.api import Completions, Limits, NewText, TooLongError, create_app, encode_prompts
 from tasks.serve.pacing import Batch, Engine, Pacing, PairEngine
 from tasks.serve.scheduler import Scheduler, ServerMetrics
 from tests.calibration import SOURCES
@@ -221,3 +223,33 @@ def test_metrics_count_what_engines_count(pair: DecodingPair) -> None:
         assert found.get(f"{name}_accepted_tokens_per_pos_total {position}", 0) == expected
     assert found["draftline:e2e_request_latency_seconds_count"] == 3
     assert found["draftline:time_to_first_token_seconds_count"] == 1
+
+
+def as_bytes(tokens: Sequence[int]) -> str:
+    """A tokenizer of bytes: a character is whole with its last byte."""
+    return bytes(tokens).decode("utf-8", errors="replace")
+
+
+@given(st.text(max_size=20), st.lists(st.integers(1, 5), max_size=30))
+def test_pieces_make_the_text(text: str, steps: list[int]) -> None:
+    tokens, new, given_, end = list(text.encode()), NewText(as_bytes), "", 0
+    for step in steps:
+        end = min(len(tokens), end + step)
+        piece = new.of(tokens[:end])
+        assert "\N{REPLACEMENT CHARACTER}" not in piece or "\N{REPLACEMENT CHARACTER}" in text
+        given_ += piece
+    assert given_ + new.rest(tokens) == text
+
+
+def test_prompts_are_encoded_as_offline(pair: DecodingPair) -> None:
+    assert encode_prompts(pair, SOURCES[:3]) == pair.encode(SOURCES[:3])
+
+
+def test_a_prompt_that_would_be_cut_is_refused(pair: DecodingPair) -> None:
+    limit = pair.manifest.text.max_source_tokens
+    text = "red"
+    while len(pair.tokenizer(text)["input_ids"]) < limit:
+        text += "r"
+    assert len(encode_prompts(pair, [text])[0]) == limit
+    with pytest.raises(TooLongError, match=f"a prompt has {limit + 1} tokens; the pair reads at most {limit}"):
+        encode_prompts(pair, [SOURCES[0], text + "r"])
