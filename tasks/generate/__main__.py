@@ -35,9 +35,10 @@ from tasks.models.prompting import SourceEncoder
 from tasks.paths import ARMS
 
 _COUNTS = ("tokens", "large_calls", "small_steps", "drafted", "accepted", "fallbacks", "rollbacks")
-_COLOURS = {SMALL: "\033[32m", CORRECTED: "\033[31m"}
-_END = "\033[0m"
-_MARKS = {SMALL: ("[", "]"), CORRECTED: ("{", "}")}
+Marks = dict[str, tuple[str, str]]
+"""What stands before and behind a piece of each proposer."""
+COLOURS: Marks = {SMALL: ("\033[32m", "\033[0m"), CORRECTED: ("\033[31m", "\033[0m")}
+BRACKETS: Marks = {SMALL: ("[", "]"), CORRECTED: ("{", "}")}
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """How tokenizers write the first bytes of a character whose others have not come yet."""
 
@@ -77,7 +78,13 @@ def read_texts(arguments: argparse.Namespace) -> Iterable[str]:
     """
     if arguments.texts and arguments.file is not None:
         raise InputError("texts stand on the command line and in --file; give one of the two")
-    where, lines = _lines(arguments)
+    where, lines = "standard input", sys.stdin
+    if arguments.texts:
+        where, lines = "the command line", arguments.texts
+    elif arguments.file is not None:
+        where, lines = str(arguments.file), read_text_file(arguments.file).splitlines()
+    elif sys.stdin.isatty():
+        log.info("reading texts from standard input, one a line, until Ctrl-D")
     texts = _checked(where, lines)
     # What is known already is checked as a whole, before a model is opened; standard input is read line by line.
     return list(texts) if isinstance(lines, list) else texts
@@ -93,18 +100,6 @@ def _checked(where: str, lines: Iterable[str]) -> Iterator[str]:
         raise InputError(f"{where} holds no text; give one, each on a line of its own")
 
 
-def _lines(arguments: argparse.Namespace) -> tuple[str, Iterable[str]]:
-    """Return where the texts stand, and the texts."""
-    path = arguments.file
-    if arguments.texts:
-        return "the command line", arguments.texts
-    if path is None:
-        if sys.stdin.isatty():
-            log.info("reading texts from standard input, one a line, until Ctrl-D")
-        return "standard input", sys.stdin
-    return str(path), read_text_file(path).splitlines()
-
-
 def _warn_of_what_is_not_read(pair: DecodingPair, source: str) -> None:
     text, tokenizer = pair.manifest.text, pair.tokenizer
     encoder = SourceEncoder(tokenizer, text)
@@ -118,24 +113,24 @@ def _warn_of_what_is_not_read(pair: DecodingPair, source: str) -> None:
         log.warning("%d of the text's %d tokens are unknown to the models", unknown, len(read_tokens))
 
 
-def _coloured(asked: str) -> bool:
-    return asked == "always" or (asked == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+def marks_for(asked: str) -> Marks:
+    """Return the marks that `--color` asks for."""
+    coloured = asked == "always" or (asked == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+    return COLOURS if coloured else BRACKETS
 
 
-def legend(*, coloured: bool) -> str:
-    """Return what colours or marks mean."""
-    if coloured:
-        drafted, corrected = f"{_COLOURS[SMALL]}drafted{_END}", f"{_COLOURS[CORRECTED]}corrected{_END}"
-        return f"{drafted} and kept, {corrected} by the large model, others the large model's own"
-    return "[drafted] and kept, {corrected} by the large model, others the large model's own"
+def legend(marks: Marks) -> str:
+    """Return what marks mean."""
+    drafted, corrected = (word.join(marks[one]) for word, one in (("drafted", SMALL), ("corrected", CORRECTED)))
+    return f"{drafted} and kept, {corrected} by the large model, others the large model's own"
 
 
 class TextWriter:
     """Writes one text piece by piece."""
 
-    def __init__(self, text: Detokenise, out: TextIO | None = None, *, coloured: bool) -> None:
-        """Take what makes a text of tokens, where to write, and whether to set pieces apart by colour or by marks."""
-        self._text, self._out, self._coloured = text, out or sys.stdout, coloured
+    def __init__(self, text: Detokenise, marks: Marks, out: TextIO | None = None) -> None:
+        """Take what makes a text of tokens, what sets its pieces apart, and where to write."""
+        self._text, self._marks, self._out = text, marks, out or sys.stdout
         self._shown = 0
         """Characters that are written."""
         self._open = ""
@@ -168,12 +163,8 @@ class TextWriter:
         self._out.flush()
 
     def _change_to(self, proposer: str) -> None:
-        if proposer == self._open:
-            return
-        if self._coloured:
-            self._out.write((_END if self._open in _COLOURS else "") + _COLOURS.get(proposer, ""))
-        else:
-            self._out.write(_MARKS.get(self._open, ("", ""))[1] + _MARKS.get(proposer, ("", ""))[0])
+        if proposer != self._open:
+            self._out.write(self._marks.get(self._open, ("", ""))[1] + self._marks.get(proposer, ("", ""))[0])
         self._open = proposer
 
 
@@ -273,10 +264,10 @@ def main() -> None:
             raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}")
     texts = read_texts(arguments)
     pair = open_pair(arguments)
-    manifest, coloured = pair.manifest, _coloured(arguments.color)
+    manifest, marks = pair.manifest, marks_for(arguments.color)
     log.info("%s (%s); %s", manifest.point, manifest.chosen, pair.opened.described)
     if not arguments.json:
-        log.info("%s", legend(coloured=coloured))
+        log.info("%s", legend(marks))
     for source in texts:
         _warn_of_what_is_not_read(pair, source)
         if arguments.json:
@@ -284,7 +275,7 @@ def main() -> None:
             line = done.as_json(pair.decode, manifest.point)
             print(json.dumps(line, ensure_ascii=False), flush=True)
         else:
-            done = decode_text(pair, source, arguments.rounds, TextWriter(pair.decode, coloured=coloured))
+            done = decode_text(pair, source, arguments.rounds, TextWriter(pair.decode, marks))
             print(f"  {statistics_line(done.generation, done.times, same=done.same)}", flush=True)
             if done.vanilla is not None and not done.same:
                 print(f"  vanilla: {pair.decode(done.vanilla.tokens)}", flush=True)

@@ -229,16 +229,11 @@ def _tuned(summary: Mapping[str, Any], bound: str, arm: str | None) -> Chosen:
         raise InputError(f"--tune is {bound!r}; write ms=… (milliseconds a text, at most) or quality=… (points, at least)")
     timed = [point for point in summary["points"] if point["timed"] and arm in (None, point["arm"])]
 
-    def fast_and_good(point: Mapping[str, Any]) -> tuple[float, float]:
-        return -point["latency_ms"], point["quality"]
-
-    def good_and_fast(point: Mapping[str, Any]) -> tuple[float, float]:
-        return point["quality"], -point["latency_ms"]
-
+    good, fast = (lambda one: (one["quality"], -one["latency_ms"])), (lambda one: (-one["latency_ms"], one["quality"]))
     if name == "ms":
-        fitting, best_first, nearest_first = [one for one in timed if one["latency_ms"] <= limit], good_and_fast, fast_and_good
+        fitting, best_first, nearest_first = [one for one in timed if one["latency_ms"] <= limit], good, fast
     else:
-        fitting, best_first, nearest_first = [one for one in timed if one["quality"] >= limit], fast_and_good, good_and_fast
+        fitting, best_first, nearest_first = [one for one in timed if one["quality"] >= limit], fast, good
     if not fitting:
         found = f"the nearest has {_measured(max(timed, key=nearest_first))}" if timed else "none was timed"
         raise InputError(f"no timed point meets --tune {bound}: {found} on {summary['split']}; loosen the bound")

@@ -27,7 +27,7 @@ BREAKS = (
           "map(len, written)", "[1] * len(written)", (f"{_UNIT}/test_translation.py::test_a_cache_changes_nothing",)),
     Break("bytes-written-with-the-most-tokens", "tasks.models.tokenizers", "ByteEncoder.__call__",
           "len(before) + 1 < len(best)", "len(before) + 1 > len(best)",
-          ("tests/unit/models/test_spelling.py::test_the_fewest_tokens_by_hand",)),
+          ("tests/unit/models/test_tokenizers.py::test_the_fewest_tokens_by_hand",)),
     Break("retokenized-draft-stays-in-the-cache", _RETOKENIZED, "RetokenizedDrafter._write",
           "small.rewind(small.lengths)", "small.lengths",
           (f"{_UNIT}/test_translation.py::test_a_retokenized_draft_by_hand",)),

@@ -39,29 +39,29 @@ BREAKS = (
     Break(
         "changed-pages-dropped", "tasks.decoding.runtimes.packed", "_unchanged_regions",
         "if not _CHANGED.search(fields):", "if fields:",
-        (f"{_RUNTIMES}/test_file_pages.py::test_a_number_that_was_changed_stays",),
+        (f"{_RUNTIMES}/test_packed.py::test_a_number_that_was_changed_stays",),
     ),
     Break(
         "weights-stay-mapped", "tasks.decoding.runtimes.packed", "FilePages.release",
         "mmap.MADV_DONTNEED", "mmap.MADV_WILLNEED",
-        (f"{_RUNTIMES}/test_file_pages.py::test_an_opened_checkpoint_is_in_memory_once_and_still_computes[False]",),
+        (f"{_RUNTIMES}/test_packed.py::test_an_opened_checkpoint_is_in_memory_once_and_still_computes[False]",),
     ),
     Break(
         "packed-parts-overlap", "tasks.decoding.runtimes.packed", "PackedStack._linear",
-        "first += part.shape[0]", "first += 1", (f"{_RUNTIMES}/test_packing.py::test_panels_hold_the_rows_of_all_parts",),
+        "first += part.shape[0]", "first += 1", (f"{_RUNTIMES}/test_packed.py::test_panels_hold_the_rows_of_all_parts",),
     ),
     Break(
         "tied-embedding-off-by-a-lane", f"{_KERNEL}/products.h", "unpack_row",
         "output, input)", "output + 1, input)",
-        (f"{_RUNTIMES}/test_number_formats.py::test_a_format_is_the_reference_with_rounded_numbers",),
+        (f"{_RUNTIMES}/test_native.py::test_a_format_is_the_reference_with_rounded_numbers",),
     ),
     Break(
         "halves-cut-off", f"{_KERNEL}/arithmetic.h", "rounded_to_bfloat16",
-        "bits + 0x7fff + (bits >> 16 & 1)", "bits", (f"{_RUNTIMES}/test_packing.py::test_ties_are_rounded_to_even",),
+        "bits + 0x7fff + (bits >> 16 & 1)", "bits", (f"{_RUNTIMES}/test_packed.py::test_ties_are_rounded_to_even",),
     ),
     Break(
         "sums-forgotten-between-blocks", f"{_KERNEL}/products.h", "panel_product",
-        "if (from > 0) {", "if (from < 0) {", (f"{_RUNTIMES}/test_products.py",),
+        "if (from > 0) {", "if (from < 0) {", (f"{_RUNTIMES}/test_packed.py::test_a_product_is_that_of_rounded_numbers",),
     ),
     Break(
         "attention-adds-up-in-another-order", f"{_KERNEL}/attention.h", "weigh",
@@ -79,7 +79,7 @@ BREAKS = (
         "vectors-copied-through-the-stack", f"{_KERNEL}/arithmetic.h", "load",
         "return *reinterpret_cast<const StoredVec*>(from);",
         "StoredVec loaded; std::memcpy(&loaded, from, sizeof loaded); return loaded;",
-        (f"{_RUNTIMES}/test_compiled_code.py",),
+        (f"{_RUNTIMES}/test_compiled.py::test_no_vector_of_a_product_passes_through_the_stack",),
     ),
     Break(
         "native-cascade-bonus-from-p", f"{_KERNEL}/speculative_loop.h", "replace_by_cascade",

@@ -22,7 +22,7 @@ CASES = [
     for name, several in SETTINGS.items()
     for settings in several
 ]
-"""Greedy batches of all methods are compared with single rows in `runtimes/test_same_tokens`."""
+"""Greedy batches of all methods are compared with single rows in `runtimes/test_native`."""
 
 
 @pytest.fixture(scope="module")

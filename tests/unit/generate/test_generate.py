@@ -1,19 +1,26 @@
-"""The command on a pair of the user's own: texts from everywhere, streams, times, JSON and refusals."""
+"""The command generate: which point decodes, texts from everywhere, how they are written, and refusals."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS
-from tasks.errors import stage
+from tasks.decoding.turn import RowState
+from tasks.errors import InputError, stage
 from tasks.generate import __main__ as command
+from tasks.generate.__main__ import BRACKETS, COLOURS, Marks, TextWriter, legend, statistics_line
+from tasks.generate.pair import Chosen, MethodChoice, choose, drafter_folder, own_point
+from tasks.paths import TaskPaths
 from tests.calibration import SOURCES, saved
+from tests.finished import finished, write
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +165,167 @@ def test_a_pair_needs_both_models_and_input_some_text(
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert "error: standard input holds no text" in run(monkeypatch, capsys, *pair)[2]
     assert "error: --chat-template is for a pair of your own" in run(monkeypatch, capsys, "--chat-template", "a")[2]
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A task whose aligned points have 0.5 more quality; at its best, 60.5 points in 25 ms and 58.5 in 15."""
+    monkeypatch.chdir(tmp_path)
+    summary, rows = finished(better=0.5)
+    summary["verdict"] = {"text": "", "changes": [], "point": 4}
+    write(Path("results/toy"), summary, rows)
+    return "toy"
+
+
+def threshold(chosen: Chosen) -> tuple[str, float]:
+    return chosen.arm, chosen.point.settings.fallback_threshold
+
+
+def test_the_recommended_point_by_default(task: str) -> None:
+    chosen = choose(task, MethodChoice())
+    assert threshold(chosen) == ("aligned", 0.7)
+    assert chosen.point.method == "bild"
+    assert math.isinf(chosen.point.settings.rollback_threshold)
+    assert "recommended" in chosen.why
+
+
+@pytest.mark.parametrize(
+    ("bound", "drafter", "expected"),
+    [
+        ("ms=100", None, ("aligned", 0.9)),
+        ("ms=100", "unaligned", ("unaligned", 0.9)),
+        ("ms=20", None, ("aligned", 0.7)),
+        ("quality=60", None, ("aligned", 0.7)),
+        ("quality=0", "unaligned", ("unaligned", 0.5)),
+    ],
+)
+def test_the_best_timed_point_within_a_bound(task: str, bound: str, drafter: str | None, expected: tuple[str, float]) -> None:
+    chosen = choose(task, MethodChoice(tune=bound, arm=drafter))
+    assert threshold(chosen) == expected
+    assert f"tuned to {bound}" in chosen.why
+
+
+def test_vanilla_where_nothing_is_recommended(task: str) -> None:
+    summary, rows = finished()
+    write(Path("results/bare"), summary, rows)
+    assert choose("bare", MethodChoice()).point.method == "vanilla_large"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            MethodChoice(tune="ms=1"),
+            r"no timed point meets --tune ms=1: the nearest has 1\d.* ms a text .* on validation",
+        ),
+        (MethodChoice(tune="quality=99"), r"the nearest has .* ms a text and 60\.50 points on validation; loosen the bound"),
+        (MethodChoice(tune="speed=3"), r"--tune is 'speed=3'; write ms=… .* or quality=…"),
+        (MethodChoice(tune="ms=fast"), r"--tune is 'ms=fast'"),
+        (MethodChoice(arm="unaligned"), r"the recommended point is of the aligned arm"),
+        (MethodChoice(settings=["a=1"]), r"--set a=1 needs --method"),
+    ],
+)
+def test_what_cannot_be_chosen(task: str, asked: MethodChoice, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        choose(task, asked)
+
+
+def test_without_a_result_it_says_what_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"results/toy/summary\.json is missing, .* dvc repro report@toy .* name a --method"):
+        choose("toy", MethodChoice())
+    assert choose("toy", MethodChoice(method="speculative")).point.method == "speculative"
+    with pytest.raises(InputError, match=r"models/toy/unaligned/3 is missing; train it with dvc repro control@toy"):
+        drafter_folder(TaskPaths("toy"), "unaligned", 3)
+
+
+def test_settings_are_read_as_in_the_grid() -> None:
+    point = own_point("bild", ["fallback_threshold=0.25", "rollback_threshold=inf", "large_first=true", "drafter=copy"])
+    assert (point.settings.fallback_threshold, point.settings.drafter) == (0.25, "copy")
+    assert math.isinf(point.settings.rollback_threshold)
+    assert point.settings.large_first is True
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("bilt", [], r"--method is bilt; it must be one of "),
+        ("bild", ["fallback_threshold"], r"--set is 'fallback_threshold'; write name=value"),
+        ("bild", ["threshold=1"], r"--method bild: unknown setting threshold"),
+        ("bild", ["fallback_threshold=2"], r"--method bild: fallback_threshold is 2\.0; it must be at most 1"),
+        ("speculative", ["draft_length=[1, 2]"], r"--method speculative: draft_length"),
+        ("speculative", ["draft_length={"], r"--method speculative: draft_length"),
+    ],
+)
+def test_wrong_methods_and_settings(method: str, settings: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        own_point(method, settings)
+
+
+WORDS = [" a", " man", " rides", "", " \N{REPLACEMENT CHARACTER}", "\N{REPLACEMENT CHARACTER}"]
+END = 3
+
+
+def text(tokens: tuple[int, ...]) -> str:
+    """Words without the first space; 4 and 5 together are one character."""
+    return (
+        "".join(WORDS[token] for token in tokens)
+        .removeprefix(" ")
+        .replace(" \N{REPLACEMENT CHARACTER}" * 2, " ü")
+        .replace("\N{REPLACEMENT CHARACTER}" * 2, "ü")
+    )
+
+
+def grown(tokens: list[int], proposers: str, *, marks: Marks = BRACKETS) -> list[str]:
+    """What stands there after each token, and at the end."""
+    out = io.StringIO()
+    writer, shown = TextWriter(text, marks, out), []
+    for count in range(1, len(tokens) + 1):
+        writer.watch(RowState(0, [9, *tokens[:count]], 1, proposers[:count]))
+        shown.append(out.getvalue())
+    writer.finish(Generation(tokens, proposers, Counts()))
+    return [*shown, out.getvalue()]
+
+
+def test_pieces_are_marked_as_they_come() -> None:
+    assert grown([0, 1, 2, END], "ssls") == ["[a", "[a man", "[a man] rides", "[a man] rides", "[a man] rides\n"]
+    assert grown([0, 1, END], "lcs")[-1] == "a{ man}\n"
+
+
+def test_colours_end_with_their_piece() -> None:
+    assert grown([0, 1, 2], "slc", marks=COLOURS)[-1] == "\033[32ma\033[0m man\033[31m rides\033[0m\n"
+
+
+def test_half_a_character_waits_for_its_other_half() -> None:
+    assert grown([0, 4, 5, 1], "ssss") == ["[a", "[a", "[a ü", "[a ü man", "[a ü man]\n"]
+    assert grown([0, 4], "ss")[-1] == "[a \N{REPLACEMENT CHARACTER}]\n"
+
+
+def test_a_text_that_nobody_watched_is_written_whole() -> None:
+    out = io.StringIO()
+    TextWriter(text, BRACKETS, out).finish(Generation([0, 1, END], "sll", Counts()))
+    assert out.getvalue() == "[a] man\n"
+
+
+@pytest.mark.parametrize(
+    ("counts", "times", "same", "line"),
+    [
+        (Counts(tokens=5, large_calls=5), None, None, "5 tokens, 5 runs of the large model"),
+        (
+            Counts(tokens=8, large_calls=2, drafted=8, accepted=6),
+            (2.0, 5.0),
+            True,
+            "2.0 ms, vanilla 5.0 ms: 2.50× as fast; 8 tokens, 2 runs of the large model, 6 of 8 drafted tokens kept (75%); the "
+            "same text as vanilla's",
+        ),
+        (Counts(tokens=1, large_calls=1), (2.0, 1.0), False, None),
+    ],
+)
+def test_the_line_of_statistics(counts: Counts, times: tuple[float, float] | None, same: bool | None, line: str | None) -> None:
+    found = statistics_line(Generation([], "", counts), times, same=same)
+    assert found == line if line else found.endswith("0.50× as fast; 1 tokens, 1 runs of the large model; not vanilla's text")
+
+
+def test_the_legend_shows_what_it_explains() -> None:
+    assert legend(BRACKETS).startswith("[drafted] and kept, {corrected}")
+    assert "\033[32mdrafted\033[0m" in legend(COLOURS)

@@ -1,14 +1,35 @@
-"""The head of each T5-style model, and the first layers of each architecture as a model of their own."""
+"""Single layers of a model, small models of the large one's layers, and drafters that read the large model's encoder."""
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tasks.errors import InputError
-from tasks.models.layers import decoder_layers, exit_layer_of, first_layers, normed, predict, require_layered
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.layers import (
+    check_layers,
+    decoder_layers,
+    exit_layer_of,
+    first_layers,
+    keep_encoder_once,
+    model_from_layers,
+    normed,
+    predict,
+    reads_large_encoder,
+    require_layered,
+    shared_parameters,
+)
+from tasks.models.pruned_head import prune_head
+from tasks.models.settings import LayersSettings, ModelSettings
+from tasks.training.data import Batch
+from tasks.training.objective import Objective
+from tasks.training.settings import TrainingSettings
+from tests.architectures import bart, gpt2, llama, mt5
 from tests.toys import toy_t5
 
 _T5 = {
@@ -30,35 +51,6 @@ def t5_like(kind: str, **changes: Any) -> Any:
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**_T5, **changes)
     return getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
-
-
-def bart(layers: int = 3) -> Any:
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    config = BartConfig(
-        vocab_size=24,
-        d_model=16,
-        encoder_layers=1,
-        decoder_layers=layers,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=24,
-        decoder_ffn_dim=24,
-    )
-    return BartForConditionalGeneration(config).eval()
-
-
-def gpt2(layers: int = 3) -> Any:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    return GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=layers, n_positions=16)).eval()
-
-
-def llama(layers: int = 3) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(vocab_size=24, hidden_size=16, intermediate_size=24, num_attention_heads=2, num_hidden_layers=layers)
-    return LlamaForCausalLM(config).eval()
 
 
 def logits_of(model: Any) -> torch.Tensor:
@@ -89,10 +81,10 @@ def test_the_shared_head_is_the_model_s_own(kind: str, changes: dict[str, bool])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("make", [bart, gpt2, llama])
 def test_first_layers_are_a_shallow_model_with_the_same_weights(make: Any, count: int) -> None:
-    whole = make()
+    whole = make(3).eval()
     before = logits_of(whole)
     view = first_layers(whole, count)
-    shallow = make(count)
+    shallow = make(count).eval()
     shallow.load_state_dict(whole.state_dict(), strict=False)
     torch.testing.assert_close(logits_of(view), logits_of(shallow))
     assert not torch.allclose(logits_of(view), before)
@@ -134,6 +126,234 @@ def test_the_exit_layer_is_read_from_the_configuration() -> None:
 
 def test_other_architectures_are_named() -> None:
     with pytest.raises(InputError, match="calm takes T5 and mT5, but the model is of type gpt2"):
-        require_layered(gpt2(), "calm")
+        require_layered(gpt2(1), "calm")
     with pytest.raises(InputError, match="the decoder layers of a model of type Linear cannot be located"):
         first_layers(torch.nn.Linear(1, 1), 1)
+
+
+BUILD: dict[str, Any] = {
+    "llama": lambda: llama(4, tie_word_embeddings=True),
+    "gpt2": lambda: gpt2(4),
+    "t5": lambda: mt5(4, "t5"),
+    "bart": lambda: bart(4),
+}
+every_kind = pytest.mark.parametrize("name", BUILD)
+
+
+def whole_model(name: str) -> Any:
+    torch.manual_seed(0)
+    return BUILD[name]().eval()
+
+
+def logits(model: Any) -> torch.Tensor:
+    tokens = torch.tensor([[5, 7, 3, 9], [8, 2, 6, 4]])
+    more = {"decoder_input_ids": tokens.flip(1)} if model.config.is_encoder_decoder else {}
+    with torch.inference_mode():
+        found: torch.Tensor = model(input_ids=tokens, **more).logits
+    return found
+
+
+@every_kind
+def test_all_layers_are_the_large_model(name: str) -> None:
+    model = whole_model(name)
+    small = model_from_layers(model, LayersSettings(layers=(0, 1, 2, 3)))
+    assert torch.equal(logits(small), logits(model))
+    assert not any(
+        one.data_ptr() == other.data_ptr() for one, other in zip(small.parameters(), model.parameters(), strict=True)
+    )
+
+
+@every_kind
+def test_layers_left_out_are_skipped(name: str) -> None:
+    """The large model without its first and third layer is the small one, though T5 keeps its position biases in the first."""
+    model = whole_model(name)
+    small = model_from_layers(model, LayersSettings(layers=(1, 3)))
+    skipped = copy.deepcopy(model)
+    layers: Any = decoder_layers(skipped)
+    kept = [layers[index] for index in (1, 3)]
+    if name == "t5":
+        bias = layers[0].layer[0].SelfAttention.relative_attention_bias
+        kept[0].layer[0].SelfAttention.relative_attention_bias = bias
+        kept[0].layer[0].SelfAttention.has_relative_attention_bias = True
+    del layers[:]
+    layers.extend(kept)
+    assert len(decoder_layers(small)) == 2
+    torch.testing.assert_close(logits(small), logits(skipped), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_it_generates_with_a_cache(name: str) -> None:
+    small = model_from_layers(whole_model(name), LayersSettings(layers=(0, 2)))
+    asked = {"input_ids": torch.tensor([[5, 7, 3]]), "max_new_tokens": 5, "do_sample": False}
+    assert small.generate(**asked).tolist() == small.generate(**asked, use_cache=False).tolist()
+
+
+def test_encoder_layers_are_chosen_too() -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(0)
+    shape = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2, "vocab_size": 24}
+    model = T5ForConditionalGeneration(T5Config(**shape, decoder_start_token_id=0, decoder_layers=2)).eval()
+    small = model_from_layers(model, LayersSettings(layers=(1,), encoder_layers=(0, 2)))
+    assert (small.config.num_layers, small.config.num_decoder_layers, small.config.decoder_layers) == (2, 1, 1)
+    ours, theirs = small.encoder.block[1].state_dict(), model.encoder.block[2].state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("llama", LayersSettings(layers=(0, 4)), "layers names 4, but the large model has 4 decoder layers, 0 to 3"),
+        ("t5", LayersSettings(layers=(0,), encoder_layers=(1,)), "encoder_layers names 1, but the large model has 1 encoder"),
+        (
+            "gpt2",
+            LayersSettings(layers=(0,), encoder_layers=(0,)),
+            "encoder_layers, but the large model, a gpt2, has no encoder",
+        ),
+    ],
+)
+def test_layers_that_do_not_exist_are_one_line(name: str, settings: LayersSettings, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        check_layers(whole_model(name), settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layers", [(), (2, 1), (1, 1)])
+def test_layers_are_named_once_and_in_order(layers: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="at least one layer, each once, in ascending order"):
+        LayersSettings(layers=layers)
+
+
+def test_a_model_starts_in_one_way() -> None:
+    with pytest.raises(ValueError, match="pretrained and from_large both say where the model starts"):
+        ModelSettings(pretrained="a", from_large=LayersSettings(layers=(0,)))
+
+
+def test_a_start_reads_the_large_model_s_folder(tmp_path: Any) -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    model = whole_model("llama")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a")))
+    save_model(model, tokenizer, tmp_path / "large")
+    settings = ModelSettings(from_large=LayersSettings(layers=(3,)))
+    small = initial_model(settings, 24, 0, 1, tmp_path / "large")
+    assert torch.equal(small.model.layers[0].mlp.up_proj.weight, model.model.layers[3].mlp.up_proj.weight)
+    assert small.lm_head.weight is small.model.embed_tokens.weight
+    with pytest.raises(InputError, match="set it for models"):
+        initial_model(settings, 24, 0, 1)
+
+
+SHARED = LayersSettings(layers=(1,), share_encoder=True)
+T5_EMBEDDING = {"shared.weight", "decoder.embed_tokens.weight"}
+BATCH = Batch(torch.tensor([[5, 7, 3, 9]]), torch.ones(1, 4, dtype=torch.long), torch.tensor([[8, 2, 6, 4]]))
+
+
+def tied_bart() -> Any:
+    """With one embedding for encoder, decoder and head, as BART's checkpoints have it."""
+    model = bart(3)
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+    return model
+
+
+def large(name: str) -> Any:
+    torch.manual_seed(0)
+    model = tied_bart() if name == "bart" else mt5(3, "t5")
+    if name == "own head":
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+    return model.eval()
+
+
+def trained(model: Any) -> set[str]:
+    """Names of the weights that change in a step of training with weight decay."""
+    objective = Objective(model, TrainingSettings())
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=0.1, weight_decay=0.1)
+    torch.autograd.backward(objective.train()(BATCH, objective.counts([BATCH])))
+    optimizer.step()
+    return {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
+
+
+@pytest.mark.parametrize(
+    ("name", "pruned", "frozen"),
+    [
+        ("t5", False, T5_EMBEDDING),
+        ("t5", True, T5_EMBEDDING),
+        ("own head", True, T5_EMBEDDING),
+        ("bart", False, {"model.shared.weight", "model.decoder.embed_tokens.weight"}),
+    ],
+)
+def test_the_encoder_and_what_is_tied_to_it_are_frozen(name: str, pruned: bool, frozen: set[str]) -> None:
+    model = large(name)
+    small = model_from_layers(model, SHARED)
+    if pruned:
+        prune_head(small, range(16))
+    changed = trained(small)
+    assert not changed & frozen
+    assert not any(weight.startswith(("encoder.", "model.encoder.")) for weight in changed)
+    assert "lm_head.weight" in changed
+    assert sum("decoder" in weight for weight in changed) > 10
+    ours, theirs = small.get_encoder().state_dict(), model.get_encoder().state_dict()
+    assert all(torch.equal(ours[weight], theirs[weight]) for weight in theirs)
+
+
+def test_without_the_setting_all_is_trained() -> None:
+    small = model_from_layers(large("t5"), LayersSettings(layers=(1,)))
+    assert not reads_large_encoder(small)
+    assert "shared.weight" in trained(small)
+
+
+def test_a_frozen_encoder_has_no_dropout() -> None:
+    objective = Objective(model_from_layers(large("t5"), SHARED), TrainingSettings()).train()
+    assert not any(module.training for module in objective.model.get_encoder().modules())
+    assert all(module.training for module in objective.model.get_decoder().modules() if isinstance(module, torch.nn.Dropout))
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_the_folder_says_so(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a")))
+    model = large(name)
+    small = model_from_layers(model, SHARED)
+    trained(small)
+    save_model(small, tokenizer, tmp_path / "small")
+    loaded = load_model(tmp_path / "small")
+    assert reads_large_encoder(loaded)
+    assert loaded.state_dict().keys() == small.state_dict().keys()
+    assert all(torch.equal(weight, small.state_dict()[key]) for key, weight in loaded.state_dict().items())
+    assert loaded.lm_head.weight is not loaded.get_input_embeddings().weight is loaded.get_encoder().embed_tokens.weight
+    assert not caplog.records
+    assert not reads_large_encoder(model)
+
+
+def test_layers_of_a_model_with_a_head_of_its_own_keep_it_and_the_embedding() -> None:
+    """`transformers` ties the two in every new T5, so that copying the one would overwrite the other."""
+    model = large("own head")
+    small = model_from_layers(model, LayersSettings(layers=(0, 1, 2)))
+    assert torch.equal(small.lm_head.weight, model.lm_head.weight)
+    assert torch.equal(small.shared.weight, model.shared.weight)
+    tied = model_from_layers(large("t5"), LayersSettings(layers=(0,)))
+    assert tied.lm_head.weight is tied.shared.weight
+
+
+def test_an_encoder_is_kept_in_memory_once() -> None:
+    model = large("own head")
+    small = copy.deepcopy(model_from_layers(model, SHARED))
+    assert shared_parameters(small, model) == 0
+    before = {name: weight.clone() for name, weight in small.state_dict().items()}
+    keep_encoder_once(small, model)
+    encoder = sum(weight.numel() for weight in model.get_encoder().parameters())
+    assert shared_parameters(small, model) == encoder >= model.shared.weight.numel()
+    assert small.decoder.embed_tokens.weight.data_ptr() == model.shared.weight.data_ptr()
+    assert all(torch.equal(weight, before[name]) for name, weight in small.state_dict().items())
+
+
+def test_settings_that_cannot_share_an_encoder_are_refused() -> None:
+    with pytest.raises(ValueError, match="share_encoder takes the whole encoder; leave encoder_layers out"):
+        LayersSettings(layers=(0,), encoder_layers=(0,), share_encoder=True)
+    with pytest.raises(InputError, match="names share_encoder, but the large model, a gpt2, has no encoder; leave it out"):
+        check_layers(gpt2(4), SHARED)

@@ -1,8 +1,10 @@
-"""The compiled kernel is cached; a failing compiler or cache never stops a run that works without it."""
+"""The compiled kernel is cached, a failing compiler or cache stops no run, and its machine code keeps vectors in registers."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from tasks.decoding.runtimes import compiled
+from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.layout import FORMATS
+from tasks.decoding.runtimes.native import NativeDecoder
+from tests.toys import toy_t5
 
 REAL = compiled.library()
 assert REAL is not None, "these tests need a C++ compiler"
@@ -49,6 +55,12 @@ class StandIn:
         functions = compiled.library.__wrapped__()
         return None if functions is None else Path(functions._name)
 
+    def opened(self) -> Path:
+        """The same, where there must be one."""
+        path = self.open()
+        assert path is not None
+        return path
+
     @property
     def calls(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
@@ -60,8 +72,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 def test_it_is_compiled_once_into_the_user_s_cache(compiler: StandIn) -> None:
-    first = compiler.open()
-    assert first is not None
+    first = compiler.opened()
     assert first.parent == compiler.cache / "draftline"
     assert first.parent.stat().st_mode & 0o777 == 0o700
     assert compiler.open() == first
@@ -72,8 +83,7 @@ def test_it_is_compiled_once_into_the_user_s_cache(compiler: StandIn) -> None:
 def test_the_home_s_cache_is_used_where_no_other_is_named(compiler: StandIn) -> None:
     compiler.patch.delenv("XDG_CACHE_HOME")
     compiler.patch.setenv("HOME", str(compiler.folder / "home"))
-    path = compiler.open()
-    assert path is not None
+    path = compiler.opened()
     assert path.parent == compiler.folder / "home" / ".cache" / "draftline"
 
 
@@ -86,38 +96,29 @@ def test_another_compiler_and_other_flags_compile_anew(compiler: StandIn) -> Non
     assert len(compiler.calls) == 3
 
 
-@pytest.mark.parametrize("left", [0, 100, 5000, -1])
-def test_a_library_that_was_cut_is_compiled_again(compiler: StandIn, left: int) -> None:
-    path = compiler.open()
-    assert path is not None
+def test_a_library_that_was_cut_or_changed_is_compiled_again(compiler: StandIn) -> None:
+    path = compiler.opened()
     whole = path.read_bytes()
-    path.unlink()  # this process has it open
-    path.write_bytes(whole[:left])
-    assert compiler.open() == path
-    assert path.read_bytes() == whole
-    assert len(compiler.calls) == 2
-
-
-def test_a_library_that_was_changed_is_compiled_again(compiler: StandIn) -> None:
-    path = compiler.open()
-    assert path is not None
-    whole = path.read_bytes()
-    path.unlink()
-    path.write_bytes(whole[:9000] + b"\0" * 64 + whole[9064:])
-    assert compiler.open() == path
+    damaged = [whole[:0], whole[:5000], whole[:-1], whole[:9000] + b"\0" * 64 + whole[9064:]]
+    for content in damaged:
+        path.unlink()  # this process has it open
+        path.write_bytes(content)
+        assert compiler.open() == path
+        assert path.read_bytes() == whole
     path.with_suffix(".sha256").unlink()
     assert compiler.open() == path
-    assert path.read_bytes() == whole
-    assert len(compiler.calls) == 3
+    assert len(compiler.calls) == 2 + len(damaged)
 
 
-@pytest.mark.parametrize("named", ["/nonexistent", "no-such-compiler -O2"])
-def test_a_compiler_that_is_not_there(compiler: StandIn, named: str) -> None:
-    compiler.patch.setenv("CXX", named)
+def test_without_a_compiler_that_works_there_is_none(compiler: StandIn) -> None:
+    for named in ("/nonexistent", "no-such-compiler -O2"):
+        compiler.patch.setenv("CXX", named)
+        assert compiler.open() is None
+    compiler.patch.setenv("CXX", str(compiler.path))
+    compiler.write("exit 1")
     assert compiler.open() is None
-
-
-def test_no_compiler_at_all(compiler: StandIn) -> None:
+    compiler.write(library=compiler.path)  # gives something else than a library
+    assert compiler.open() is None
     compiler.patch.delenv("CXX")
     compiler.patch.setenv("PATH", str(compiler.folder))
     assert compiler.open() is None
@@ -125,61 +126,39 @@ def test_no_compiler_at_all(compiler: StandIn) -> None:
 
 def test_a_compiler_is_found_by_name_and_may_have_options(compiler: StandIn) -> None:
     compiler.patch.setenv("CXX", f"/bin/sh {compiler.path} --some-option")
-    assert compiler.open() is not None
+    compiler.opened()
     assert compiler.calls[0].startswith("--some-option -O3")
     compiler.patch.delenv("CXX")
     compiler.patch.setenv("PATH", f"{compiler.folder / 'bin'}:{os.environ['PATH']}")
     (compiler.folder / "bin").mkdir()
     shutil.copy(compiler.path, compiler.folder / "bin" / "c++")
-    assert compiler.open() is not None
+    compiler.opened()
     assert len(compiler.calls) == 2
 
 
 def test_flags_that_a_compiler_does_not_know_are_left_out(compiler: StandIn) -> None:
     compiler.write('case "$*" in *=native*) exit 1;; esac')
-    assert compiler.open() is not None
+    compiler.opened()
     assert len(compiler.calls) == len(compiled._TUNED)
     assert "=native" not in compiler.calls[-1]
 
 
-def test_a_compiler_that_fails(compiler: StandIn) -> None:
-    compiler.write("exit 1")
-    assert compiler.open() is None
-
-
-def test_a_compiler_that_gives_something_else(compiler: StandIn) -> None:
-    compiler.write(library=compiler.path)
-    assert compiler.open() is None
-
-
-def test_a_cache_that_cannot_be_made(compiler: StandIn) -> None:
-    """A temporary folder of this process is used instead."""
-    compiler.cache.write_text("a file stands here")
-    path = compiler.open()
-    assert path is not None
-    assert path.parent.name.startswith("draftline-")
-    shutil.rmtree(path.parent)
-
-
-def test_a_cache_that_others_may_write_to_is_not_trusted(compiler: StandIn) -> None:
-    mine = compiler.open()
-    assert mine is not None
-    mine.parent.chmod(0o777)
-    path = compiler.open()
-    assert path is not None
-    assert path.parent != mine.parent
-    shutil.rmtree(path.parent)
-
-
-def test_a_user_without_a_home(compiler: StandIn) -> None:
+def test_a_cache_that_cannot_be_made_or_trusted_gives_way_to_a_temporary_folder(compiler: StandIn) -> None:
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
+    mine = compiler.opened()
+    mine.parent.chmod(0o777)
+    others = [compiler.opened()]
+    shutil.rmtree(compiler.cache)
+    compiler.cache.write_text("a file stands here")
+    others.append(compiler.opened())
     compiler.patch.delenv("XDG_CACHE_HOME")
     compiler.patch.setattr(Path, "home", staticmethod(homeless))
-    path = compiler.open()
-    assert path is not None
-    shutil.rmtree(path.parent)
+    others.append(compiler.opened())
+    for path in others:
+        assert path.parent.name.startswith("draftline-")
+        shutil.rmtree(path.parent)
 
 
 def test_a_folder_of_one_process_goes_with_it(compiler: StandIn) -> None:
@@ -194,10 +173,122 @@ def test_a_folder_of_one_process_goes_with_it(compiler: StandIn) -> None:
 def test_processes_may_compile_at_the_same_time(compiler: StandIn) -> None:
     compiler.write("sleep 0.3")
     where = "from tasks.decoding.runtimes import compiled; print(compiled.library().draftline_panel())"
-    started = [subprocess.Popen([sys.executable, "-c", where], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    started = [subprocess.Popen([sys.executable, "-c", where], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert {one.communicate()[0].strip() for one in started} == {str(PANEL)}
     assert all(one.returncode == 0 for one in started)
     calls = len(compiler.calls)
-    assert compiler.open() is not None
+    compiler.opened()
     assert len(compiler.calls) == calls
     assert sorted(path.suffix for path in (compiler.cache / "draftline").iterdir()) == [".sha256", ".so"]
+
+
+def test_the_machine_has_a_bandwidth_and_a_rate_of_every_format() -> None:
+    bandwidth, rates = compiled.read_bandwidth(1 << 15), compiled.multiply_rates()
+    assert bandwidth is not None and bandwidth > 0
+    assert rates is not None and set(rates) == set(FORMATS)
+    assert all(rate > 0 for rate in rates.values())
+
+
+def test_a_share_is_bytes_over_time_over_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "read_bandwidth", lambda size: 2e9 if size == 1_000_000 else None)
+    assert compiled.bandwidth_share(1_000_000, 0.001) == pytest.approx(0.5)
+    assert compiled.bandwidth_share(0, 0.001) is None
+
+
+def test_a_step_reads_the_decoder_and_its_head() -> None:
+    model = toy_t5(0, 1, 2)
+    step_bytes = open_decoder(model, "large").capabilities.step_bytes
+    read_once = ("EncDecAttention.k.weight", "EncDecAttention.v.weight")
+    matrices = [
+        weight
+        for name, weight in model.decoder.named_parameters()
+        if name.startswith("block") and weight.dim() == 2 and "relative" not in name and not name.endswith(read_once)
+    ]
+    exact = 4 * (sum(weight.numel() for weight in matrices) + model.shared.weight.numel())
+    # Outputs are padded to whole panels.
+    assert exact <= step_bytes < 8 * exact
+
+
+def test_the_runtime_knows_its_weights_and_the_caches_of_a_text() -> None:
+    model = toy_t5(0, 1, 2)
+    decoder = open_decoder(model, "large")
+    assert isinstance(decoder, NativeDecoder)
+    can = decoder.capabilities
+    exact = sum(weight.nbytes for weight in model.parameters())
+    # Outputs are padded to whole panels.
+    assert exact - model.shared.weight.nbytes < can.weight_bytes < 8 * exact
+    decoder.start(decoder.encode([list(range(2, 22)) * 4]))
+    decoder.forward([[*decoder.start_tokens] * 60])
+    allocated = decoder._cache._own.nbytes + decoder._cache._cross.nbytes
+    assert can.cache_bytes is not None and can.cache_bytes(80, 60) == allocated
+    assert can.cache_bytes(80, 70) > allocated
+
+
+_MULTIPLY = """
+#include "products.h"
+void multiply(const Linear& linear, const float* x, float* y, int64_t tokens, bool add) {
+    product<kFloat32>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
+    product<kBfloat16>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
+    product<kInt8>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
+}
+"""
+_VECTOR = re.compile(r"%[yz]mm\d")
+_MULTIPLICATION = re.compile(r"\tv(fmadd|dpbf16ps|pdpbusd|pmaddubsw)")
+_LOOP = re.compile(r"^(\.L\w+):(?:(?!^\.L\w+:).)*?\tj\w+\t\1$", re.MULTILINE | re.DOTALL)
+"""A label, and all up to a jump back to it, without another label: an innermost loop."""
+_OTHERS = ("g++-12", "g++-13", "g++-14", "g++-15", "clang++", *(f"clang++-{version}" for version in range(14, 22)))
+TOKENS = 6
+"""Numbers of tokens for which a product is compiled, each with a loop in each of three formats."""
+
+
+def vectors_on_stack(assembly: str) -> list[str]:
+    """The instructions that move a vector to or from the stack inside the loops that multiply.
+
+    %rbp points to the stack only in functions that set it so.
+    """
+    found, loops = list[str](), 0
+    for function in re.split(r"^(?=\t\.type\t\S+?,\s*@function)", assembly, flags=re.MULTILINE):
+        stack = r"\(%r[sb]p[,)]" if "%rsp, %rbp" in function else r"\(%rsp[,)]"
+        for loop in _LOOP.finditer(function):
+            lines = loop[0].splitlines()
+            if any(_MULTIPLICATION.search(line) for line in lines):
+                loops += 1
+                found += [line for line in lines if _VECTOR.search(line) and re.search(stack, line)]
+    assert loops >= 3 * TOKENS
+    return found
+
+
+def compilers() -> list[list[str]]:
+    """The one that the kernel is compiled by, and others, each once."""
+    chosen = compiled.compiler_command()
+    found = {str(Path(at).resolve()): [name] for name in _OTHERS if (at := shutil.which(name))}
+    if chosen is not None and (at := shutil.which(chosen[0])):
+        found.pop(str(Path(at).resolve()), None)
+    return [chosen or ["none"], *found.values()]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="reads x86-64 assembly")
+@pytest.mark.parametrize("processor", ["haswell", "skylake-avx512", "sapphirerapids", "native"])
+@pytest.mark.parametrize("compiler", compilers(), ids=" ".join)
+def test_no_vector_of_a_product_passes_through_the_stack(compiler: list[str], processor: str, tmp_path: Path) -> None:
+    if compiler == ["none"]:
+        pytest.skip("needs a C++ compiler")
+    source, assembly = tmp_path / "products.cpp", tmp_path / "products.s"
+    source.write_text(_MULTIPLY)
+    command = [
+        *compiler,
+        *compiled.FLAGS,
+        f"-march={processor}",
+        "-fopenmp",
+        f"-I{compiled.KERNEL}",
+        "-S",
+        str(source),
+        "-o",
+        str(assembly),
+    ]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode and (processor != "native" or compiler != compiled.compiler_command()):
+        pytest.skip(f"{compiler[0]} does not compile it for {processor}")
+    assert not done.returncode, done.stderr
+    assert len(_VECTOR.findall(assembly.read_text())) > 100
+    assert vectors_on_stack(assembly.read_text()) == []

@@ -1,4 +1,4 @@
-"""bfloat16 and int8 equal the reference in float32 with equally rounded weights and inputs of products."""
+"""The native runtime decides as the reference with every method, and in fewer bits as the reference with rounded numbers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,56 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder
+from tasks.decoding.decoder import REFERENCE, Decoder
+from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.speculative import SpeculativeSettings
-from tasks.decoding.registry import decode
+from tasks.decoding.registry import METHODS, decode, decode_all
+from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.models.extras import add_heads
-from tests.methods import SETTINGS
+from tests.architectures import FAST, pair_of
+from tests.methods import LAYERED, SETTINGS
 from tests.toys import toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import KINDS, VOCABULARY, begin, model_of, native, random_rows, reference
+
+SOURCES = toy_sources(8, seed=2)
+REQUEST = Request(12)
+
+
+def what_was_decided(generations: list[Generation]) -> list[tuple[object, ...]]:
+    """Tokens, the proposer of each, and all counts."""
+    return [(one.tokens, one.proposers, one.counts) for one in generations]
+
+
+# Every method on an encoder-decoder and a decoder-only model, and every architecture with two methods.
+COVERING = [
+    *((name, method) for name in ("t5", "llama") for method in sorted(METHODS.keys() - LAYERED)),
+    *((name, method) for name in FAST if name not in ("t5", "llama") for method in ("bild", "speculative_beam")),
+]
+
+
+@pytest.mark.parametrize(("name", "method"), COVERING)
+def test_every_method_decides_as_on_the_reference(name: str, method: str) -> None:
+    """Both models native, in a batch and one text at a time; and only the small model native."""
+    native, reference = pair_of(name), pair_of(name, REFERENCE)
+    assert isinstance(native.small, NativeDecoder)
+    assert not isinstance(reference.small, NativeDecoder)
+    mixed = Pair(native.small, reference.large)
+    for settings in SETTINGS[method]:
+        expected = what_was_decided(decode(method, settings, reference, SOURCES, REQUEST))
+        assert what_was_decided(decode(method, settings, native, SOURCES, REQUEST)) == expected
+        assert what_was_decided(decode_all(method, settings, native, SOURCES, REQUEST, 1)) == expected
+        assert what_was_decided(decode_all(method, settings, mixed, SOURCES, REQUEST, 1)) == expected
+
+
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_a_native_large_model_checks_a_reference_drafter(name: str) -> None:
+    native, reference = pair_of(name), pair_of(name, REFERENCE)
+    settings = SpeculativeSettings(draft_length=4)
+    expected = decode("speculative", settings, reference, SOURCES, REQUEST)
+    mixed = decode("speculative", settings, Pair(reference.small, native.large), SOURCES, REQUEST)
+    assert what_was_decided(mixed) == what_was_decided(expected)
+
 
 TOLERANCE = 0.25
 """Of the error that the format itself makes. Sums in another order let some inputs round to the neighbouring number."""
