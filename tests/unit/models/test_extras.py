@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.errors import InputError
-from tasks.evaluation.model_sizes import sizes_of
+from tasks.evaluation.operations import sizes_of
 from tasks.models.checkpoints import load_model, save_model
 from tasks.models.extras import ExitClassifier, ParallelHeads, add_classifier, add_heads, classifier_of, heads_of
 from tasks.models.pair import output_vocabulary
