@@ -132,7 +132,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_revision_is_read_from_git_and_dvc(repository: Path) -> None:
+def test_a_revision_is_read_from_git_and_dvc_with_the_settings_of_its_trainings(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (repository / "results/toy/summary.json").unlink()
     (repository / "results/toy/summary.json").write_text(json.dumps(finished(faster=1.5)[0]), encoding="utf-8")
     earlier = open_result("HEAD:results/toy")
@@ -143,12 +145,7 @@ def test_a_revision_is_read_from_git_and_dvc(repository: Path) -> None:
         open_result("v1:results/toy")
     with pytest.raises(InputError, match=r"HEAD:results/other is not there, or neither DVC's cache nor a remote holds it"):
         open_result("HEAD:results/other")
-
-
-def test_settings_of_trainings_are_compared_between_revisions(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A folder alone does not say by which params.yaml it was made."""
+    # A folder alone does not say by which params.yaml it was made.
     names = []
     for beta in (0.3, 0.7):
         task = {"align": {"beta": beta, "steps": 40}, "seeds": [1, 2], "sweep": {"seed": beta}}

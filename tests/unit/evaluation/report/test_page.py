@@ -207,18 +207,12 @@ def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(contradicte
     red = [[row for row in table.split("<tr ")[1:] if row.startswith('class="contradicted"')] for table in tables]
     assert [len(found) for found in red] == [2, 2] and all(says in row for found in red for row in found)
     assert all("aligned" in row for found in red for row in found)
-
-
-def test_splits_have_tables_of_their_own_and_test_comes_first(contradicted: Sweeps) -> None:
-    text = page(summary_record("bleu", contradicted), {arm: records(rows) for arm, rows in contradicted.items()})
+    # Splits have tables of their own, and test comes first.
     cost = text.split('<section id="cost"')[1].split("</section>")[0]
     on_test, on_validation = cost.split("<table>")[1:]
     assert cost.index("on test, which played no part in the choice") < cost.index("on validation, where the choices were made")
     assert "1.55×" in on_test and "1.60×" not in on_test and "1.60×" in on_validation and "1.55×" not in on_validation
-
-
-def test_worst_outputs_stand_side_by_side_with_all_references(contradicted: Sweeps) -> None:
-    text = page(summary_record("bleu", contradicted), {arm: records(rows) for arm, rows in contradicted.items()})
+    # Worst outputs stand with vanilla's, and with all references.
     assert "<b>vanilla large</b><p><span>a</span> <del>b</del> </p>" in text
     assert "<b>this point: −7.0 points</b><p><span>a</span> <ins>c</ins> </p>" in text
     assert "<dt>reference 2</dt><dd>r2</dd>" in text
