@@ -113,4 +113,4 @@ def test_a_scheduler_killed_at_work_costs_no_unit(tmp_path: Path) -> None:
             open_worker = functools.partial(open_stuck, tmp_path)
             with cluster.connected(open_worker) as channels:
                 assert len(channels) == 1
-                assert map_units(range(4), double, open_worker, 1, elsewhere=channels) == [0, 2, 4, 6]
+                assert map_units(range(4), double, open_worker, 1, channels=channels) == [0, 2, 4, 6]

@@ -79,12 +79,12 @@ class FanOut:
         threads = max(1, torch.get_num_threads() // self.processes)
         open_worker = functools.partial(_opened_work, self.open_pair, make, dict(pair.cost_ratios), threads)
         with contextlib.ExitStack() as stack:
-            elsewhere: Sequence[Channel] = ()
+            channels: Sequence[Channel] = ()
             if self.cluster is not None and len(units) > 1:
                 there = functools.partial(_opened_work, self.cluster.open_pair, make, dict(pair.cost_ratios), None)
-                elsewhere = stack.enter_context(self.cluster.connected(there))
+                channels = stack.enter_context(self.cluster.connected(there))
             stack.enter_context(on_threads(threads))
-            return map_units(units, work, open_worker, self.processes, on_done, elsewhere)
+            return map_units(units, work, open_worker, self.processes, on_done, channels)
 
 
 ALONE = FanOut()
@@ -125,7 +125,7 @@ def map_units(
     open_worker: Callable[[], Work[Unit, Result]],
     processes: int,
     on_done: Callable[[Unit], object] = id,
-    elsewhere: Sequence[Channel] = (),
+    channels: Sequence[Channel] = (),
 ) -> list[Result]:
     """Return the result of each unit, in the order of the units.
 
@@ -135,7 +135,7 @@ def map_units(
         open_worker: Called once in each further process; returns what does a unit there. It must be picklable.
         processes: Processes of this machine that work, this one included.
         on_done: Called after each unit that another process has done, by one thread at a time.
-        elsewhere: Channels to processes that are not started here; they are closed.
+        channels: Channels to processes that are not started here; they are closed.
 
     Raises:
         Exception: What `work` raises. An exception in another process ends that process, and its unit is done again here.
@@ -144,7 +144,7 @@ def map_units(
     with contextlib.ExitStack() as stack:
         stack.callback(board.close)
         pipes = [stack.enter_context(_started(open_worker)) for _ in range(min(processes, len(units)) - 1)]
-        for channel in (*elsewhere, *pipes):
+        for channel in (*channels, *pipes):
             threading.Thread(target=_feed, args=(channel, board), daemon=True).start()
         while (number := board.take()) is not None:
             board.finish(number, work(units[number]))
@@ -168,10 +168,10 @@ class _Board(Generic[Unit, Result]):
             self._changed.wait_for(lambda: self._waiting or self._ended())
             return None if self._ended() else self._waiting.popleft()
 
-    def finish(self, number: int, result: Result, *, elsewhere: bool = False) -> None:
+    def finish(self, number: int, result: Result, *, remote: bool = False) -> None:
         with self._changed:
             self.results[number] = result
-            if elsewhere:
+            if remote:
                 self._on_done(self.units[number])
             self._changed.notify_all()
 
@@ -203,7 +203,7 @@ def _feed(channel: Channel, board: _Board[Any, Any]) -> None:
             except (EOFError, OSError):
                 board.give_back(number)
                 return
-            board.finish(number, result, elsewhere=True)
+            board.finish(number, result, remote=True)
 
 
 @contextlib.contextmanager

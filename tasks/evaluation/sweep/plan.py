@@ -342,7 +342,7 @@ class Plan:
         costs: Costs,
         vanilla: Candidate,
         sweep: SweepSettings,
-        alone: tuple[Candidate, float] | None = None,
+        small_model: tuple[Candidate, float] | None = None,
     ) -> None:
         """Begin with nothing timed.
 
@@ -353,7 +353,7 @@ class Plan:
             vanilla: The large model alone.
             sweep: What a choice may lose (`margins`), what is near the frontier (`near`), how many random points of the rest
                 are timed (`sample`), and the seed of that sample.
-            alone: The small model alone and its measured speed-up, from which the cost model learns as well.
+            small_model: The small model alone and its measured speed-up, from which the cost model learns as well.
         """
         self.candidates = candidates
         self.timed: dict[int, float] = {}
@@ -366,9 +366,9 @@ class Plan:
         self._costs = costs
         self._vanilla = vanilla
         self._sweep = sweep
-        self._alone = alone
+        self._small_model = small_model
         self._rng = random.Random(sweep.seed)  # noqa: S311 (a sample, not a secret)
-        if alone is not None:
+        if small_model is not None:
             self._fit()
 
     @property
@@ -403,7 +403,7 @@ class Plan:
 
     def _fit(self) -> None:
         timed = [(self.candidates[index], speedup) for index, speedup in self.timed.items()]
-        timed += [] if self._alone is None else [self._alone]
+        timed += [] if self._small_model is None else [self._small_model]
         # The ratio to vanilla is fitted instead of milliseconds, since it stands when the machine slows down.
         self._costs.fit_overheads([(one.method, one.by_example, self.vanilla_ms / speedup) for one, speedup in timed])
 

@@ -150,7 +150,7 @@ class PointEvaluator:
         """What is measured of the outputs of timed points alone, since it takes longer than counting."""
         key = split.name, hash(tuple(outputs.tokens))
         if key not in self._details:
-            both = self._beside_vanilla(outputs, split)
+            both = self._with_vanilla(outputs, split)
             self._details[key] = details_of(*both, split, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
         return self._details[key]
 
@@ -210,7 +210,7 @@ class PointEvaluator:
         return None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else found
 
     def _statistics(self, outputs: Outputs, split: Split) -> OutputStatistics | None:
-        return statistics_of(*self._beside_vanilla(outputs, split), split.examples, self.metric)
+        return statistics_of(*self._with_vanilla(outputs, split), split.examples, self.metric)
 
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
         if split.name not in self._vanilla:
@@ -218,7 +218,7 @@ class PointEvaluator:
             self._vanilla[split.name] = outputs, self._quality(outputs, split)
         return self._vanilla[split.name]
 
-    def _beside_vanilla(self, outputs: Outputs, split: Split) -> tuple[list[Hypothesis], list[Hypothesis]]:
+    def _with_vanilla(self, outputs: Outputs, split: Split) -> tuple[list[Hypothesis], list[Hypothesis]]:
         return self._hypotheses(outputs), self._hypotheses(self.vanilla(split))
 
     def _hypotheses(self, outputs: Outputs) -> list[Hypothesis]:

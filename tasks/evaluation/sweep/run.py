@@ -121,7 +121,7 @@ class SweepRunner:
         self._cache = cache
         self._fan_out = fan_out
 
-    def beside(
+    def for_split(
         self, name: str, differs: Mapping[str, object], files: list[Path], evaluator: PointEvaluator | None = None
     ) -> SweepRunner:
         """A runner of a further split, whose rows have a file of their own: the main rows stay valid whatever becomes of them.
@@ -139,7 +139,7 @@ class SweepRunner:
         writer = RowWriter(evaluator or main.evaluator, rows, main.task, main.arm, main.on_row, costs)
         return SweepRunner(writer, self._cache, self._fan_out)
 
-    def keep_beside(self, stem: str, names: Collection[str]) -> None:
+    def remove_other_splits(self, stem: str, names: Collection[str]) -> None:
         """Remove the rows and outputs of further splits whose names begin with `stem`, except these."""
         folder = self._writer.rows.path.parent
         for file in [*folder.glob(f"rows-{stem}*.jsonl"), *folder.glob(f"hypotheses-{stem}*.parquet")]:
@@ -168,8 +168,8 @@ class SweepRunner:
         vanilla = Candidate(VANILLA.method, known[0].quality, self._evaluator.vanilla(split).timed(split))
         candidates = grid.candidates(metric_of(metric).name, split)
         small = self._evaluator.decoded(BASELINES[1], split).timed(split)
-        alone = Candidate(BASELINES[1].method, known[1].quality, small), known[1].speedup
-        plan = Plan(candidates, known, costs, vanilla, sweep, alone)
+        small_model = Candidate(BASELINES[1].method, known[1].quality, small), known[1].speedup
+        plan = Plan(candidates, known, costs, vanilla, sweep, small_model)
         timed = self._time_planned(plan, grid, split, rows)
         self.plan = SweepPlan(
             points=len(points),
@@ -346,10 +346,10 @@ def measure_tests(
         done: The rows of validation, on which points are chosen.
         grid: The points.
     """
-    main.keep_beside("test.", {split.name for split in splits})
+    main.remove_other_splits("test.", {split.name for split in splits})
     found = list[SweepRow]()
     for split, file in zip(splits, files, strict=True):
-        runner = main.beside(split.name, {}, [file])
+        runner = main.for_split(split.name, {}, [file])
         found += runner.report(done, grid, split)
         runner.compact()
     return found
@@ -379,12 +379,12 @@ def measure_temperatures(
         validation: The examples.
         grid: The points.
     """
-    main.keep_beside(STEM, {split_at(temperature) for temperature in temperatures})
+    main.remove_other_splits(STEM, {split_at(temperature) for temperature in temperatures})
     found = list[SweepRow]()
     for temperature in temperatures:
         split = copy.copy(validation)
         split.name = split_at(temperature)
-        runner = main.beside(split.name, {"temperature": temperature}, [], evaluator_at(temperature))
+        runner = main.for_split(split.name, {"temperature": temperature}, [], evaluator_at(temperature))
         found += runner.validate(points_at(temperature, grid), split)
         runner.compact()
     return found
