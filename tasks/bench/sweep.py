@@ -50,6 +50,7 @@ GRID = [
     *(GridSettings(method=method, preset=preset) for method, preset in _RANGES),
 ]
 """About two hundred points of the papers' ranges."""
+QUICK = [GridSettings(method="speculative", preset="windows")]
 
 
 def planned_and_whole(
@@ -169,7 +170,7 @@ def main(given: Sequence[str]) -> None:
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
     sweep: SweepSettings = task.sweep
-    grid = expand(GRID[:2] if arguments.quick else GRID)
+    grid = expand(QUICK if arguments.quick else GRID)
     with contextlib.redirect_stdout(None):
         loaded = load_pair(params, task, paths, paths.model(arguments.arm, task.seeds[0]), grid)
     request = Request(task.text.max_target_tokens, sweep.sampling, sweep.seed)
