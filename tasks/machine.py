@@ -1,13 +1,9 @@
-"""The machine that a stage runs on: device, number format, threads, the limits of a container, and the way to the hub."""
+"""The machine that a stage runs on: device, number format, threads, and the limits of a container."""
 
 from __future__ import annotations
 
 import dataclasses
-import http.client
 import os
-import ssl
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,25 +144,3 @@ def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
             # In a container, the path may be that of the host, of which only the root is visible.
             yield from (one for one in (folder, *folder.parents) if one == top or top in one.parents)
             return
-
-
-def hub_answers() -> bool:
-    """Whether the hub answers at all. Its own client would retry for half a minute without a network."""
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 (the hub, or what HF_ENDPOINT names)
-    try:
-        urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 (as above)
-    except (urllib.error.HTTPError, http.client.HTTPException):
-        return True
-    except OSError as error:
-        # The hub's own client may accept a certificate that this one does not know.
-        return isinstance(getattr(error, "reason", error), ssl.SSLError)
-    return True
-
-
-def is_connection_error(error: BaseException) -> bool:
-    """Whether a request to the hub broke off: its client passes on errors of httpx or, by version, httpx2."""
-    return isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.partition(".")[0] in ("httpx", "httpx2")

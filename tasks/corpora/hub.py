@@ -20,9 +20,8 @@ from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
 from tasks.corpora.presets import PARQUET, DataSet
 from tasks.corpora.reading import passages
 from tasks.corpora.settings import SOURCE, HubSettings, Template, columns_of, parse_template
-from tasks.errors import InputError, disk_full
+from tasks.errors import InputError, disk_full, hub_answers, is_connection_error
 from tasks.files import append_line, atomic_folder, atomic_write
-from tasks.machine import hub_answers, is_connection_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,7 @@ from pathlib import Path
 from struct import error as TruncatedError
 from typing import TYPE_CHECKING, TypeVar
 
-from tasks.errors import InputError
-from tasks.machine import hub_answers
+from tasks.errors import InputError, hub_answers
 from tasks.models.settings import TokenizerSettings
 
 if TYPE_CHECKING:
