@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tasks.evaluation.results.pair import ModelMemory, ModelSizes, PairMemory, PairSizes
-from tasks.evaluation.results.rows import DecodingCounts, OperationsRatio
+from tasks.evaluation.results.rows import DecodingCounts, Operations
 
 if TYPE_CHECKING:
     import torch
@@ -33,18 +32,6 @@ if TYPE_CHECKING:
 
     from tasks.decoding.decoder import Decoder
     from tasks.decoding.method import Pair
-
-
-@dataclass(frozen=True)
-class Operations:
-    """Work of one generated token."""
-
-    flops: float
-    """Arithmetic operations; a multiplication and an addition count as two."""
-    bytes: float
-    """Memory traffic: weights, keys and values read."""
-    intensity: float
-    """Operations per byte."""
 
 
 def operations_of(
@@ -79,7 +66,7 @@ def operations_of(
         steps, encodes = {1: counts.small_steps}, not (shares_encoder and any(runs.values()))
         parts.append(_work(small, steps, examples, source_tokens, text_tokens, encodes=encodes))
     flops, moved = (sum(column) / counts.tokens for column in zip(*parts, strict=True))
-    return Operations(flops, moved, flops / moved)
+    return Operations(flops=flops, bytes=moved, intensity=flops / moved)
 
 
 def relative_operations(
@@ -90,14 +77,14 @@ def relative_operations(
     large: ModelSizes,
     *,
     shares_encoder: bool = False,
-) -> OperationsRatio | None:
+) -> Operations | None:
     """The same relative to the large model alone on texts of this length: 1 is vanilla (BiLD, Figure 8)."""
     found = operations_of(counts, examples, source_tokens, small, large, shares_encoder=shares_encoder)
     alone = DecodingCounts(tokens=counts.tokens, verified={1: counts.tokens}, layers=0)
     vanilla = operations_of(alone, examples, source_tokens, None, large)
     if found is None or vanilla is None:
         return None
-    return OperationsRatio(
+    return Operations(
         flops=found.flops / vanilla.flops, bytes=found.bytes / vanilla.bytes, intensity=found.intensity / vanilla.intensity
     )
 

@@ -349,12 +349,15 @@ class TestMeasurements(TimedMeasurements):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperationsRatio:
-    """Theory: work of one generated token relative to the large model alone."""
+class Operations:
+    """Theory: work of one generated token; of a point, relative to that of the large model alone."""
 
     flops: float
+    """Arithmetic operations; a multiplication and an addition count as two."""
     bytes: float
+    """Memory traffic: weights, keys and values read."""
     intensity: float
+    """Operations per byte."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,7 +390,7 @@ class OperatingPoint(Measurements, PointHeader):
     """Verified drafts by the number of their tokens that were kept."""
     acceptance_by_position: list[float] | None = None
     """P(token i of a draft is kept | all before it were), for i = 1, 2, …"""
-    operations: OperationsRatio | None = None
+    operations: Operations | None = None
     chosen: str | None = None
     """The strictest of `CHOICES` that the point was chosen for."""
     test: TestMeasurements | None = None

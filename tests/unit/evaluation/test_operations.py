@@ -23,7 +23,7 @@ from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.evaluation.operations import operations_of, pair_memory, relative_operations, sizes_of
 from tasks.evaluation.results.pair import ModelSizes, PairSizes
-from tasks.evaluation.results.rows import DecodingCounts, OperationsRatio
+from tasks.evaluation.results.rows import DecodingCounts, Operations
 from tasks.loaded_pair import measure_pair
 from tasks.models.layers import model_from_layers
 from tasks.models.settings import LayersSettings
@@ -245,9 +245,7 @@ def test_a_prompt_is_read_with_the_first_token() -> None:
 
 
 def test_the_large_model_alone_is_one() -> None:
-    assert relative_operations(counted(12, _1=12), 3, 7, ENCODED, ENCODED) == OperationsRatio(
-        flops=1.0, bytes=1.0, intensity=1.0
-    )
+    assert relative_operations(counted(12, _1=12), 3, 7, ENCODED, ENCODED) == Operations(flops=1.0, bytes=1.0, intensity=1.0)
 
 
 def test_a_model_that_never_runs_costs_nothing() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.rows import OperatingPoint, OperationsRatio, SweepRow
+from tasks.evaluation.results.rows import OperatingPoint, Operations, SweepRow
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import SIZES, records, summary_record
 
@@ -262,9 +262,9 @@ def full_record(full_sweeps: dict[str, list[Row]]) -> Summary:
     return dataclasses.replace(summary, points=points)
 
 
-def work_of(point: OperatingPoint) -> OperationsRatio | None:
+def work_of(point: OperatingPoint) -> Operations | None:
     calls = point.large_calls_per_token
-    return OperationsRatio(flops=1.15, bytes=calls, intensity=1.15 / calls) if calls else None
+    return Operations(flops=1.15, bytes=calls, intensity=1.15 / calls) if calls else None
 
 
 @pytest.fixture(scope="session")
