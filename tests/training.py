@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tasks.corpora.example import Example, write_jsonl
+from tasks.machine import MachineSettings
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+from tasks.paths import TaskPaths
 from tasks.training.data import BatchSource, DatasetSource, TokenDataset
 from tasks.training.loop import Evaluator, LogMetrics, TrainingResult, train
 from tasks.training.objective import Loss, Objective
 from tasks.training.settings import TrainingSettings
+from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec
 
 CPU = torch.device("cpu")
 
@@ -52,3 +59,31 @@ def train_on(
         log=log or interrupt_at(None),
         label="test",
     )
+
+
+def toy_job(paths: TaskPaths, model: ModelSettings, training: TrainingSettings) -> TrainingJob:
+    """A fine-tuning of a small model in the working folder, with its corpus and its tokenizer of 64 pieces."""
+    words = ["red", "blue", "green", "black", "white", "brown"]
+    examples = [Example(" ".join(two), (" ".join(two[::-1]), "or so")) for two in itertools.permutations(words, 2)]
+    paths.corpus.mkdir(parents=True)
+    for split in ("train", "validation"):
+        write_jsonl(examples, paths.split(split))
+    text = [*(example.source for example in examples), *(f"nor is {number}" for number in range(0, 9000, 37))]
+    train_tokenizer(text, TokenizerSettings(vocabulary=64)).save_pretrained(paths.tokenizer)
+    return TrainingJob(
+        name="small",
+        stage="finetune",
+        paths=paths,
+        model=model,
+        training=training,
+        text=TextSettings(max_source_tokens=16, max_target_tokens=13),
+        machine=MachineSettings(device="cpu"),
+        metric="bleu",
+        train_file=paths.split("train"),
+        held_out_file=paths.split("validation"),
+    )
+
+
+def toy_spec(opened: TrainingContext) -> TrainingSpec:
+    """The batches of a job, by cross-entropy."""
+    return TrainingSpec(DatasetSource(opened.examples, opened.job.training))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.corpora.example import Example, write_jsonl
-from tasks.machine import MachineSettings
-from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
+from tasks.models.settings import ModelSettings
 from tasks.paths import TaskPaths
 from tasks.training import checkpoints
-from tasks.training.data import DatasetSource
 from tasks.training.settings import TrainingSettings
-from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, train_stage
-from tests.training import InterruptedRun
+from tasks.training.stage import TrainingJob, train_stage
+from tests.training import InterruptedRun, toy_job, toy_spec
 
 PATHS = TaskPaths("toy")
 SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1)
@@ -29,25 +24,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
     """In a folder of its own, with a corpus and a tokenizer."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///nowhere")
-    words = ["red", "blue", "green", "black", "white", "brown"]
-    examples = [Example(" ".join(pair), (" ".join(pair[::-1]),)) for pair in itertools.permutations(words, 2)]
-    PATHS.corpus.mkdir(parents=True)
-    for split in ("train", "validation"):
-        write_jsonl(examples, PATHS.split(split))
-    text = [*(example.source for example in examples), *(f"nor is {number}" for number in range(0, 9000, 37))]
-    train_tokenizer(text, TokenizerSettings(vocabulary=64)).save_pretrained(PATHS.tokenizer)
-    return TrainingJob(
-        name="small",
-        stage="finetune",
-        paths=PATHS,
-        model=SHAPE,
-        training=RECIPE,
-        text=TextSettings(max_source_tokens=16, max_target_tokens=12),
-        machine=MachineSettings(device="cpu"),
-        metric="bleu",
-        train_file=PATHS.split("train"),
-        held_out_file=PATHS.split("validation"),
-    )
+    return toy_job(PATHS, SHAPE, RECIPE)
 
 
 def test_a_stage_continues_from_its_checkpoint(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +42,7 @@ def test_a_stage_continues_from_its_checkpoint(job: TrainingJob, monkeypatch: py
                 raise InterruptedRun
 
         monkeypatch.setattr(checkpoints, "save", noted)
-        train_stage(job, make_spec)
+        train_stage(job, toy_spec)
         return list(saved)
 
     model = PATHS.model("small") / "model.safetensors"
@@ -78,7 +55,3 @@ def test_a_stage_continues_from_its_checkpoint(job: TrainingJob, monkeypatch: py
     assert run() == whole[1:]
     assert model.read_bytes() == expected
     assert not list(Path(".cache/resume").rglob("step*"))
-
-
-def make_spec(opened: TrainingContext) -> TrainingSpec:
-    return TrainingSpec(DatasetSource(opened.examples, opened.job.training))

@@ -1,168 +1,309 @@
-"""Training through DeepSpeed: the same as plain torch, and the same after an interruption."""
+"""Training through DeepSpeed at every stage of ZeRO and in every number format: plain torch, whole weights, exact resumes."""
 
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tasks.alignment.spec import HeldOutAcceptance
-from tasks.corpora.example import Example, write_jsonl
-from tasks.models.checkpoints import initial_model
-from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
-from tasks.training import checkpoints
-from tasks.training.data import DatasetSource, JsonlDataset
-from tasks.training.engine import create_engine, make_optimizer, rate_factor
-from tasks.training.loop import DivergedError, Evaluator
-from tasks.training.objective import Objective
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.layers import model_from_layers
+from tasks.models.settings import LayersSettings, ModelSettings
+from tasks.training import engine, loop
+from tasks.training.data import Batch, DatasetSource, TokenDataset
+from tasks.training.loop import DivergedError
+from tasks.training.objective import CrossEntropyLoss, Objective
 from tasks.training.settings import TrainingSettings
+from tests.toys import VOCABULARY, toy_sources
 from tests.training import CPU, InterruptedRun, interrupt_at, train_on
 
-SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.1, seed=3)
+LINEAR = torch.nn.functional.linear
+TEXTS = TokenDataset(toy_sources(40), toy_sources(40, seed=1), 0)
+RECIPE: dict[str, Any] = {
+    "optimizer": "adamw",
+    "learning_rate": 1e-2,
+    "steps": 6,
+    "batch_size": 8,
+    "warmup_steps": 2,
+    "decay": "linear",
+    "weight_decay": 0.1,
+    "gradient_clipping": 0.3,
+    "evaluate_every": 2,
+    "checkpoint_every": 4,
+}
+SPLIT: list[dict[str, Any]] = [
+    {"zero_stage": 1},
+    {"zero_stage": 2},
+    {"zero_stage": 2, "offload": "optimizer"},
+    {"zero_stage": 3},
+    {"zero_stage": 3, "offload": "parameters"},
+]
 
 
-@pytest.fixture(scope="module")
-def examples(tmp_path_factory: pytest.TempPathFactory) -> JsonlDataset:
-    letters = random.Random(0)
-    words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
-    chosen = [letters.sample(words, 3) for _ in range(240)]
-    pairs = [Example(" ".join(three), (" ".join(reversed(three)),)) for three in chosen]
-    path = tmp_path_factory.mktemp("corpus") / "train.jsonl"
-    write_jsonl(pairs, path)
-    tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=64))
-    return JsonlDataset(path, tokenizer, TextSettings())
+@pytest.fixture(autouse=True)
+def _as_for_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log every step, and let stage 3 partition every weight, even ones as small as these."""
+    ours = engine.deepspeed_config
+
+    def deepspeed_config(settings: TrainingSettings) -> dict[str, object]:
+        found = ours(settings)
+        zero = found["zero_optimization"]
+        assert isinstance(zero, dict)
+        if settings.zero_stage == 3:
+            zero["stage3_param_persistence_threshold"] = 0
+        return found
+
+    monkeypatch.setattr(engine, "deepspeed_config", deepspeed_config)
+    monkeypatch.setattr(loop, "_LOG_EVERY", 1)
 
 
-def fresh_model() -> Any:
-    return initial_model(SHAPE, 64, pad=0, end=1)
+def fresh_model(dropout: float = 0.0) -> Any:
+    shape = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2, dropout=dropout, seed=3)
+    return initial_model(shape, VOCABULARY, pad=0, end=1)
 
 
-def weights_equal(left: Any, right: Any, tolerance: float = 0.0) -> bool:
-    pairs = zip(left.state_dict().values(), right.state_dict().values(), strict=True)
-    return all(torch.allclose(one, other, rtol=0, atol=tolerance) for one, other in pairs)
-
-
-@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
-def test_stage_0_equals_plain_torch_for_four_steps(examples: JsonlDataset, optimizer: str) -> None:
-    settings = TrainingSettings(
-        optimizer=optimizer, learning_rate=1e-2, warmup_steps=2, gradient_clipping=0.0, steps=4, batch_size=8
+def trained(folder: Path, **changes: Any) -> tuple[Any, list[float]]:
+    """The model, and the mean loss of each step."""
+    losses: list[float] = []
+    model = fresh_model()
+    train_on(
+        model,
+        TEXTS,
+        TrainingSettings(**{**RECIPE, **changes}),
+        folder,
+        lambda metrics, _: losses.append(metrics["loss"]) if "loss" in metrics else None,
     )
-    ours, plain = fresh_model().eval(), fresh_model().eval()
-    objective = Objective(ours, settings)
-    engine = create_engine(objective.eval(), settings, CPU)
-    other = make_optimizer(plain, settings)
-    source = DatasetSource(examples, settings)
+    return model, losses
+
+
+def by_plain_torch(**changes: Any) -> tuple[Any, list[float]]:
+    """The same recipe in plain torch, without micro-batches."""
+    settings = TrainingSettings(**{**RECIPE, **changes})
+    model, source, losses = fresh_model().train(), DatasetSource(TEXTS, settings), []
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay)
     for step in range(settings.steps):
         (batch,) = source.microbatches(step)
-        loss = engine(batch, objective.counts([batch]))
+        optimizer.param_groups[0]["lr"] = settings.learning_rate * [0.5, 1, 1, 0.75, 0.5, 0.25][step]
+        loss = model(input_ids=batch.source, attention_mask=batch.mask, labels=batch.labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        assert torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clipping) > settings.gradient_clipping
+        optimizer.step()
+        losses.append(loss.item())
+    return model, losses
+
+
+def test_adafactor_through_deepspeed_equals_plain_torch() -> None:
+    settings = TrainingSettings(learning_rate=1e-2, warmup_steps=2, gradient_clipping=0.0, steps=4, batch_size=8)
+    ours, plain = fresh_model().eval(), fresh_model().eval()
+    objective = Objective(ours, settings)
+    opened = engine.create_engine(objective.eval(), settings, CPU)
+    optimizer, source = engine.make_optimizer(plain, settings), DatasetSource(TEXTS, settings)
+    for step in range(settings.steps):
+        (batch,) = source.microbatches(step)
+        loss = opened(batch, objective.counts([batch]))
         expected = plain(input_ids=batch.source, attention_mask=batch.mask, labels=batch.labels).loss
         assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
-        engine.backward(loss)
-        engine.step()
-        for group in other.param_groups:
-            group["lr"] = settings.learning_rate * rate_factor(settings, step)
-        other.zero_grad()
+        opened.backward(loss)
+        opened.step()
+        optimizer.param_groups[0]["lr"] = settings.learning_rate * engine.rate_factor(settings, step)
+        optimizer.zero_grad()
         expected.backward()
-        other.step()
-    assert weights_equal(ours, plain, tolerance=1e-5)
-    assert not weights_equal(ours, fresh_model(), tolerance=1e-3)
+        optimizer.step()
+    assert_same(ours, plain, tolerance=1e-5)
 
 
-def run(examples: JsonlDataset, folder: Path, stop_at: int | None = None, measure: Evaluator | None = None) -> Any:
-    settings = TrainingSettings(
-        optimizer="adamw", learning_rate=1e-2, steps=12, batch_size=8, evaluate_every=3, checkpoint_every=4, seed=5
-    )
-    model = fresh_model()
-    outcome = train_on(model, examples, settings, folder, interrupt_at(stop_at), measure=measure)
-    return model, outcome
+def assert_same(model: Any, other: Any, tolerance: float = 0.0) -> None:
+    for (name, one), two in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=tolerance, msg=name)
 
 
-def test_an_interrupted_run_ends_with_the_same_weights(examples: JsonlDataset, tmp_path: Path) -> None:
-    whole, outcome = run(examples, tmp_path / "whole")
-    assert outcome.resumed_from == 0
+def slow_unless(fast: list[int], cases: list[Any]) -> list[Any]:
+    """The cases, with only those at the indices of `fast` run every time."""
+    return [case if index in fast else pytest.param(case, marks=pytest.mark.slow) for index, case in enumerate(cases)]
+
+
+@pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("split", slow_unless([0, 3, 5], [{}, *SPLIT]), ids=str)
+def test_every_zero_stage_equals_plain_torch(split: dict[str, Any], accumulation: int, tmp_path: Path) -> None:
+    expected, curve = by_plain_torch()
+    model, losses = trained(tmp_path, accumulation=accumulation, **split)
+    assert losses == pytest.approx(curve, abs=2e-5)
+    assert_same(model, expected, tolerance=2e-4)
+    assert curve[-1] < curve[0] - 0.1
+
+
+@pytest.mark.parametrize("split", slow_unless([1, 5], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
+def test_bfloat16_is_close_to_float32_and_keeps_float32_weights(split: dict[str, Any], tmp_path: Path) -> None:
+    _, curve = trained(tmp_path / "float32", **split)
+    model, losses = trained(tmp_path / "bfloat16", precision="bfloat16", **split)
+    assert losses == pytest.approx(curve, abs=0.03)
+    assert losses != curve
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("split", slow_unless([1, 4], [{"optimizer": "adafactor", "weight_decay": 0.0}, *SPLIT]), ids=str)
+def test_a_shared_encoder_stays_the_large_model_s_to_the_bit(split: dict[str, Any], tmp_path: Path) -> None:
+    large = fresh_model(dropout=0.1)
+    changes = {**RECIPE, "precision": "bfloat16", **split}
+    small = model_from_layers(large, LayersSettings(layers=(1,), share_encoder=True))
+    begun = {name: weight.clone() for name, weight in small.state_dict().items()}
+    train_on(small, TEXTS, TrainingSettings(**changes), tmp_path)
+    frozen = {"shared.weight", "decoder.embed_tokens.weight"}
+    for name, weight in small.state_dict().items():
+        assert torch.equal(weight, begun[name]) == (name in frozen or name.startswith("encoder.")), name
+    assert all(torch.equal(weight, small.encoder.state_dict()[name]) for name, weight in large.encoder.state_dict().items())
+
+
+def test_partitioned_weights_are_measured_and_saved_complete(tmp_path: Path) -> None:
+    large, shapes = fresh_model(), [weight.shape for weight in fresh_model().parameters()]
+    acceptance = HeldOutAcceptance(large, TEXTS, VOCABULARY, CPU)
+
+    found = {}
+    for name, changes in {"alone": {}, "split": {"zero_stage": 3, "precision": "bfloat16"}}.items():
+        model = fresh_model()
+        settings = TrainingSettings(**{**RECIPE, "steps": 4, **changes})
+        found[name] = train_on(model, TEXTS, settings, tmp_path / name, measure=acceptance).measured
+    assert found["split"] == pytest.approx(found["alone"], abs=0.02)
+    assert torch.nn.functional.linear is LINEAR
+    save_model(model.cpu(), _Nothing(), tmp_path / "saved")
+    assert_same(load_model(tmp_path / "saved"), model)
+    assert [weight.shape for weight in model.parameters()] == shapes
+
+
+class _Nothing:
+    """A tokenizer that leaves no files."""
+
+    def save_pretrained(self, folder: Path) -> None: ...
+
+
+RESUMED: list[dict[str, Any]] = [
+    {},
+    {"precision": "bfloat16"},
+    {"accumulation": 2},
+    {"zero_stage": 2},
+    {"zero_stage": 3},
+    {"zero_stage": 3, "offload": "parameters", "precision": "bfloat16"},
+    {"optimizer": "adafactor", "precision": "bfloat16"},
+]
+
+
+@pytest.mark.parametrize("changes", slow_unless([2, 4, 6], RESUMED), ids=str)
+def test_an_interrupted_run_ends_with_the_same_weights(changes: dict[str, Any], tmp_path: Path) -> None:
+    settings = TrainingSettings(**{**RECIPE, "checkpoint_every": 2, **changes})
+    whole, cut, resumed = (fresh_model(dropout=0.1) for _ in range(3))
+    expected = train_on(whole, TEXTS, settings, tmp_path / "whole")
     with pytest.raises(InterruptedRun):
-        run(examples, tmp_path / "cut", stop_at=9)
-    resumed, outcome = run(examples, tmp_path / "cut")
-    assert outcome.resumed_from == 8
-    assert weights_equal(resumed, whole)
-    # Every third step is evaluated, every fourth is a checkpoint.
-    assert [*outcome.log] == [3, 4, 6, 8, 9, 12]
-    assert [*outcome.log[12]] == ["loss", "learning_rate", "tokens_per_second", "target_tokens", "validation_loss"]
+        train_on(cut, TEXTS, settings, tmp_path / "cut", interrupt_at(4))
+    outcome = train_on(resumed, TEXTS, settings, tmp_path / "cut")
+    assert (expected.resumed_from, outcome.resumed_from) == (0, 2)
+    assert outcome.measured == expected.measured
+    assert_same(resumed, whole)
+    # The log of the resumed run holds the steps before it too; every step is logged here.
+    assert [*outcome.log] == [*range(1, 7)]
+    for name in ("loss", "target_tokens", "validation_loss"):
+        values = [[row.get(name) for row in run.log.values()] for run in (outcome, expected)]
+        assert values[0] == values[1]
 
 
-def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(examples: JsonlDataset, tmp_path: Path) -> None:
-    plain, _ = run(examples, tmp_path / "plain")
-    measure = HeldOutAcceptance(plain.eval(), examples, 64, CPU)
+def test_a_damaged_checkpoint_is_skipped(tmp_path: Path) -> None:
+    settings = TrainingSettings(**{**RECIPE, "checkpoint_every": 2})
     with pytest.raises(InterruptedRun):
-        run(examples, tmp_path / "cut", stop_at=9, measure=measure)
-    measured, outcome = run(examples, tmp_path / "cut", measure=measure)
-    assert weights_equal(measured, plain)
+        train_on(fresh_model(), TEXTS, settings, tmp_path, interrupt_at(6))
+    newest = max(tmp_path.glob("step*"))
+    assert newest.name == "step00000004"
+    damaged = newest / next(iter(json.loads((newest / "complete.json").read_text())))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    resumed = fresh_model()
+    assert train_on(resumed, TEXTS, settings, tmp_path).resumed_from == 2
+    assert_same(resumed, trained(tmp_path / "whole")[0])
+
+
+def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(tmp_path: Path) -> None:
+    plain, _ = trained(tmp_path / "plain")
+    measure = HeldOutAcceptance(plain.eval(), TEXTS, VOCABULARY, CPU)
+    with pytest.raises(InterruptedRun):
+        train_on(fresh_model(), TEXTS, TrainingSettings(**RECIPE), tmp_path / "cut", interrupt_at(6), measure=measure)
+    measured = fresh_model()
+    outcome = train_on(measured, TEXTS, TrainingSettings(**RECIPE), tmp_path / "cut", measure=measure)
+    assert_same(measured, plain)
     # The final weights are those of the model that it is compared with.
     assert outcome.measured["acceptance_rate"] == pytest.approx(1.0, abs=1e-5)
     assert outcome.measured["acceptance_greedy"] == 1.0
 
 
-def test_acceptance_is_measured_with_the_validation_loss(examples: JsonlDataset, tmp_path: Path) -> None:
-    lines: list[tuple[int, dict[str, float]]] = []
-    settings = TrainingSettings(optimizer="adamw", learning_rate=1e-2, steps=60, batch_size=16, evaluate_every=30)
-    large, _ = run(examples, tmp_path / "large")
-    train_on(
-        fresh_model(),
-        examples,
-        settings,
-        tmp_path / "small",
-        lambda metrics, step: lines.append((step, metrics)),
-        measure=HeldOutAcceptance(large, examples, 64, CPU),
+@pytest.mark.parametrize("zero_stage", [0, pytest.param(3, marks=pytest.mark.slow)])
+def test_the_best_weights_and_the_patience_survive_an_interruption(zero_stage: int, tmp_path: Path) -> None:
+    """A made-up quality that is best at step 4, so that the run ends two evaluations later."""
+    settings = TrainingSettings(
+        **{**RECIPE, "steps": 12, "zero_stage": zero_stage, "choose_by": "quality", "patience": 2, "checkpoint_every": 6}
     )
-    curve = [(step, metrics) for step, metrics in lines if "validation_loss" in metrics]
-    assert [step for step, _ in curve] == [30, 60]
-    assert all(metrics.keys() == {"validation_loss", "acceptance_rate", "acceptance_greedy"} for _, metrics in curve)
-    assert all(0 < metrics["acceptance_rate"] < 1 and 0 <= metrics["acceptance_greedy"] <= 1 for _, metrics in curve)
 
+    def run(name: str, stop_at: int | None = None) -> Any:
+        # After a resume at step 6 the first measurement is that of step 8.
+        qualities = iter([3.0, 5.0, 4.0, 4.5, 9.0] if name == "whole" or stop_at else [4.5, 9.0])
+        model = fresh_model()
+        log = interrupt_at(stop_at)
+        outcome = train_on(model, TEXTS, settings, tmp_path / name, log, measure=lambda _: {"quality": next(qualities)})
+        return model, outcome
 
-def test_a_damaged_checkpoint_is_skipped(examples: JsonlDataset, tmp_path: Path) -> None:
+    whole, expected = run("whole")
+    assert (expected.kept, expected.steps) == (4, 8)
     with pytest.raises(InterruptedRun):
-        run(examples, tmp_path / "cut", stop_at=9)
-    newest = max((tmp_path / "cut").glob("step*"))
-    assert newest.name == "step00000008"
-    damaged = newest / next(iter(json.loads((newest / "complete.json").read_text())))
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    resumed, outcome = run(examples, tmp_path / "cut")
-    assert outcome.resumed_from == 4
-    assert weights_equal(resumed, run(examples, tmp_path / "whole")[0])
+        run("cut", stop_at=8)
+    resumed, outcome = run("cut")
+    assert (outcome.resumed_from, outcome.kept, outcome.steps) == (6, 4, 8)
+    assert_same(resumed, whole)
 
 
-def test_two_checkpoints_are_kept(examples: JsonlDataset, tmp_path: Path) -> None:
-    engine = create_engine(fresh_model(), TrainingSettings(batch_size=8), CPU)
-    for step in (1, 2, 3):
-        checkpoints.save(engine, tmp_path, step, {"extra": step})
-    assert sorted(path.name for path in tmp_path.glob("step*")) == ["step00000002", "step00000003"]
-    step, state = checkpoints.load_latest(engine, tmp_path)
-    assert (step, state["extra"]) == (3, 3)
-    assert checkpoints.load_latest(engine, tmp_path / "nowhere") == (0, {})
+class _Steep(torch.autograd.Function):
+    """The identity, with an infinite gradient."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return gradient * torch.inf
 
 
-def test_a_nonfinite_loss_names_its_step(examples: JsonlDataset, tmp_path: Path) -> None:
-    model = fresh_model()
-    with torch.no_grad():
-        model.shared.weight.fill_(float("nan"))
-    with pytest.raises(DivergedError, match="nan at step 1; there is no checkpoint yet; lower learning_rate"):
-        train_on(model, examples, TrainingSettings(batch_size=8), tmp_path)
+class _Breaking(CrossEntropyLoss):
+    """A loss that breaks at the third step: in its gradient alone, or in its value."""
+
+    def __init__(self, value: float | None = None) -> None:
+        self.calls, self.value = 0, value
+
+    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+        (loss,) = super().sums(model, batch)
+        self.calls += torch.is_grad_enabled()
+        if self.calls < 3 or not torch.is_grad_enabled():
+            return [loss]
+        return [_Steep.apply(loss) if self.value is None else loss * self.value]  # type: ignore[no-untyped-call]
 
 
-def test_training_learns(examples: JsonlDataset, tmp_path: Path) -> None:
-    losses: list[float] = []
-    settings = TrainingSettings(optimizer="adafactor", learning_rate=1e-2, steps=60, batch_size=16)
-    train_on(
-        fresh_model(),
-        examples,
-        settings,
-        tmp_path,
-        lambda metrics, _: losses.append(metrics["loss"]) if "loss" in metrics else None,
+@pytest.mark.parametrize("clipping", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.parametrize("split", slow_unless([1, 5], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
+def test_nonfinite_weights_are_never_kept(split: dict[str, Any], clipping: float, tmp_path: Path) -> None:
+    settings = TrainingSettings(
+        **{**RECIPE, "gradient_clipping": clipping, "checkpoint_every": 1, "choose_by": "validation_loss", **split}
     )
-    assert losses[-1] < losses[0] - 0.5
+    words = r"(weights are|gradient is) no longer finite at step 3; the last good checkpoint is \S+/step00000002; lower"
+    with pytest.raises(DivergedError, match=words):
+        train_on(fresh_model(), TEXTS, settings, tmp_path, loss=_Breaking())
+    assert sorted(path.name for path in tmp_path.glob("*0*")) == ["best00000002.safetensors", "step00000001", "step00000002"]
+
+
+@pytest.mark.parametrize(
+    ("value", "every", "good"),
+    [("nan", 2, "the last good checkpoint is .*/step00000002"), ("inf", 4, "there is no checkpoint yet")],
+)
+def test_a_nonfinite_loss_names_the_last_good_checkpoint(value: str, every: int, good: str, tmp_path: Path) -> None:
+    settings = TrainingSettings(**{**RECIPE, "checkpoint_every": every})
+    with pytest.raises(DivergedError, match=f"loss is {value} at step 3; {good}; lower"):
+        train_on(fresh_model(), TEXTS, settings, tmp_path, loss=_Breaking(float(value)))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.early_exit import CalmSettings
@@ -18,11 +16,11 @@ from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.extras import own_weights
-from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
-from tasks.training.data import JsonlDataset
+from tasks.models.settings import ModelSettings
+from tasks.training.data import TokenDataset
 from tasks.training.loop import TrainingResult
 from tasks.training.settings import TrainingSettings
+from tests.toys import VOCABULARY, toy_sources
 from tests.training import InterruptedRun, interrupt_at, train_on
 
 SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=3, dropout=0.1, seed=3)
@@ -37,22 +35,18 @@ RECIPE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[JsonlDataset, Any]:
-    letters = random.Random(0)
-    words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
-    pairs = [Example(" ".join(three), (" ".join(three[::-1]),)) for three in (letters.sample(words, 3) for _ in range(120))]
-    path = tmp_path_factory.mktemp("corpus") / "train.jsonl"
-    write_jsonl(pairs, path)
-    tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=64))
-    return JsonlDataset(path, tokenizer, TextSettings()), tokenizer
+TEXTS = TokenDataset(toy_sources(60), toy_sources(60, seed=1), 0)
 
 
-def run(
-    examples: JsonlDataset, folder: Path, model: Any = None, stop_at: int | None = None, **settings: Any
-) -> tuple[Any, TrainingResult]:
-    model = initial_model(SHAPE, 64, pad=0, end=1) if model is None else model
-    return model, train_on(model, examples, TrainingSettings(**RECIPE, **settings), folder, interrupt_at(stop_at))
+class Tokenizer:
+    """Leaves no files."""
+
+    def save_pretrained(self, folder: Path) -> None: ...
+
+
+def run(folder: Path, model: Any = None, stop_at: int | None = None, **settings: Any) -> tuple[Any, TrainingResult]:
+    model = initial_model(SHAPE, VOCABULARY, pad=0, end=1) if model is None else model
+    return model, train_on(model, TEXTS, TrainingSettings(**RECIPE, **settings), folder, interrupt_at(stop_at))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -68,30 +62,26 @@ def same(one: Any, other: Any) -> bool:
     ],
     ids=["all together", "frozen trunk"],
 )
-def test_an_interrupted_run_resumes_its_heads(
-    corpus: tuple[JsonlDataset, Any], settings: dict[str, Any], tmp_path: Path
-) -> None:
-    examples, _ = corpus
-    whole, outcome = run(examples, tmp_path / "whole", **settings)
+def test_an_interrupted_run_resumes_its_heads(settings: dict[str, Any], tmp_path: Path) -> None:
+    whole, outcome = run(tmp_path / "whole", **settings)
     assert outcome.resumed_from == 0
     with pytest.raises(InterruptedRun):
-        run(examples, tmp_path / "cut", stop_at=9, **settings)
-    resumed, outcome = run(examples, tmp_path / "cut", **settings)
+        run(tmp_path / "cut", stop_at=9, **settings)
+    resumed, outcome = run(tmp_path / "cut", **settings)
     assert outcome.resumed_from == 8
     assert "draft_heads.first" in whole.state_dict()
     assert same(resumed, whole)
 
 
-def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(corpus: tuple[JsonlDataset, Any], tmp_path: Path) -> None:
-    examples, tokenizer = corpus
-    trunk, _ = run(examples, tmp_path / "trunk", exit_loss="first_last", exit_layer=2)
-    save_model(trunk, tokenizer, tmp_path / "model")
+def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(tmp_path: Path) -> None:
+    trunk, _ = run(tmp_path / "trunk", exit_loss="first_last", exit_layer=2)
+    save_model(trunk, Tokenizer(), tmp_path / "model")
     before = {name: tensor.clone() for name, tensor in trunk.state_dict().items()}
     start = load_model(tmp_path / "model")
     trained, _ = run(
-        examples, tmp_path / "heads", start, draft_heads=2, exit_classifier=True, trunk="frozen", weight_decay=0.1, exit_layer=2
+        tmp_path / "heads", start, draft_heads=2, exit_classifier=True, trunk="frozen", weight_decay=0.1, exit_layer=2
     )
-    save_model(trained, tokenizer, tmp_path / "with heads")
+    save_model(trained, Tokenizer(), tmp_path / "with heads")
     loaded = load_model(tmp_path / "with heads")
     weights = own_weights(loaded)
     assert weights.keys() == before.keys()
@@ -99,7 +89,7 @@ def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(corpus: tu
     assert same(loaded.draft_heads, trained.draft_heads)
     assert loaded.config.exit_layer == 2
     large = TransformersDecoder(loaded, "large")
-    pair, request, sources = Pair(large, large), Request(12), examples.sources[:20]
+    pair, request, sources = Pair(large, large), Request(12), TEXTS.sources[:20]
     vanilla = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, request)]
     for drafter in ("heads", "early_layer"):
         generations = decode("speculative", SpeculativeSettings(drafter=drafter), pair, sources, request)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,17 +14,16 @@ from transformers import AutoModelForSeq2SeqLM
 
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.errors import InputError
-from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, load_model, read_training_record, save_model
-from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
+from tasks.models.settings import ModelSettings, TokenizerSettings
+from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.tracking import DataSet
 from tasks.training import stage
-from tasks.training.data import DatasetSource
 from tasks.training.loop import Evaluator, LogMetrics, TrainingResult
 from tasks.training.settings import TrainingSettings
 from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, check_vocabulary, open_context, train_stage
+from tests.training import toy_job, toy_spec
 
 PATHS = TaskPaths("toy")
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
@@ -35,27 +33,9 @@ TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, dec
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
     """In a repository of its own, with a corpus, a tokenizer and a large model."""
     monkeypatch.chdir(tmp_path)
-    words = ["red", "blue", "green", "black", "white", "brown"]
-    examples = [Example(" ".join(pair), (" ".join(pair[::-1]), "or so")) for pair in itertools.permutations(words, 2)]
-    PATHS.corpus.mkdir(parents=True)
-    for split in ("train", "validation"):
-        write_jsonl(examples, PATHS.split(split))
-    text = [*(example.source for example in examples), *(f"nor is {number}" for number in range(0, 9000, 37))]
-    tokenizer = train_tokenizer(text, TokenizerSettings(vocabulary=64))
-    tokenizer.save_pretrained(PATHS.tokenizer)
-    save_model(initial_model(TINY, 64, pad=0, end=1), tokenizer, PATHS.model("large"))
-    return TrainingJob(
-        name="small",
-        stage="finetune",
-        paths=PATHS,
-        model=TINY,
-        training=TrainingSettings(steps=4),
-        text=TextSettings(max_source_tokens=16, max_target_tokens=13),
-        machine=MachineSettings(device="cpu"),
-        metric="bleu",
-        train_file=PATHS.split("train"),
-        held_out_file=PATHS.split("validation"),
-    )
+    toy = toy_job(PATHS, TINY, TrainingSettings(steps=4))
+    save_model(initial_model(TINY, 64, pad=0, end=1), load_tokenizer(PATHS.tokenizer), PATHS.model("large"))
+    return toy
 
 
 def work_of(job: TrainingJob, **changes: Any) -> str:
@@ -129,19 +109,15 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
     return seen
 
 
-def make_spec(opened: TrainingContext) -> TrainingSpec:
-    return TrainingSpec(DatasetSource(opened.examples, opened.job.training))
-
-
 def evaluated_spec(opened: TrainingContext) -> TrainingSpec:
-    return dataclasses.replace(make_spec(opened), measure=lambda _: {"acceptance_rate": 0.5})
+    return dataclasses.replace(toy_spec(opened), measure=lambda _: {"acceptance_rate": 0.5})
 
 
 def test_quality_is_measured_where_it_chooses_in_addition_to_the_spec(
     job: TrainingJob, measured: list[dict[str, float]]
 ) -> None:
     chosen = dataclasses.replace(job, training=dataclasses.replace(job.training, choose_by="quality"))
-    for one, spec in ((job, make_spec), (job, evaluated_spec), (chosen, make_spec), (chosen, evaluated_spec)):
+    for one, spec in ((job, toy_spec), (job, evaluated_spec), (chosen, toy_spec), (chosen, evaluated_spec)):
         train_stage(one, spec)
     assert [sorted(numbers) for numbers in measured] == [
         ["validation_loss"],
@@ -179,7 +155,7 @@ def test_a_record_ends_with_the_weights_that_are_kept(job: TrainingJob, measured
 def test_the_data_sets_of_a_training_are_recorded_as_dvc_knows_them(job: TrainingJob, measured: list[dict[str, float]]) -> None:
     lock = "stages: {prepare: {outs: [{path: data/toy/corpus, md5: abc.dir, size: 9, nfiles: 2}]}}"
     Path("dvc.lock").write_text(lock, encoding="utf-8")
-    train_stage(job, make_spec)
+    train_stage(job, toy_spec)
     assert [(data.name, data.digest, data.context) for data in Recorded.inputs] == [
         ("data/toy/corpus/train.jsonl", "abc.dir", "training"),
         ("data/toy/corpus/validation.jsonl", "abc.dir", "validation"),
@@ -187,7 +163,7 @@ def test_the_data_sets_of_a_training_are_recorded_as_dvc_knows_them(job: Trainin
 
 
 def test_a_training_leaves_its_log_beside_the_results(job: TrainingJob, measured: list[dict[str, float]]) -> None:
-    train_stage(job, make_spec)
+    train_stage(job, toy_spec)
     assert PATHS.training_log("small").read_text() == "step,loss,validation_loss\n2,2.25,\n4,2.0,2.5\n"
     assert measured
 
@@ -196,7 +172,7 @@ def test_equal_runs_save_equal_folders(
     job: TrainingJob, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def saved() -> dict[str, bytes]:
-        train_stage(job, make_spec)
+        train_stage(job, toy_spec)
         return {file.name: file.read_bytes() for file in PATHS.model("small").iterdir()}
 
     first = saved()
@@ -208,7 +184,7 @@ def test_equal_runs_save_equal_folders(
 
 def test_a_saved_model_writes_texts_as_long_as_it_was_trained_on(job: TrainingJob, measured: list[dict[str, float]]) -> None:
     """A decoder that is deeper than its encoder, which transformers caches right only where the configuration says so."""
-    train_stage(job, make_spec)
+    train_stage(job, toy_spec)
     model = AutoModelForSeq2SeqLM.from_pretrained(PATHS.model("small"))
     model.generation_config.eos_token_id = None
     assert model.generate(input_ids=torch.tensor([[5, 6, 1]])).shape == (1, 1 + 13)
@@ -219,16 +195,16 @@ def test_a_finished_seed_is_kept_and_another_is_trained(
     job: TrainingJob, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     seeded = dataclasses.replace(job, seed=1)
-    train_stage(seeded, make_spec)
+    train_stage(seeded, toy_spec)
     weights = seeded.folder / "model.safetensors"
     written = weights.stat().st_mtime_ns
     record = read_training_record(seeded.folder)
     assert record is not None and (record.steps, record.examples) == (4, len(open_context(job).examples))
     capsys.readouterr()
-    train_stage(seeded, make_spec)
+    train_stage(seeded, toy_spec)
     assert "seed 1 is already trained" in capsys.readouterr().err
     assert weights.stat().st_mtime_ns == written
-    train_stage(dataclasses.replace(seeded, training=dataclasses.replace(job.training, learning_rate=0.002)), make_spec)
+    train_stage(dataclasses.replace(seeded, training=dataclasses.replace(job.training, learning_rate=0.002)), toy_spec)
     assert weights.stat().st_mtime_ns > written
 
 
@@ -236,14 +212,14 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
     job: TrainingJob, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A model that has learned nothing writes one text for everything."""
-    train_stage(dataclasses.replace(job, checked=20), make_spec)
+    train_stage(dataclasses.replace(job, checked=20), toy_spec)
     printed = capsys.readouterr()
     assert "toy/small: bleu" in printed.err and "on 20 held-out inputs (constant " in printed.err
     warnings = [line for line in printed.err.splitlines() if line.startswith("warning: toy: the small model")]
     assert any("is not better than giving one constant output" in line for line in warnings)
     card = (PATHS.model("small") / "README.md").read_text(encoding="utf-8")
     assert "greedy outputs: `bleu" in card and "the model is not better than giving one constant output" in card
-    train_stage(job, make_spec)
+    train_stage(job, toy_spec)
     assert "held-out inputs" not in capsys.readouterr().err
     assert measured
 
@@ -252,7 +228,7 @@ def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(
     job: TrainingJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tasks.training.stage.check_outputs", lambda *_: pytest.fail("outputs were asked for"))
-    train_stage(dataclasses.replace(job, checked=20, metric="perplexity"), make_spec)
+    train_stage(dataclasses.replace(job, checked=20, metric="perplexity"), toy_spec)
     assert "validation loss" in capsys.readouterr().err
     assert (PATHS.model("small") / "README.md").is_file()
 
@@ -265,7 +241,7 @@ def test_without_steps_the_model_is_measured_and_saved_as_it_is(
     monkeypatch.setattr("tasks.tracking.Recorder", Recorded)
     start = dataclasses.replace(TINY, pretrained=str(PATHS.model("large")))
     taken = dataclasses.replace(job, model=start, training=TrainingSettings(steps=0), checked=20)
-    train_stage(taken, make_spec)
+    train_stage(taken, toy_spec)
     saved, began = (load_model(PATHS.model(name)).state_dict() for name in ("small", "large"))
     assert all(torch.equal(saved[name], weight) for name, weight in began.items())
     record = read_training_record(PATHS.model("small"))
