@@ -92,12 +92,6 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(open_pair(small, large, vocabulary, calibration), kept, examples)
 
 
-def test_the_models_have_the_configured_shape(ready: Trained) -> None:
-    large, small = ready.pair.large.model.config, ready.pair.small.model.config  # type: ignore[attr-defined]  # runtimes have it
-    assert (large.model_type, large.num_hidden_layers, large.hidden_size, large.head_dim) == ("llama", 3, 48, 16)
-    assert (small.model_type, small.num_hidden_layers, small.hidden_size) == ("llama", 1, 32)
-
-
 def test_the_pair_has_learned_to_copy(ready: Trained) -> None:
     sources = encode(ready.tokenizer, [example.source for example in ready.examples[:60]], TEXT.max_source_tokens)
     outputs = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
@@ -154,8 +148,3 @@ def test_no_drafter_changes_greedy_output(ready: Trained, drafter: str) -> None:
     vanilla = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
     drafted = decode("speculative", SpeculativeSettings(drafter=drafter), ready.pair, sources, REQUEST)
     assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]
-
-
-def test_heads_need_an_encoder_decoder(ready: Trained) -> None:
-    with pytest.raises(InputError):
-        decode("speculative", SpeculativeSettings(drafter="heads"), ready.pair, [[5, 1]], REQUEST)

@@ -121,13 +121,6 @@ def test_an_unexpected_error_has_one_traceback() -> None:
 
 
 @pytest.mark.slow
-def test_torchrun_starts_ranks() -> None:
-    done = run("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "tests.ranks", "add_ranks")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["3 0 2 0 2", "3 1 2 1 2"]
-
-
-@pytest.mark.slow
 def test_the_deepspeed_command_starts_ranks(tmp_path: Path) -> None:
     (tmp_path / "hosts.txt").write_text("localhost slots=2\n", encoding="utf-8")
     given = (f"--hostfile={tmp_path / 'hosts.txt'}", "--no_ssh_check", "--master_addr=127.0.0.1", "--log_level=error")

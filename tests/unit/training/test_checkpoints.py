@@ -158,15 +158,6 @@ def test_no_space_left_for_the_seal_is_no_checkpoint_either(monkeypatch: pytest.
     assert not list(tmp_path.iterdir())
 
 
-def test_another_failure_is_unchanged_and_leaves_nothing_partial(tmp_path: Path) -> None:
-    def broken() -> None:
-        raise RuntimeError("bug")
-
-    with pytest.raises(RuntimeError, match="bug"):
-        save(Engine(broken), tmp_path, 7, {})
-    assert not list(tmp_path.iterdir())
-
-
 def best_of(
     folder: Path, choose_by: str = "quality", patience: int = 0, state: Mapping[str, object] | None = None
 ) -> BestWeights:

@@ -88,12 +88,6 @@ def test_batches_are_alike_in_both_lengths(settings: TrainingSettings) -> None:
     assert overhead(lengths, settings) < 1.15
 
 
-def test_what_varies_most_is_sorted_first() -> None:
-    rng = random.Random(0)
-    lengths = [(rng.randint(20, 400), rng.randint(10, 50)) for _ in range(2000)]
-    assert overhead(lengths, TrainingSettings(batch_size=16)) < 1.2
-
-
 def test_batches_of_an_epoch_do_not_come_by_length() -> None:
     lengths = drawn(4000)
     order = BucketBatchSampler(texts(lengths), TrainingSettings(batch_size=16))

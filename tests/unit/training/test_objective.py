@@ -21,10 +21,7 @@ from tasks.training.objective import (
     CrossEntropyLoss,
     Objective,
     check_model,
-    classifier_loss_sum,
-    cross_entropy_sum,
     head_loss_sums,
-    layer_weights,
 )
 from tasks.training.settings import TrainingSettings
 from tests.toys import END, toy_t5
@@ -237,37 +234,6 @@ def labelled(*labels: int, weights: list[float] | None = None) -> Batch:
     return Batch(torch.ones(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.long), torch.tensor([labels]), weighed)
 
 
-def test_a_sum_over_real_tokens() -> None:
-    logits = logits_of([0.5, 0.25, 0.25], 3)
-    assert cross_entropy_sum(logits, labelled(0, 1, IGNORED)).item() == pytest.approx(math.log(2) + math.log(4))
-    assert cross_entropy_sum(logits, labelled(0, 1, IGNORED, weights=[0.5, 2.0, 0.0])).item() == pytest.approx(
-        4.5 * math.log(2)
-    )
-    assert cross_entropy_sum(logits, labelled(*[IGNORED] * 3)).item() == 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "layers", "exit_layer", "weights"),
-    [
-        ("none", 3, 1, {3: 1.0}),
-        ("first_last", 8, 1, {1: 0.5, 8: 0.5}),
-        ("first_last", 8, 3, {3: 0.5, 8: 0.5}),
-        ("weighted", 3, 1, {1: 1 / 6, 2: 2 / 6, 3: 3 / 6}),
-        ("weighted", 1, 1, {1: 1.0}),
-    ],
-)
-def test_what_each_layer_weighs(kind: str, layers: int, exit_layer: int, weights: dict[int, float]) -> None:
-    assert layer_weights(kind, layers, exit_layer) == pytest.approx(weights)
-
-
-def test_head_j_predicts_the_label_j_positions_ahead() -> None:
-    """Labels 0 1 2 and padding: head 1 stands before 1, 2; head 2 before 2; head 3 before nothing but padding."""
-    first, second, third = ([0.1, 0.2, 0.7], [0.2, 0.3, 0.5], [0.3, 0.3, 0.4])
-    logits = torch.stack([logits_of(head, 4) for head in (first, second, third)], dim=2)
-    sums = [loss.item() for loss in head_loss_sums(logits, labelled(0, 1, 2, IGNORED))]
-    assert sums == pytest.approx([-(math.log(0.2) + math.log(0.7)), -math.log(0.5), 0.0])
-
-
 def test_a_head_uses_the_weights_of_the_labels_that_it_predicts() -> None:
     logits = logits_of([0.5, 0.25, 0.25], 3)[:, :, None]
     (head,) = head_loss_sums(logits, labelled(0, 1, 2, weights=[5.0, 1.0, 0.5]))
@@ -281,14 +247,6 @@ def test_heads_that_look_past_every_text_lose_nothing() -> None:
     assert [loss.item() for loss in losses] == [0, 0, 0]
     [gradient] = torch.autograd.grad(torch.stack(losses).sum(), [logits])
     assert torch.equal(gradient, torch.zeros_like(gradient))
-
-
-def test_the_classifier_learns_where_a_layer_agrees_with_the_last() -> None:
-    """Two layers, two real tokens and one of padding; a confidence of 0 is even odds."""
-    confidences = [torch.tensor([[0.0, math.log(3), 50.0]]), torch.tensor([[0.0, 0.0, -50.0]])]
-    agreements = [torch.tensor([[True, False, False]]), torch.tensor([[True, True, True]])]
-    expected = ((math.log(2) - math.log(0.25)) + 2 * math.log(2)) / 2
-    assert classifier_loss_sum(confidences, agreements, labelled(4, 5, IGNORED)).item() == pytest.approx(expected)
 
 
 def test_terms_and_counts_of_a_trunk_two_heads_and_a_classifier() -> None:
