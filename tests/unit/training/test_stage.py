@@ -220,12 +220,16 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
 
 
 def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(
-    job: TrainingJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: TrainingJob,
+    measured: list[dict[str, float]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("tasks.training.stage.check_outputs", lambda *_: pytest.fail("outputs were asked for"))
     train_stage(dataclasses.replace(job, checked=20, metric="perplexity"), toy_spec)
     assert "validation loss" in capsys.readouterr().err
     assert (PATHS.model("small") / "README.md").is_file()
+    assert measured
 
 
 def test_without_steps_the_model_is_measured_and_saved_as_it_is(
