@@ -1,1 +1,1 @@
-"""Decode texts with a trained pair, see who proposed each token, and time the method beside vanilla."""
+"""Decode texts with a trained pair, see who proposed each token, and time the method against vanilla."""

@@ -1,4 +1,4 @@
-"""Decode texts with a trained pair, see who proposed each token, and time the method beside vanilla.
+"""Decode texts with a trained pair, see who proposed each token, and time the method against vanilla.
 
 `python -m tasks.generate --task translation "…"` takes the point that the report recommends. Texts come from the command line,
 from the lines of `--file`, or from those of standard input. Tokens are written as soon as they are final, those of the small
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     method.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of it; may be repeated")
     method.add_argument("--tune", metavar="BOUND", help="ms=… or quality=…: the best timed point within this bound")
     shown = parser.add_argument_group("what is shown")
-    shown.add_argument("--rounds", type=int, default=3, help="times each text beside vanilla; 0: no timing (default: 3)")
+    shown.add_argument("--rounds", type=int, default=3, help="timings of each text, in turn with vanilla; 0: none (default: 3)")
     shown.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(default: auto)")
     shown.add_argument("--json", action="store_true", help="one line of JSON for each text, written when it is whole")
     console.add_options(parser)
@@ -226,7 +226,7 @@ class Decoded:
 
 
 def decode_text(pair: DecodingPair, source: str, rounds: int, writer: TextWriter | None = None) -> Decoded:
-    """Decode one text greedily, then decode it again `rounds` times, each beside vanilla.
+    """Decode one text greedily, then decode it again `rounds` times, in turn with vanilla.
 
     Args:
         pair: The pair with its operating point.

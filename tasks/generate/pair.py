@@ -78,15 +78,14 @@ def _check_together(arguments: argparse.Namespace, *, own: bool) -> None:
         raise InputError(f"{missing} is missing; a pair of your own needs --large and --small")
     if arguments.chat_template and not own:
         raise InputError("--chat-template is for a pair of your own; a task has text.chat_template in params.yaml")
-    if not own and arguments.pair is None:
-        return
-    instead = "--large names a pair of your own" if own else f"--pair is {arguments.pair}"
-    for name in ("pair", "task") if own else ("task",):
-        if getattr(arguments, name) is not None:
-            raise InputError(f"--{name} is {getattr(arguments, name)}, but {instead}; leave out one of them")
-    for name in ("arm", "tune"):
-        if getattr(arguments, name) is not None:
-            raise InputError(f"--{name} is of a task, but {instead}; leave out one of them")
+    if own or arguments.pair is not None:
+        instead = "--large names a pair of your own" if own else f"--pair is {arguments.pair}"
+        for name in ("pair", "task") if own else ("task",):
+            if getattr(arguments, name) is not None:
+                raise InputError(f"--{name} is {getattr(arguments, name)}, but {instead}; leave out one of them")
+        for name in ("arm", "tune"):
+            if getattr(arguments, name) is not None:
+                raise InputError(f"--{name} is of a task, but {instead}; leave out one of them")
 
 
 def _open_own(arguments: argparse.Namespace, asked: MethodChoice) -> DecodingPair:

@@ -74,7 +74,7 @@ class Card:
     seed: int | None = None
     """The seed of a drafter; None for models that are trained once."""
     outputs: tuple[str, ...] = ()
-    """Sentences on greedy outputs beside trivial baselines."""
+    """Sentences on greedy outputs compared with trivial baselines."""
 
 
 def non_default(settings: DataclassInstance) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Compiles `kernel/` once for this processor, loads its functions, and measures what the processor gives them at most.
 
 A step of one token reads every weight once, so reading bounds it; a batch multiplies each weight many times, so that
-multiplying does. A time beside its bound says how much of the machine is used.
+multiplying does. The ratio of a time to its bound says how much of the machine is used.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from tasks.decoding.distributions import entropy, probability
 from tasks.decoding.rules import first_rejected_agrees, next_accepted
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
-from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, WrapBlock, assign_slots
+from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, assign_slots
 from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, skipped_columns, token_guarantee
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class StepOutput:
     hidden: Tensor
     logits: Tensor
     best: Tensor
-    """The likeliest token; -1 where logits are broken."""
+    """The argmax; -1 where logits are broken."""
 
     def after(self, column: int) -> StepOutput:
         """Return the output from that new token on."""
@@ -141,7 +141,7 @@ class FusedDecoder(SlotDecoder):
         self.require_known(tokens)
         counts = [len(row) for row in tokens]
         skipped = skipped_columns(self._prompts, self.lengths, counts)
-        predicted = self.run(tokens, skipped)
+        predicted = self.run(tokens, skipped)  # by slot
         self.lengths = list(map(operator.add, self.lengths, counts))
         self._steps += 1
         best = predicted.best.tolist()
@@ -189,22 +189,26 @@ class FusedDecoder(SlotDecoder):
         self._width = self._graphs.padded_rows(len(rows))
         longest = max(self.lengths)
         self._fit(self._width, longest)
+        # Only rows that occur twice, or lie in slots that are given up, are copied.
         slots, moves = assign_slots([self._slot_mapping[row] for row in rows], self._width)
         self._kv_cache.move(moves, longest)
         self._set_slots(slots)
 
     def run(self, tokens: Rows, skipped: int = 0) -> StepOutput:
         """Feed each row its tokens and predict after all but the first `skipped` columns; the next run overwrites it."""
+        # 1. Make room for the new tokens of all rows, which run side by side as (slots, most new tokens).
         most = max(map(len, tokens))
         after = max(map(operator.add, self.lengths, map(len, tokens)))
         # Padding on the right is cached as well, beyond what its row holds.
         filled = max(self.lengths) + most
         self._fit(self._width, after, filled)
+        # 2. Put each row into its slot: its cached length, then its tokens.
         rows = [[0]] * self._width
         for slot, cached, new in zip(self._slot_mapping, self.lengths, tokens, strict=True):
             rows[slot] = [cached, *new]
         kv_length = self._graphs.padded_positions(filled)
         inputs = stage_rows(rows, self._width, most, self.device, self._graphs if most <= _LONGEST else None)
+        # 3. Run, from a recorded graph where there is one for these sizes.
         if not self._graphs or most > _LONGEST:
             return self.predict_step(inputs, kv_length, skipped)
         key = (self._width, most, kv_length, self._source_length)
@@ -218,7 +222,7 @@ class FusedDecoder(SlotDecoder):
             kv_length: Positions that attention reads.
             skipped: Leading columns that are not predicted after.
         """
-        positions = inputs[:, :1] + self._stack.columns[: inputs.shape[1] - 1]
+        positions = inputs[:, :1] + self._stack.columns[: inputs.shape[1] - 1]  # (slots, new)
         caches = self._kv_cache.view(positions, kv_length, self._source_length)
         hidden = self._stack.run(inputs[:, 1:], positions, self._stack.mask(positions, kv_length), caches)[:, skipped:]
         return StepOutput(hidden, *self._stack.predict(hidden))
@@ -233,11 +237,6 @@ class FusedDecoder(SlotDecoder):
     def forget(self, kind: str) -> None:
         """Drop the graphs recorded under keys that begin so."""
         self._graphs.forget(kind)
-
-    def wrap_layers(self, wrap: WrapBlock | None) -> None:
-        """Wrap the function that runs a decoder layer, as `torch.compile` does; none restores the function itself."""
-        self._stack.wrap_block(wrap)
-        self._graphs.forget()
 
     def require_sound(self, best: Rows) -> None:
         """Raise `BrokenLogitsError` where a -1 reports broken logits."""
@@ -289,9 +288,9 @@ class FusedEncoder:
     def _encoded(self, inputs: Tensor) -> Tensor:
         """Return hidden states (rows, positions, width) of `inputs`: each row's length, then its padded ids."""
         ids = inputs[:, 1:]
-        columns = self._stack.columns[: ids.shape[1]]
+        columns = self._stack.columns[: ids.shape[1]]  # (positions,)
         mask = self._stack.mask(columns.expand_as(ids), len(columns))
-        padding = (columns >= inputs[:, :1])[:, None, None]
+        padding = (columns >= inputs[:, :1])[:, None, None]  # (rows, 1, 1, positions)
         return self._stack.run(ids, columns, mask.masked_fill(padding, torch.finfo(mask.dtype).min))
 
 
@@ -328,15 +327,18 @@ class GreedyLoop:
         waiting: deque[Callable[[], Tensor]] = deque()
         fetched = 0
         for step in range(budget):
+            # 1. Start a step on the device: the first one with the pending tokens, the others with the token before.
             if step == 0 and len(pending) > 1:
                 self._record(self._decoder.run([pending], len(pending) - 1), reads)
             else:
                 self._run_step(before + step, reads)
+            # 2. Start fetching what was found since the last time, and read what has arrived by now.
             if step + 1 - fetched == policy.steps_per_sync or step + 1 == budget:
                 waiting.append(fetch(self._found[:, fetched : step + 1]))
                 fetched = step + 1
                 if len(waiting) > policy.syncs_in_flight and seen.ends_in(*waiting.popleft()().tolist()):
                     break
+        # 3. Read the rest; steps beyond the end were run in vain.
         while waiting and not seen.ended:
             seen.ends_in(*waiting.popleft()().tolist())
         count = len(seen.tokens)
@@ -351,7 +353,7 @@ class GreedyLoop:
         self._decoder.run_recorded(("greedy", *reads), position, step, changing)
 
     def _record(self, output: StepOutput, reads: _Reads) -> None:
-        """Write down the prediction and make it the next input."""
+        """Write down the prediction and make it the next input; nothing here waits for the device."""
         logits, best = output.logits[0], output.best[0]
         confidence, nats = torch.ones_like(best), torch.zeros_like(best)
         if any(reads):

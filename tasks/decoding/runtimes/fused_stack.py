@@ -18,8 +18,6 @@ from tasks.decoding.runtimes.cuda_graphs import rounded_positions
 from tasks.models.pruned_head import spread
 
 FORMATS = ("float32", "bfloat16")
-WrapBlock = Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
-"""From the function that runs one layer to another that does the same, as `torch.compile` gives."""
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
@@ -106,7 +104,6 @@ class FusedStack:
         self._groups = stack.heads // stack.key_value_heads
         crosses = [layer.cross.key_value for layer in stack.layers if layer.cross is not None]
         self._source = linear_in(joined(crosses), dtype) if crosses else None
-        self._run_block: Callable[..., Tensor] = self._block
         self.longest = 0
         self._bias = torch.empty(0)
         self._angles = torch.empty(0)
@@ -132,13 +129,9 @@ class FusedStack:
             self._angles = angles.to(self._dtype)
         return True
 
-    def wrap_block(self, wrap: WrapBlock | None) -> None:
-        """Wrap the function that runs one layer; none restores the function itself."""
-        self._run_block = self._block if wrap is None else wrap(self._block)
-
     def mask(self, positions: Tensor, kv_length: int) -> Tensor:
         """Return the bias of the scores of queries at `positions` (rows, new): (rows, heads or 1, new, kv_length)."""
-        distances = self.columns[:kv_length] - positions[..., None] + self.longest
+        distances = self.columns[:kv_length] - positions[..., None] + self.longest  # (rows, new, kv_length)
         return self._bias[:, distances].transpose(0, 1)
 
     def run(self, ids: Tensor, positions: Tensor, mask: Tensor, caches: CacheView | None = None) -> Tensor:
@@ -148,16 +141,17 @@ class FusedStack:
         """
         shape = self.shape
         rows, new = ids.shape
-        hidden = functional.embedding(ids, shape.embedding).flatten(0, 1)
+        hidden = functional.embedding(ids, shape.embedding).flatten(0, 1)  # (rows · new, width)
         if shape.learned_positions is not None:
             known = shape.learned_positions.shape[0]
             # Padding may lie beyond the last position.
             hidden = hidden + functional.embedding(positions.clamp(max=known - 1), shape.learned_positions).flatten(0, 1)
+        # (2, rows · new, 1, head width): cosines, then sines
         angles = self._angles[:, positions.flatten(), None] if shape.rotary is not None else None
         mask = self._grouped(mask)
         for index, layer in enumerate(self.layers):
             cached = None if caches is None else caches.of(index)
-            hidden = self._run_block(layer, hidden, angles, mask, rows, cached)
+            hidden = self._block(layer, hidden, angles, mask, rows, cached)
         return _normed(hidden, shape.norm, shape.epsilon).view(rows, new, -1)
 
     def _block(
@@ -165,20 +159,23 @@ class FusedStack:
     ) -> Tensor:
         """Run one layer on `hidden` (rows · new, width), which it may change in place."""
         shape = self.shape
+        # 1. Attend to the text so far.
         heads = (rows, len(hidden) // rows, shape.heads, shape.head_width)
         projected = _linear(_normed(hidden, layer.norm, shape.epsilon), layer.query_key_value)
         query, keys, values = self._kept(projected, angles, rows, caches)
         hidden = _added(hidden, self._attend(query.view(heads), keys, values, mask), layer.out)
+        # 2. Attend to the source.
         if layer.cross is not None and caches is not None:
             query = _linear(_normed(hidden, layer.cross.norm, shape.epsilon), layer.cross.query)
             keys, values = _halves(caches.cross, shape.heads)
             read = self._attend(query.view(heads), keys, values, caches.source_mask)
             hidden = _added(hidden, read, layer.cross.out)
+        # 3. Feed forward.
         inner = _linear(_normed(hidden, layer.feed_norm, shape.epsilon), layer.feed_in)
         return _added(hidden, self._activated(inner), layer.feed_out)
 
     def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (rows, new, vocabulary) and the likeliest tokens, int64 (rows, new): -1 where logits are broken."""
+        """Return logits (rows, new, vocabulary) and the argmax tokens, int64 (rows, new): -1 where logits are broken."""
         if self.shape.head is None:
             raise ValueError("an encoder predicts nothing")
         scaled = hidden if self.shape.head_scale == 1 else hidden * self.shape.head_scale
@@ -225,6 +222,7 @@ class FusedStack:
         rows, new, heads, width = query.shape
         shared = keys.shape[2]
         grouped = query.transpose(1, 2) if shared == heads else query.view(rows, new, shared, -1, width).permute(0, 2, 3, 1, 4)
+        # Queries that share a key head are rows of one matrix: (rows, shared, group · new, width).
         read = functional.scaled_dot_product_attention(
             grouped.reshape(rows, shared, -1, width),
             keys.transpose(1, 2),

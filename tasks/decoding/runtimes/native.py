@@ -83,6 +83,7 @@ class NativeKVCache:
 
     def _grow(self, slots: int, positions: int) -> None:
         capacity = self.capacity if positions <= self.capacity else _whole(max(positions, 2 * self.capacity))
+        # (keys and values, layers, slots, heads, head width, positions)
         grown = empty_floats(2, self._layers, slots, *self._own.shape[3:5], capacity)
         _, _, old, heads, width, before = self._own.shape
         grown[0, :, :old, :, :, :before] = self._own[0]
@@ -225,15 +226,18 @@ class NativeDecoder(SlotDecoder):
             raise ValueError(
                 f"the draft vocabulary of the {name} model has tokens beyond the {self.vocabulary} of its tokenizer"
             )
+        # 1. The decoder; what the large model holds already is not packed again.
         self._large = large
         self._head = decoder.head if self._draft_tokens is None else None
         shared = (None, None) if large is None else large._packed_weights_of(decoder, number_format)
         self._stack = NativeStack(PackedStack(decoder, number_format, functions, *shared))
         self._packed, self._cache = self._stack.packed, self._stack.cache
+        # 2. The encoder: the large model's, or one whose embedding may be the decoder's head.
         self._encoder: NativeEncoder | None = None if large is None else large._encoder
         if self._encoder is None and encoder is not None:
             head = self._packed.native.head if tied_head(encoder, decoder.head, number_format) else None
             self._encoder = NativeEncoder(PackedStack(encoder, number_format, functions, head))
+        # 3. Buffers: the kernel writes whole panels of logits.
         self._functions = functions
         self._dtype: torch.dtype = model.dtype
         self._stride = self._packed.padded(int(self._packed.native.head.outputs))
@@ -268,7 +272,8 @@ class NativeDecoder(SlotDecoder):
         self.require_known(tokens)
         counts = [len(row) for row in tokens]
         self._fit(len(tokens), max(map(operator.add, self.lengths, counts)))
-        hidden = self._stack.run(tokens, self.lengths, self._slots)
+        hidden = self._stack.run(tokens, self.lengths, self._slots)  # (new tokens of all rows, width)
+        # Predictions inside prompts are known: their logits, most of the work, are left out.
         unread = skipped_columns(self._prompts, self.lengths, counts)
         self.lengths = list(map(operator.add, self.lengths, counts))
         if unread:
@@ -294,6 +299,7 @@ class NativeDecoder(SlotDecoder):
             raise ValueError("a continuation needs at least one pending token and a budget of at least one")
         self._fit(1, cached + len(pending) + budget - 1)
         rows, _kept = self._stack.rows([pending], self.lengths, self._slots)
+        # One call of the kernel runs the model for each token, and stops where the draft rule does.
         hidden = empty_floats(len(pending), self._stack.width)
         logits = empty_floats(budget if with_logits else 1, self._stride)
         best, confidence, entropies = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)(), (ctypes.c_double * budget)()
@@ -316,6 +322,7 @@ class NativeDecoder(SlotDecoder):
         count, positions = len(tokens), len(drafted) + 1
         self._fit(1, cached + count)
         rows, _kept = self._stack.rows([tokens], self.lengths, self._slots)
+        # One call runs the model over pending and drafted tokens, and applies the rule.
         hidden, logits = empty_floats(count, self._stack.width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
         accepted = self._stack.call(
@@ -380,13 +387,14 @@ class NativeDecoder(SlotDecoder):
         self.lengths = [self.lengths[row] for row in rows]
         self._prompts = [self._prompts[row] for row in rows]
         slots = [self._slots[row] for row in rows]
+        # A row that is kept twice needs a slot of its own.
         if len(set(slots)) < len(slots):
             self._cache.copy(slots)
             slots = list(range(len(slots)))
         self._slots = slots
 
     def _predict(self, hidden: Tensor) -> tuple[Tensor, list[int]]:
-        """Return the logits (tokens, vocabulary), and the likeliest token at each position."""
+        """Return the logits (tokens, vocabulary), and the argmax at each position."""
         tokens = hidden.shape[0]
         logits = empty_floats(tokens, self._stride)
         best = (ctypes.c_int32 * tokens)()

@@ -74,10 +74,12 @@ class PackedStack:
         self._panel: int = functions.draftline_panel()
         self._pages = HugePages(sum(aligned(self._packed_bytes(*linear.shape)) for linear in _matrices(stack)))
         self._files = FilePages()
+        # 1. Matrices, in the order in which a step reads them: layer by layer, then the head.
         layers = (layout.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
         self._kept.append(layers)
         head = self._linear(stack.head) if head is None else head
         tied = head if tied is None and embedded else tied
+        # 2. The structure that the kernel reads.
         self.native = layout.Stack(
             layers=len(stack.layers),
             width=stack.width,
@@ -234,9 +236,7 @@ def aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _region(size: int) -> mmap.mmap | bytearray:
-    if not hasattr(mmap, "MAP_ANONYMOUS"):
-        return bytearray(size)
+def _region(size: int) -> mmap.mmap:
     region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):  # a system without huge pages
         region.madvise(mmap.MADV_HUGEPAGE)

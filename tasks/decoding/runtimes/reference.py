@@ -75,6 +75,7 @@ class CachedDecoder(LoadedModel, ABC):
     def forward(self, tokens: Rows) -> Step:
         counts = [len(row) for row in tokens]
         most = max(counts)
+        # 1. Pad new tokens on the right: (rows, most new tokens).
         ids = torch.tensor([row + [self.pad_token] * (most - len(row)) for row in tokens], device=self.device)
         states: list[Tensor] = []
         watching = self._watch(states)
@@ -82,9 +83,11 @@ class CachedDecoder(LoadedModel, ABC):
             run = self._run(ids, counts)
         finally:
             watching.remove()
+        # 2. Cut the padding of the vocabulary off: (rows, positions, vocabulary).
         logits = run.logits[..., : self.vocabulary]
         self._steps += 1
         require_finite(logits, self.name, self._steps)
+        # 3. Move rows with fewer new tokens to the right, so that all end in one column again.
         self._width += most
         ends = [self._width - most + count for count in counts]
         self._align(ends, [length + count for length, count in zip(self.lengths, counts, strict=True)])
@@ -127,6 +130,7 @@ class CachedDecoder(LoadedModel, ABC):
         if all(end == ends[0] for end in ends):
             self._slice(ends[0] - width, ends[0])
             return
+        # Column by which each row moves; what comes from before the first column is masked.
         shift = torch.tensor([end - width for end in ends], device=self.device)
         columns = (torch.arange(width, device=self.device) + shift[:, None]).clamp_(min=0)
         for layer in self._growing_layers():

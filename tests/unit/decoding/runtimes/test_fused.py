@@ -28,7 +28,7 @@ from tests.acceptance import kept_by
 from tests.architectures import models
 from tests.tape import TapeRecorder
 from tests.toys import toy_sources
-from tests.unit.decoding.runtimes.odd import assert_close, fused
+from tests.unit.decoding.runtimes.odd import fused
 
 LIMIT = 14
 AGREED = GreedyAcceptance(-1.0, keep_agreed=True)
@@ -101,29 +101,6 @@ def test_bfloat16_is_close(name: str) -> None:
         steps.append(decoder.forward([[*row, 4, 5, 6] for row in starts]).logits[:, -3:].float())
     ours, theirs = ((steps[0] - other).norm() / steps[0].norm() for other in steps[1:])
     assert 0 < ours < max(2e-2, 1.5 * float(theirs))
-
-
-@pytest.mark.parametrize("name", ["t5", "llama"])
-def test_layers_can_be_compiled(name: str) -> None:
-    """One compilation serves all layers, changes no token, and can be undone."""
-    model = models(name)[1]
-    decoder, other = fused(model), fused(model)
-    [source] = toy_sources(1)
-    [start] = decoder.start(decoder.encode([source]))
-    other.start(other.encode([source]))
-    graphs: list[object] = []
-    torch.compiler.reset()
-
-    def count(graph: Any, inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    for wrap in (lambda block: torch.compile(block, dynamic=False, backend=count), None):
-        decoder.wrap_layers(wrap)
-        assert_close(decoder.forward([start]), other.forward([start]))
-        decoder.rewind([0])
-        other.rewind([0])
-    assert len(graphs) == 1
 
 
 def test_a_cut_vocabulary_and_padding_past_the_positions() -> None:
