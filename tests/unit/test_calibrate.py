@@ -27,7 +27,7 @@ PATHS = TaskPaths("words")
 Run = Callable[..., None]
 
 
-@pytest.fixture(params=["t5", "llama"])
+@pytest.fixture(params=["t5", pytest.param("llama", marks=pytest.mark.slow)])
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the stage in a folder with a corpus and a large model; takes settings of calibrate, and text's longest target."""
     monkeypatch.chdir(tmp_path)
