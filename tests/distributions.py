@@ -12,9 +12,8 @@ from scipy import stats
 from torch import Tensor
 
 from tasks.decoding.generation import Generation
-from tasks.decoding.method import Request, SamplingSettings
-from tasks.decoding.registry import decode
-from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table
+from tasks.decoding.method import SamplingSettings
+from tests.toys import END, START, Predict, Prefix, random_table
 
 SOURCE = (5, END)
 DRAWS = 3000
@@ -79,14 +78,6 @@ def sequence_distribution(shares: Callable[[Prefix], np.ndarray], limit: int) ->
 def model_distribution(predict: Predict, sampling: SamplingSettings, limit: int) -> SequenceDistribution:
     """The probability of each text drawn from one model."""
     return sequence_distribution(lambda text: dist(predict, text, sampling), limit)
-
-
-def draw(
-    method: str, settings: object, sampling: SamplingSettings, limit: int, seed: int = 0, draws: int = DRAWS
-) -> list[Generation]:
-    """Decode `SOURCE` that many times with `SMALL` and `LARGE`, each time as another example."""
-    sources = [list(SOURCE)] * draws
-    return decode(method, settings, prefix_pair(SMALL, LARGE), sources, Request(limit, sampling, seed))
 
 
 def p_value(generations: list[Generation], distribution: SequenceDistribution) -> float:

@@ -73,7 +73,10 @@ def build_method(name: str, settings: object, pair: Pair, request: Request) -> D
     """Put the parts of the method `name` together; raise `InputError` where the pair or the sampling does not fit it."""
     from tasks.decoding.distributions import TokenSource
 
-    return METHODS[name].build(pair, settings, request.sampling, TokenSource(request.seed))
+    spec, sampling = METHODS[name], request.sampling
+    if spec.greedy_only and not sampling.greedy:
+        raise InputError(f"{name} draws no tokens, and the temperature is {sampling.temperature}; set it to 0")
+    return spec.build(pair, settings, sampling, TokenSource(request.seed))
 
 
 def decode(

@@ -49,7 +49,6 @@ from typing import TYPE_CHECKING
 
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
 from tasks.decoding.method import DecodingMethod, Pair, SamplingSettings, method
-from tasks.errors import InputError
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
@@ -164,8 +163,8 @@ def rank(logits: Tensor, count: int) -> list[Ranked]:
     """Return the top `count` tokens of each row of logits (rows, vocabulary), without those of probability zero."""
     import torch
 
-    best = torch.log_softmax(logits.float(), dim=-1).topk(min(count, logits.shape[-1]))
-    rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    top = torch.log_softmax(logits.float(), dim=-1).topk(min(count, logits.shape[-1]))  # (rows, count)
+    rows = zip(top.values.tolist(), top.indices.tolist(), strict=True)
     return [[pair for pair in zip(*row, strict=True) if pair[0] > -math.inf] for row in rows]
 
 
@@ -327,6 +326,7 @@ class SpeculativeBeamSearch:
         owners = [search.source for search, texts in zip(searches, branches, strict=True) for _ in texts]
         known = [search.prompt + search.generated for search, texts in zip(searches, branches, strict=True) for _ in texts]
         texts = list(itertools.chain(*branches))
+        # The cache keeps the text so far; each branch is run from its first drafted token on.
         large.hold(owners, [text[:length] for text, length in zip(texts, known, strict=True)])
         step = large.feed(texts)
         # Each candidate is read once, however many branches contain it.
@@ -357,6 +357,7 @@ def _step(search: Search, levels: Levels, predictions: Predictions) -> None:
     counts.drafted += drafted
     for depth in range(drafted + 1):
         search.advance([predictions[beam.tokens] for beam in search.beams])
+        # A step is accepted where the large model's own next beams were all drafted.
         if depth == drafted:
             search.proposers += LARGE
         elif all(beam.tokens in predictions for beam in search.beams):
@@ -370,14 +371,8 @@ def _step(search: Search, levels: Levels, predictions: Predictions) -> None:
             return
 
 
-def _require_greedy(name: str, sampling: SamplingSettings) -> None:
-    if not sampling.greedy:
-        raise InputError(f"{name} draws no tokens, and the temperature is {sampling.temperature}; set it to 0")
-
-
 @method("beam_large", BeamSettings, "beam search with the large model alone", lossless=True, greedy_only=True)
 def beam_large(pair: Pair, settings: BeamSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    _require_greedy("beam_large", sampling)
     return BeamSearch(pair.large, settings.beams)
 
 
@@ -385,6 +380,5 @@ def beam_large(pair: Pair, settings: BeamSettings, sampling: SamplingSettings, s
 def speculative_beam(
     pair: Pair, settings: SpeculativeBeamSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:
-    _require_greedy("speculative_beam", sampling)
     lengths = (settings.beams, settings.draft_beams, settings.draft_length)
     return SpeculativeBeamSearch(pair.small, pair.large, *lengths, shares_encoder=pair.shares_encoder)
