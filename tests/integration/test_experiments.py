@@ -104,7 +104,8 @@ def test_experiments_survive_kills(server: At, tmp_path: Path) -> None:
     """The flow is killed again and again, and leaves no process; in the end every experiment is there once.
 
     DVC's own queue alone does not do this: of 100 experiments, with its two workers killed six times, 89 were kept and 11 were
-    shown as running for ever. With `COUNT, KILLS = 100, 6` this test took ten minutes and kept all.
+    shown as running for ever. With `COUNT, KILLS = 100, 6` this test took fourteen
+    minutes on a busy machine and kept all.
     """
     import psutil
 
