@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from tasks.decoding.decoder import Decoder, Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
-from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.evaluation.sweep.replay import Outputs, Split
+
+if TYPE_CHECKING:  # a machine with a GPU may lack what a sweep needs
+    from tasks.evaluation.sweep.grid import SweepPoint
+    from tasks.evaluation.sweep.replay import Outputs, Split
 
 MARGIN_TOLERANCE = 1e-4
 """Top-2 logit margin below which two float32 runtimes may choose different tokens, since they sum in different orders."""
