@@ -24,8 +24,9 @@ from tasks.bench.harness import alone, finish, hardware, parse, parser_of
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request
+from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
-from tasks.evaluation.frontier import CHOSEN_ON, VANILLA, frontier, resolution, tradeoff_of
+from tasks.evaluation.frontier import CHOSEN_ON, frontier, resolution, tradeoff_of
 from tasks.evaluation.metrics import forget
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tasks.decoding.methods.baselines import VANILLA
 from tasks.evaluation.results.rows import SweepRow, TimedRow
 
-VANILLA = "vanilla_large"
 BASELINES = (VANILLA, "vanilla_small")
 CHOSEN_ON, REPORTED_ON = "validation", "test"
 """The split on which settings are chosen, and the split on which they are reported."""

@@ -25,7 +25,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, VANILLA, TradeOff, tradeoff_of
+from tasks.decoding.methods.baselines import VANILLA
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, TradeOff, tradeoff_of
 from tasks.evaluation.metrics import Floats
 from tasks.evaluation.quality import Quality, gradients_of, values_of
 from tasks.evaluation.results.codec import Setting, Settings

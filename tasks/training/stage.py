@@ -16,8 +16,7 @@ from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.quality import check_outputs
-from tasks.evaluation.results.pair import OutputCheck, against_teacher, described, length_warning
+from tasks.evaluation.quality import OutputCheck, against_teacher, check_outputs, described, length_warning
 from tasks.files import atomic_write, partial_path, remove
 from tasks.fingerprint import discard_others, fingerprint
 from tasks.lineage import datasets, lineage

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tasks.decoding.distributions import TokenSource
     from tasks.decoding.loop import SpeculativeLoop
 
+VANILLA = "vanilla_large"
+"""The baseline of every speed-up."""
+
 
 @settings
 class VanillaSettings:
@@ -49,7 +52,7 @@ def as_small(generation: Generation) -> Generation:
     return Generation(generation.tokens, SMALL * counts.tokens, renamed, generation.log_probabilities)
 
 
-@method("vanilla_large", VanillaSettings, "the large model alone", lossless=True)
+@method(VANILLA, VanillaSettings, "the large model alone", lossless=True)
 def vanilla_large(pair: Pair, _: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return single_model_method(pair.large, sampling, source)
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 
 from tasks.decoding.method import LOOK_UPS
+from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, VANILLA, tradeoff_of
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, tradeoff_of
 from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.results import rows as records

@@ -17,6 +17,7 @@ from tasks.decoding.method import OF_SMALL
 from tasks.decoding.registry import METHODS
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.quality import against_teacher
 from tasks.evaluation.report.formatting import (
     difference_text,
     interval_text,
@@ -29,7 +30,7 @@ from tasks.evaluation.report.formatting import (
 )
 from tasks.evaluation.report.points import chosen, fastest, fastest_lossless, is_faster, reported, test_status
 from tasks.evaluation.report.tables import PURPOSES, batch_sentence
-from tasks.evaluation.results.pair import BatchTimings, PairRecord, against_teacher
+from tasks.evaluation.results.pair import BatchTimings, PairRecord
 from tasks.evaluation.results.rows import OperatingPoint, OutputStatistics, TestMeasurements, TestStatus, TimedPoint
 from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, PassedOver, Recommendation, Summary
 from tasks.evaluation.selection import keeps_quality

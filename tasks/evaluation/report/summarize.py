@@ -24,8 +24,9 @@ import yaml
 from scipy.special import ndtri
 
 from tasks.decoding.method import OF_SMALL
+from tasks.decoding.methods.baselines import VANILLA
 from tasks.evaluation.changes import MeasuredCurve, frontier_changes, measured_point
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, VANILLA, TradeOff, frontier, frontier_gap
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TradeOff, frontier, frontier_gap
 from tasks.evaluation.report.paper_tables import paper_tables
 from tasks.evaluation.report.points import SweepPoints, Sweeps, failures, latest, models_alone, rows_of
 from tasks.evaluation.report.recommendation import recommend

@@ -27,8 +27,7 @@ from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import LoopParts
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import TimedTokensError, guarantee_of
-from tasks.evaluation.quality import Quality, score_likelihoods
-from tasks.evaluation.results.pair import OutputCheck
+from tasks.evaluation.quality import OutputCheck, Quality, score_likelihoods
 from tasks.evaluation.results.rows import OutputDetails, OutputStatistics
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.baselines import VANILLA as VANILLA_METHOD
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.registry import METHODS, ConfiguredMethod
 from tasks.errors import InputError
-from tasks.evaluation.frontier import VANILLA as VANILLA_METHOD
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.settings import GridSettings

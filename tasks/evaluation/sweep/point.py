@@ -17,8 +17,7 @@ from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS, ORACLES, build_method, decode_all
 from tasks.evaluation.metrics import chrf_of, chrf_signature, metric_of, texts_to_match
 from tasks.evaluation.mismatches import count_mismatches, guarantee_of
-from tasks.evaluation.quality import Quality, check_outputs, quality_difference, score, sentence_scores, value_of
-from tasks.evaluation.results.pair import OutputCheck
+from tasks.evaluation.quality import OutputCheck, Quality, check_outputs, quality_difference, score, sentence_scores, value_of
 from tasks.evaluation.results.rows import (
     DecodingCounts,
     DifferenceBounds,

@@ -13,8 +13,15 @@ from rouge_score import rouge_scorer
 from tasks.corpora.example import Example
 from tasks.errors import InputError
 from tasks.evaluation.metrics import ROUGES, bleu_of, bleu_statistics, bleus_of
-from tasks.evaluation.quality import check_outputs, check_references, score
-from tasks.evaluation.results.pair import OutputCheck, against_teacher, described, length_warning
+from tasks.evaluation.quality import (
+    OutputCheck,
+    against_teacher,
+    check_outputs,
+    check_references,
+    described,
+    length_warning,
+    score,
+)
 
 TEXT = "the a station trains running quickly bridges old mayor opened again yesterday, near houses were closing"
 WORDS = TEXT.split()
