@@ -53,7 +53,7 @@ def check(root: Path, breaks: Sequence[Break], *, jobs: int = 1, only_list: bool
     with tempfile.TemporaryDirectory(prefix="draftline-mutants-") as folder:
         copies = [Path(folder) / f"copy{slot}" for slot in range(max(1, min(jobs, len(breaks))))]
         for copy in copies:
-            _copy_tree(root, copy)
+            copy_tree(root, copy)
         # A test that fails without any break has noticed nothing.
         status = _pytest(copies[0], sorted({test for one in breaks for test in one.tests}))
         if status != _PASSED:
@@ -121,7 +121,7 @@ def _pytest(copy: Path, tests: Sequence[str], *, own_kernel: bool = False) -> in
                 process.wait()
 
 
-def _copy_tree(root: Path, copy: Path) -> None:
+def copy_tree(root: Path, copy: Path) -> None:
     """Copy every file of the working tree that git does not ignore, links aside."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=root, capture_output=True, check=True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +17,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.registry import decode
 from tests.architectures import pair_of
 from tests.documented_commands import PAGES, commands
+from tests.mutants.__main__ import copy_tree
 from tests.toys import toy_sources
 
 ROOT = Path(__file__).parents[2]
@@ -102,3 +105,29 @@ def test_a_greedy_bild_text_runs_through_the_files_of_its_walk() -> None:
     aside = {"tasks/settings.py", "tasks/decoding/method.py", "tasks/decoding/distributions.py"}
     assert len(walk) <= 9
     assert walk == called - inside - aside
+
+
+def test_the_toy_method_of_the_guide_works_as_written(tmp_path: Path) -> None:
+    """Three files are touched: the method, its test and its law."""
+    guide = (
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a decoding method")[2].partition("\n## ")[0]
+    )
+    blocks = [textwrap.dedent(block) for block in re.findall(r"^   ```python\n(.*?)^   ```", guide, re.MULTILINE | re.DOTALL)]
+    method, test, law = blocks
+    copy_tree(ROOT, tmp_path)
+    (tmp_path / "tasks/decoding/methods/floor.py").write_text(method, encoding="utf-8")
+    (tmp_path / "tests/unit/decoding/test_floor.py").write_text(test, encoding="utf-8")
+    cases = (tmp_path / "tests/cases.py").read_text(encoding="utf-8")
+    imported = "from tasks.decoding.methods.speculative"
+    cases = cases.replace(imported, f"from tasks.decoding.methods.floor import FloorSettings\n{imported}", 1)
+    (tmp_path / "tests/cases.py").write_text(cases.replace("CASES = {\n", f"CASES = {{\n{law}", 1), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "-k", "floor"]
+    run = subprocess.run(
+        [*command, "tests/unit/decoding/test_floor.py", "tests/unit/decoding/test_enumeration.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:]
