@@ -135,17 +135,15 @@ def measure_limits(counts: Sequence[int]) -> Found:
         counts: Numbers of threads to read with.
 
     Returns:
-        `read_gb_s`: read bandwidth by working set and threads; `multiply_g_s`: 10⁹ multiplications a second of one thread by
-        number format. Empty where no compiler makes the kernel.
+        `read_gb_s`: read bandwidth by working set and threads. Empty where no compiler makes the kernel.
     """
-    rates = compiled.multiply_rates()
-    if rates is None:
+    if compiled.library() is None:
         return {}
     read = {
         name: {str(threads): _giga(compiled.read_bandwidth(size, threads)) for threads in counts}
         for name, size in _WORKING_SETS.items()
     }
-    return {"read_gb_s": read, "multiply_g_s": {name: _giga(rate) for name, rate in rates.items()}}
+    return {"read_gb_s": read}
 
 
 def limit_lines(limits: Found) -> Iterator[str]:
@@ -155,7 +153,6 @@ def limit_lines(limits: Found) -> Iterator[str]:
         return
     for name, by_threads in limits["read_gb_s"].items():
         yield f"  reads {name:>8}: " + ", ".join(f"{rate:.0f} GB/s ({threads} threads)" for threads, rate in by_threads.items())
-    yield "  multiplies: " + ", ".join(f"{name} {rate:.0f} · 10⁹/s" for name, rate in limits["multiply_g_s"].items())
 
 
 @torch.inference_mode()

@@ -1,7 +1,7 @@
-"""Compiles `kernel/` once for this processor, loads its functions, and measures what the processor gives them at most.
+"""Compiles `kernel/` once for this processor, loads its functions, and measures the read bandwidth that bounds a step.
 
-A step of one token reads every weight once, so reading bounds it; a batch multiplies each weight many times, so that
-multiplying does. The ratio of a time to its bound says how much of the machine is used.
+A step of one token reads every weight once, so reading bounds it. The ratio of a time to that bound says how much of the
+machine is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from tasks.decoding.runtimes.layout import FORMATS, declare_functions
+from tasks.decoding.runtimes.layout import declare_functions
 from tasks.decoding.runtimes.packed import HugePages
 
 KERNEL = Path(__file__).with_name("kernel")
@@ -164,28 +164,6 @@ def read_bandwidth(size: int, threads: int = 1) -> float | None:
         functions.draftline_read_memory(memory.data_ptr(), count, passes, threads, ctypes.byref(result))
 
     return 4 * count / _seconds_each(read)
-
-
-def multiply_rates() -> dict[str, float] | None:
-    """Multiplications a second of one thread, by number format (`FORMATS`), each with the addition that follows it.
-
-    bfloat16 and int8 are multiplied by the processor's own instructions where it has them, and as float32 otherwise.
-    """
-    functions = library()
-    if functions is None:
-        return None
-    return {name: _multiply_rate(functions, index) for index, name in enumerate(FORMATS)}
-
-
-def _multiply_rate(functions: ctypes.CDLL, number_format: int) -> float:
-    factor = ctypes.c_float()
-
-    def multiply(rounds: int) -> int:
-        factor.value = 0.5
-        done: int = functions.draftline_multiply(number_format, rounds, ctypes.byref(factor))
-        return done
-
-    return multiply(1) / _seconds_each(multiply)
 
 
 def bandwidth_share(step_bytes: int, seconds: float) -> float | None:

@@ -179,7 +179,6 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
             [model, model, rules, ctypes.POINTER(LoopRow), _INT64, _INT64, _POINTER, _INT64], _INT64
         ),
         "draftline_read_memory": ([_POINTER, _INT64, _INT64, _INT32, _POINTER], None),
-        "draftline_multiply": ([_INT32, _INT64, _POINTER], _INT64),
     }  # fmt: skip
     for name, (arguments, result) in signatures.items():
         function = getattr(functions, name)

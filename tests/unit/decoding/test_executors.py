@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -21,8 +21,8 @@ from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import build_method, decode
 from tasks.decoding.replay import replay_pair
 from tasks.decoding.turn import RowState
-from tests.architectures import models, pair_of, whole_rows
-from tests.toys import END, START, Predict, Prefix, toy_sources
+from tests.architectures import pair_of, predictions
+from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, toy_sources
 
 SOURCES = toy_sources(10, seed=5)
 METHODS: dict[str, tuple[str, Any]] = {
@@ -63,7 +63,8 @@ def written_out(small: Predict, large: Predict, source: Prefix, settings: Any, l
         for token in draft:
             p = torch.softmax(large(source, (START, *text, *draft[:kept])), -1)
             surprisal = -math.log(max(float(p[token]), 1e-45))
-            if surprisal > settings.rollback_threshold if bild else int(p.argmax()) != token:
+            agreed = int(p.argmax()) == token
+            if not (surprisal <= settings.rollback_threshold or (settings.keep_agreed and agreed) if bild else agreed):
                 break
             kept += 1
         if draft:
@@ -101,12 +102,6 @@ EXECUTORS: dict[str, Callable[[str, Any, int], list[Generation]]] = {
 }
 
 
-@functools.cache
-def predictions() -> tuple[Predict, Predict]:
-    small, large = models("t5")
-    return whole_rows(small), whole_rows(large)
-
-
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_an_executor_takes_the_written_out_turns(executor: str) -> None:
     decoded: list[Generation] = []
@@ -114,12 +109,74 @@ def test_an_executor_takes_the_written_out_turns(executor: str) -> None:
     for method, settings in METHODS.values():
         for limit in (1, 3, 14):
             found = EXECUTORS[executor](method, settings, limit)
-            assert found == [written_out(*predictions(), tuple(source), settings, limit) for source in sources]
+            assert found == [written_out(*predictions("t5"), tuple(source), settings, limit) for source in sources]
             decoded += found
     counts = total(decoded)
     assert min(counts.fallbacks, counts.rollbacks, counts.accepted) > 10
     assert {one.proposers[-1] for one in decoded if one.tokens[-1] == END} == {"s", "l", "c"}
     assert {one.proposers[-1] for one in decoded if one.tokens[-1] != END} >= {"s", "l"}
+
+
+def happened(generations: list[Generation]) -> Counter[str]:
+    """How often each branch of the algorithm was taken."""
+    counts = total(generations)
+    last = Counter(one.proposers[-1] + ("." if one.tokens[-1] == END else "") for one in generations)
+    return Counter(
+        fallbacks=counts.fallbacks,
+        rollbacks=counts.rollbacks,
+        kept=counts.accepted,
+        ended_by_small=last["s."],
+        ended_by_large=last["l."],
+        ended_by_correction=last["c."],
+        cut_at_limit=last["s"] + last["l"] + last["c"],
+    )
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "large first": {"large_first": True},
+    "keep agreed": {"keep_agreed": True},
+    "both": {"large_first": True, "keep_agreed": True},
+}
+THRESHOLDS = [
+    *((0.0, rollback) for rollback in (0.5, math.inf)),
+    *((0.3, rollback) for rollback in (0.0, 2.0, 5.0)),
+    *((0.6, rollback) for rollback in (0.5, math.inf)),
+    (0.9, 2.0),
+    (1.0, 0.0),
+]
+"""(fallback, rollback): every value of each, and the extremes together."""
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("max_draft", [1, 3, 10])
+def test_bild_is_algorithm_1_on_random_tables(option: str, max_draft: int) -> None:
+    small, large = (random_table(name, agreement=0.7, sharpness=4.0, end=-1.5) for name in ("small", "large"))
+    sources = toy_sources(20)
+    seen: Counter[str] = Counter()
+    for fallback, rollback in THRESHOLDS:
+        settings = BildSettings(
+            fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft, **OPTIONS[option]
+        )
+        generations = decode("bild", settings, prefix_pair(small, large), sources, Request(14))
+        assert generations == [written_out(small, large, tuple(one), settings, 14) for one in sources]
+        seen += happened(generations)
+    assert len(seen) == 7
+    assert min(seen.values()) >= 3
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_bild_with_caches_is_algorithm_1(toys: Toys, option: str) -> None:
+    sources = toy_sources(8, seed=2)
+    seen: Counter[str] = Counter()
+    for fallback, rollback, max_draft in ((0.4, 1.0, 10), (0.6, 2.0, 4), (0.8, 0.3, 2), (0.2, math.inf, 3)):
+        settings = BildSettings(
+            fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft, **OPTIONS[option]
+        )
+        generations = decode("bild", settings, toys.cached, sources, Request(14))
+        assert generations == [written_out(*toys.predicts, tuple(one), settings, 14) for one in sources]
+        seen += happened(generations)
+    assert min(seen[name] for name in ("fallbacks", "rollbacks", "kept", "ended_by_small", "cut_at_limit")) > 0
 
 
 @pytest.mark.parametrize("name", METHODS)

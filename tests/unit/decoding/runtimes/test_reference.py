@@ -23,7 +23,7 @@ from tasks.errors import InputError
 from tests.architectures import CAUSAL, FAMILIES, NAMES, generated, models, over_runtimes, pair_of, predictions
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
 from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, toy_sources, toy_t5
-from tests.unit.decoding.test_bild import algorithm_1, runs_of
+from tests.unit.decoding.test_executors import written_out
 
 LIMIT = 12
 SOURCES = toy_sources(8)
@@ -86,7 +86,7 @@ def test_bild_is_algorithm_1_without_a_cache(name: str) -> None:
     for fallback, rollback, max_draft in ((0.3, 0.3, 4), (0.2, 3.0, 2)):
         settings = BildSettings(fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft)
         generations = decoded(name, "bild", settings, sources)
-        assert runs_of(generations) == [algorithm_1(small, large, tuple(one), settings, LIMIT) for one in sources]
+        assert generations == [written_out(small, large, tuple(one), settings, LIMIT) for one in sources]
         assert decode("bild", settings, prefix_pair(small, large), sources, Request(LIMIT)) == generations
         seen += total(generations).rollbacks
     assert seen > 2
