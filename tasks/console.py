@@ -6,13 +6,15 @@ Write `log.info("%s: done", name)` instead of printing, and draw loops with `pro
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import logging
 import sys
 from collections.abc import Iterable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 T = TypeVar("T")
 
@@ -36,7 +38,10 @@ class _StandardError(logging.Handler):
     """Writes to what standard error is now, above any bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
+        # tqdm is imported where something is drawn, so that the doctor starts in a Python without any package.
+        drawn = sys.modules.get("tqdm")
+        write = print if drawn is None else drawn.tqdm.write
+        write(self.format(record), file=sys.stderr)
         sys.stderr.flush()
 
 
@@ -67,20 +72,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(name, action=_SetLevel, nargs=0, const=level, default=argparse.SUPPRESS, help=shown)
 
 
-class _ProgressLines(tqdm):  # type: ignore[type-arg]
-    """Progress in whole lines, for a standard error that is no terminal."""
+@functools.cache
+def _progress_lines() -> type[tqdm[Any]]:
+    """Return bars in whole lines, for a standard error that is no terminal."""
+    from tqdm import tqdm
 
-    def __init__(self, iterable: Iterable[Any] | None, **options: Any) -> None:
-        line = "{desc}: {n_fmt} of {total_fmt} {unit}s in {elapsed}, {remaining} left{postfix}"
-        every = {"mininterval": _INTERVAL, "maxinterval": 2 * _INTERVAL}
-        self._logged: float = -1
-        super().__init__(iterable, **{**options, **every, "bar_format": line, "file": io.StringIO()})
+    class ProgressLines(tqdm):  # type: ignore[type-arg]
+        def __init__(self, iterable: Iterable[Any] | None, **options: Any) -> None:
+            line = "{desc}: {n_fmt} of {total_fmt} {unit}s in {elapsed}, {remaining} left{postfix}"
+            every = {"mininterval": _INTERVAL, "maxinterval": 2 * _INTERVAL}
+            self._logged: float = -1
+            super().__init__(iterable, **{**options, **every, "bar_format": line, "file": io.StringIO()})
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002 (tqdm calls it with both)
-        """Log the state, but nothing of what takes less than one interval."""
-        if self.format_dict["elapsed"] >= _INTERVAL and self.n != self._logged:
-            self._logged = self.n
-            log.info("%s", self)
+        def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002 (tqdm calls it with both)
+            """Log the state, but nothing of what takes less than one interval."""
+            if self.format_dict["elapsed"] >= _INTERVAL and self.n != self._logged:
+                self._logged = self.n
+                log.info("%s", self)
+
+    return ProgressLines
 
 
 @overload
@@ -94,6 +104,8 @@ def progress(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm[Any]
         iterable: What a loop runs over; None where the caller counts with `update`.
         options: What `tqdm` takes. With `--quiet`, nothing is shown.
     """
+    from tqdm import tqdm
+
     if not log.isEnabledFor(logging.INFO):
         options["disable"] = True
-    return tqdm(iterable, **options) if sys.stderr.isatty() else _ProgressLines(iterable, **options)
+    return (tqdm if sys.stderr.isatty() else _progress_lines())(iterable, **options)

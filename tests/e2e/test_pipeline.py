@@ -174,7 +174,7 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
     [
         ("tasks/training/loop.py", {"finetune_large", "finetune_small", "calibrate", "control", "align"}),
         ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned", "report"}),
-        ("tasks/evaluation/report/table.py", {"sweep_unaligned", "sweep_aligned", "report"}),
+        ("tasks/evaluation/report/tables.py", {"sweep_unaligned", "sweep_aligned", "report"}),
         ("tasks/lineage.py", set()),
     ],
 )

@@ -12,6 +12,7 @@ from rouge_score import rouge_scorer
 
 from tasks.corpora.example import Example
 from tasks.errors import InputError
+from tasks.evaluation import metrics
 from tasks.evaluation.metrics import ROUGES, bleu_of, bleu_statistics, bleus_of
 from tasks.evaluation.quality import (
     OutputCheck,
@@ -202,7 +203,8 @@ def test_the_line_names_quality_baselines_distinct_outputs_and_length() -> None:
     assert "100% of the outputs distinct, 1.50 times the references' words" in line
 
 
-def test_a_program_needs_tests() -> None:
+def test_a_program_needs_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "require_sandbox", lambda: None)
     tested = Example("add", ("def add", "assert add"))
     assert check_references({"train": [tested], "unlabelled": [Example("more", ())]}, "pass_at_1") == []
     with pytest.raises(InputError, match="test, example 2: the metric pass_at_1 needs a program and then its tests"):
