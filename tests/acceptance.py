@@ -19,8 +19,8 @@ MORE_BOUNDS = [
 """Rules on the scores themselves and on the entropy, and rules with a deferred window."""
 
 
-def often_likeliest(logits: Tensor, other: int, share: float, rng: random.Random) -> int:
-    """Return the likeliest token of logits (vocabulary,) with probability `share`, else one of the next four or `other`."""
+def often_top(logits: Tensor, other: int, share: float, rng: random.Random) -> int:
+    """Return the top-1 token of logits (vocabulary,) with probability `share`, else one of the next four or `other`."""
     chosen = rng.random()
     if chosen >= (1 + share) / 2:
         return other

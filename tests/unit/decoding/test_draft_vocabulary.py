@@ -65,7 +65,7 @@ def test_logits_are_those_of_the_whole_head_and_a_mask(name: str, runtime: Runti
 
 
 def test_a_continuation_names_tokens_and_their_confidence() -> None:
-    """The kernel's likeliest outputs are turned into tokens, before they are fed and compared with end tokens."""
+    """The kernel's argmax outputs are turned into tokens, before they are fed and compared with end tokens."""
     native, reference = pruned_pair("llama").small, pruned_pair("llama", REFERENCE).small
     for source in SOURCES:
         [prompt] = native.start(native.encode([source]))

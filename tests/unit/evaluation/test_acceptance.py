@@ -232,7 +232,7 @@ def test_lenience_accepts_more() -> None:
     pair, sources = prefix_pair(small, large), [[5, END]] * 3
     rates = measured_of(pair, sources, SAMPLED, *(Drafting("small", lenience) for lenience in (1.0, 0.5, 0.25)))
     assert rates == pytest.approx([(first + 3 / 5) / 2 for first in (1 / 8 + 1 / 4, 1 / 4 + 1 / 4, 1 / 2 + 1 / 4)])
-    # Greedy, the likeliest first token of q, 2, has a fifth of the probability of p's likeliest.
+    # Greedy, the argmax of q at the first position, 2, has a fifth of the probability of p's argmax.
     greedy = measured_of(pair, sources, GREEDY, *(Drafting("small", lenience) for lenience in (1.0, 0.21, 0.19)))
     assert greedy == [1 / 2, 1 / 2, 1.0]
 

@@ -18,7 +18,7 @@ from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.fused import ONE_AHEAD, WHOLE_DRAFT, SyncPolicy
 from tasks.errors import InputError
 from tests import laws
-from tests.acceptance import MORE_BOUNDS, kept_by, often_likeliest
+from tests.acceptance import MORE_BOUNDS, kept_by, often_top
 from tests.tape import TapeRecorder
 from tests.toys import END, toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import (
@@ -320,7 +320,7 @@ def test_a_check_equals_a_plain_run_and_the_rule(kind: str, runtime: str) -> Non
         begun = other.lengths
         for position in range(length if turn % 3 else 0):
             step = other.forward([pending + drafted[:position]])
-            drafted[position] = often_likeliest(step.logits[0, -1], drafted[position], 0.8, rng)
+            drafted[position] = often_top(step.logits[0, -1], drafted[position], 0.8, rng)
             other.rewind(begun)
         checked, step = one.check_draft(pending, drafted, rule), other.forward([pending + drafted])
         assert step.hidden is not None and checked.step.hidden is not None and step.argmax is not None

@@ -211,7 +211,7 @@ def test_a_draft_is_checked_in_float32_in_any_number_format() -> None:
 
 
 def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One transfer brings the likeliest tokens and the accepted count; drafts of one length share a recording."""
+    """One transfer brings the argmax tokens and the accepted count; drafts of one length share a recording."""
     fetched: list[tuple[int, ...]] = []
 
     def counted(tensor: torch.Tensor) -> Any:
