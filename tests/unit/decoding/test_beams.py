@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache
 
-from tasks.decoding.decoder import EncoderOutput, Rows
+from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation, total
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -120,20 +120,12 @@ def tables(agreement: float) -> tuple[Predict, Predict]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 6])
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("width", [1, 3, 12])
 def test_beam_search_equals_the_plain_search(width: int, limit: int) -> None:
     """A width of 12 exceeds the vocabulary, so the first steps have fewer beams."""
     large = tables(0.5)[1]
     found = texts(beam(prefix_pair(large, large), TABLE_SOURCES, width, limit))
     assert found == [plain_beam_search(large, source, width, limit) for source in TABLE_SOURCES]
-
-
-# After 2 the text almost always ends, after 3 it continues with 4. Beam search of width 2 with ENDS:
-#   step 1: 2 (.6), 3 (.4)
-#   step 2: 2 END (.54) ends with ln(.54)/2 = -.31; 34 (.32) and 24 (.06) continue; 3 END (.08) is third and dropped
-#   step 3: 34 END (.224) ends with ln(.224)/3 = -.50; 345 (.096) and 245 (.018) continue; the best, at ln(.096)/3 = -.78,
-#           is below both finished texts: the search ends, and 2 END is the better of them.
-ENDS = bigrams({START: {2: 0.6, 3: 0.4}, 2: {END: 0.9, 4: 0.1}, 3: {4: 0.8, END: 0.2}, 4: {END: 0.7, 5: 0.3}, 5: {END: 1.0}})
 
 
 def test_texts_that_end_below_the_best_beams_are_dropped() -> None:
@@ -157,12 +149,6 @@ def test_texts_that_end_below_the_best_beams_are_dropped() -> None:
     pair = prefix_pair(late, late)
     for found in (beam(pair, [[5, END]], 2, 10), drafted(pair, [[5, END]], (2, 2, 3), 10)):
         assert texts(found) == [[2, 4, *[6] * 8]]
-
-
-def test_a_width_of_one_is_greedy(toys: Toys) -> None:
-    greedy = texts(decode("vanilla_large", VanillaSettings(), toys.cached, SOURCES, Request(LIMIT)))
-    assert texts(beam(toys.cached, SOURCES, 1)) == greedy
-    assert texts(drafted(toys.cached, SOURCES, (1, 3, 4))) == greedy
 
 
 def test_a_batch_equals_single_rows_with_and_without_a_cache(toys: Toys) -> None:
@@ -217,8 +203,7 @@ def test_speculative_beam_search_is_beam_search(toys: Toys, perturbed: Pair, siz
 @pytest.mark.parametrize(
     ("sizes", "agreement"),
     [
-        ((1, 1, 2), 0.5), ((1, 1, 2), 1.0), ((2, 3, 2), 0.0), ((2, 3, 2), 0.9), ((3, 3, 5), 0.5), ((3, 3, 5), 1.0),
-        ((4, 12, 3), 0.9), ((12, 12, 2), 0.0),
+        ((1, 1, 2), 0.5), ((2, 3, 2), 0.0), ((3, 3, 5), 1.0), ((4, 12, 3), 0.9), ((12, 12, 2), 0.0),
     ],
 )  # fmt: skip
 def test_speculative_beam_search_on_tables(agreement: float, sizes: tuple[int, int, int]) -> None:
@@ -242,9 +227,6 @@ def test_a_drafter_equal_to_the_target_is_always_accepted(toys: Toys, draft_leng
         assert set(one.proposers) <= {"s", "l"}
 
 
-# Prefers 5 where ENDS prefers 4: its two best beams at step 2 are 25 and 35, its four best have 24 and 34 as well.
-
-
 @pytest.mark.parametrize("sizes", [(2, 2, 3), (3, 6, 4)])
 def test_counts_equal_the_runs(sizes: tuple[int, int, int]) -> None:
     pair = prefix_pair(*tables(0.7))
@@ -262,20 +244,6 @@ def test_counts_equal_the_runs(sizes: tuple[int, int, int]) -> None:
         assert max(map(max, pair.large.runs)) == 1
     # One branch of the draft and the token before it: accepted tokens are never run again.
     assert max(most) == draft_length + 1
-
-
-class WithoutEncoder(TransformersDecoder):
-    """A decoder whose encoder must not run."""
-
-    def encode(self, sources: Rows) -> EncoderOutput:
-        raise AssertionError
-
-
-def test_a_shared_encoder_runs_once(toys: Toys) -> None:
-    pair = Pair(WithoutEncoder(toys.large, "small"), toys.cached.large, shares_encoder=True)
-    found = drafted(pair, SOURCES, (2, 2, 3))
-    assert texts(found) == texts(beam(toys.cached, SOURCES, 2))
-    assert total(found).rollbacks == 0
 
 
 def test_fewer_draft_beams_than_beams_are_refused() -> None:

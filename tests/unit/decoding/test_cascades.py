@@ -259,14 +259,11 @@ def deferred_in(generations: list[Generation]) -> set[str]:
     return set("".join(one.proposers for one in generations))
 
 
-@pytest.mark.parametrize("max_draft", [1, 3, 10])
-@pytest.mark.parametrize(
-    ("rule", "cost"),
-    [("chow", 0.0), ("chow", 0.3), ("chow", 0.6), ("chow", 1.0), ("chow_log", 0.0), ("chow_log", 0.8), ("chow_log", 1.4)],
-)
+@pytest.mark.parametrize("max_draft", [1, 3])
+@pytest.mark.parametrize(("rule", "cost"), [("chow", 0.0), ("chow", 0.6), ("chow", 1.0), ("chow_log", 0.8), ("chow_log", 1.4)])
 def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, max_draft: int) -> None:
     settings = TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=max_draft)
-    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 24), (toys.cached, toys.predicts, 6)):
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 16), (toys.cached, toys.predicts, 4)):
         sources = toy_sources(count)
         found = decode("token_cascade", settings, pair, sources, Request(LIMIT))
         assert found == [algorithm_2(*predicts, tuple(source), settings) for source in sources]
@@ -274,18 +271,18 @@ def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, ma
 
 
 @pytest.mark.parametrize(("rule", "delta"), [("diff", diff), ("diff_log", diff_log)])
-@pytest.mark.parametrize("cost", [0.0, 0.1, 0.3, 1.0])
+@pytest.mark.parametrize("cost", [0.0, 0.3, 1.0])
 def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float, rule: str, delta: Callable[[float], Delta]) -> None:
-    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 24), (toys.cached, toys.predicts, 6)):
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 16), (toys.cached, toys.predicts, 4)):
         sources = toy_sources(count)
         found = decode("diff_oracle", DiffOracleSettings(rule=rule, deferral_cost=cost), pair, sources, Request(LIMIT))
         assert found == [algorithm_3(*predicts, tuple(source), delta(cost)) for source in sources]
         assert deferred_in(found) == ({"s"} if (rule, cost) == ("diff", 1) else {"s", "c"})
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.5, 2.0, 5.0, math.inf])
+@pytest.mark.parametrize("threshold", [0.0, 2.0, math.inf])
 def test_the_bild_oracle_replaces_what_is_unlikely(toys: Toys, threshold: float) -> None:
-    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 24), (toys.cached, toys.predicts, 6)):
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 16), (toys.cached, toys.predicts, 4)):
         sources = toy_sources(count)
         found = decode("bild_oracle", BildOracleSettings(rollback_threshold=threshold), pair, sources, Request(LIMIT))
         assert found == [algorithm_3(*predicts, tuple(source), far(threshold)) for source in sources]

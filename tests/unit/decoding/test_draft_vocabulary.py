@@ -28,7 +28,7 @@ from tasks.models.pruned_head import prune_head
 from tests.architectures import models
 from tests.executors import same_in_the_kernel
 from tests.methods import DECODED_ONLY, LAYERED, SETTINGS
-from tests.toys import END, Predict, Prefix, toy_sources
+from tests.toys import END, toy_sources
 
 TOKENS = [END, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 20, 23]
 SOURCES = toy_sources(8, seed=2)
@@ -93,18 +93,6 @@ def test_greedy_speculative_output_is_the_large_model_s(name: str, runtime: Runt
     assert 20 < counts.accepted < counts.drafted
     drafted = [token for one in found for token, by in zip(one.tokens, one.proposers, strict=True) if by == "s"]
     assert set(drafted) <= set(TOKENS)
-
-
-def masked(predict: Predict, tokens: tuple[int, ...]) -> Predict:
-    """The same predictions, with -infinity for all other tokens."""
-
-    @functools.cache
-    def few(source: Prefix, prefix: Prefix) -> torch.Tensor:
-        logits = torch.full((8,), -math.inf)
-        logits[list(tokens)] = predict(source, prefix)[list(tokens)]
-        return logits
-
-    return few
 
 
 NUMERIC: list[tuple[str, Any]] = [

@@ -30,6 +30,7 @@ from tasks.models.layers import first_layers
 from tasks.training.data import Batch
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
+from tests.architectures import models
 from tests.toys import END, START, VOCABULARY, Toys, prefix_pair, says, toy_sources, toy_t5
 
 GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=0.9, top_p=0.95)
@@ -44,7 +45,7 @@ def deep_t5(exit_layer: int = 1) -> Any:
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("architecture", ["t5", "bart", "gpt2"])
 def test_it_equals_a_small_model_made_of_those_layers(architecture: str, sampling: SamplingSettings) -> None:
-    model = {"t5": deep_t5, "bart": bart, "gpt2": gpt2}[architecture]()
+    model = deep_t5() if architecture == "t5" else models(architecture)[1]
     sources, request = toy_sources(12, seed=4), Request(10, sampling, seed=3)
     large = open_decoder(model, "large")
     pair = Pair(open_decoder(first_layers(model, 1), "small"), large)
@@ -78,26 +79,6 @@ def test_models_with_too_few_layers_are_refused() -> None:
         early_layer_drafter(prefix_pair(says([2]), says([2])).large, sampling, source)
     with pytest.raises(InputError, match="exit_layer is 1, but the decoder has 1 layers"):
         early_layer_drafter(open_decoder(toy_t5(1, 2, 1), "large"), sampling, source)
-
-
-def bart() -> Any:
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    torch.manual_seed(3)
-    sizes = {"encoder_layers": 1, "decoder_layers": 3, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    tokens = {"pad_token_id": START, "bos_token_id": START, "eos_token_id": END, "decoder_start_token_id": START}
-    config = BartConfig(vocab_size=24, d_model=16, init_std=0.5, forced_eos_token_id=None, **sizes, **heads, **tokens)
-    return BartForConditionalGeneration(config).eval()
-
-
-def gpt2() -> Any:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(3)
-    tokens = {"pad_token_id": START, "bos_token_id": START, "eos_token_id": END}
-    config = GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=3, n_positions=32, initializer_range=0.3, **tokens)
-    return GPT2LMHeadModel(config).eval()
 
 
 HEADS = 3

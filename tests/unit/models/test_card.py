@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import re
 from pathlib import Path
@@ -19,18 +18,11 @@ from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import initial_model
 from tasks.models.extras import add_classifier, add_heads
 from tasks.models.prompting import messages
-from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
+from tasks.models.settings import ModelSettings, TextSettings
 from tasks.training.settings import TrainingSettings
 
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
 NASTY = "``` `x` \n---\ntags: [] <b> {{ 1 + 1 }} | ü: #"
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    text = [f"{one} is not {other}" for one, other in itertools.permutations(["one", "two", "three", "four", "five", "six"], 2)]
-    return train_tokenizer([*text, *(f"nor is {number}" for number in range(0, 9000, 37))], TokenizerSettings(vocabulary=64))
 
 
 @pytest.fixture

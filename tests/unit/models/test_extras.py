@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,8 @@ from tasks.models.checkpoints import load_model, save_model
 from tasks.models.extras import ExitClassifier, ParallelHeads, add_classifier, add_heads, classifier_of, heads_of
 from tasks.models.pair import output_vocabulary
 from tasks.models.pruned_head import FILE, PrunedHead, prune_head, pruned_head
-from tasks.models.settings import TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
 from tests.architectures import WIDTH, llama
 from tests.toys import VOCABULARY, toy_t5
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    text = [f"{one} is not {other}" for one, other in itertools.permutations(("one", "two", "three", "four", "five"), 2)]
-    text += [f"nor is {number}" for number in range(0, 9000, 37)]
-    return train_tokenizer(text, TokenizerSettings(vocabulary=64))
 
 
 def model_with_extras() -> Any:

@@ -11,9 +11,6 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import BrokenLogitsError, EncoderOutput, GreedyAcceptance, Rows, StopRule
-from tasks.decoding.method import Pair, Request
-from tasks.decoding.methods.bild import BildSettings
-from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.fused import ONE_AHEAD, WHOLE_DRAFT, SyncPolicy
 from tasks.errors import InputError
@@ -107,7 +104,7 @@ def test_random_operations_are_the_references(kind: str, runtime: str) -> None:
         twins.forward(random_rows(twins.rng, [80] * rows))
 
 
-@covering
+@pytest.mark.parametrize(("kind", "runtime"), COVERING[:: len(KINDS) // 2])
 def test_duplicated_rows_are_independent(kind: str, runtime: str) -> None:
     """Copies of a row, and copies of copies, with other rows dropped: no row writes into another's cache."""
     twins = Twins(kind, runtime, random.Random(5))
@@ -380,7 +377,7 @@ def with_logits(values: dict[int, float]) -> Any:
     return model
 
 
-@pytest.mark.parametrize("masked", [[0], [7, 36], [*range(32, 37)], [*range(36)]])
+@pytest.mark.parametrize("masked", [[0], [7, 36], [*range(36)]])
 def test_a_mask_is_legal(masked: list[int]) -> None:
     model = with_logits(dict.fromkeys(masked, -math.inf))
     ours, theirs = native(model), reference(model)
@@ -394,7 +391,7 @@ def test_a_mask_is_legal(masked: list[int]) -> None:
     assert step.argmax[0][0] == int(expected.logits[0, 0].argmax())
 
 
-@pytest.mark.parametrize("position", [0, 15, 16, 31, 32, 36])
+@pytest.mark.parametrize("position", [0, 15, 16, 36])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_one_broken_logit_is_enough(position: int, value: float) -> None:
     decoder = native(with_logits({position: value, 3: -math.inf}))
@@ -484,16 +481,6 @@ def test_broken_logits_within_a_continuation_are_reported() -> None:
         begin(broken, [[5, 9, END]])
         with pytest.raises(BrokenLogitsError, match=f"{broken_logits}{position + 2}$"):
             broken.continue_greedily([0], 6, StopRule())
-
-
-def test_model_and_step_are_named_in_a_method() -> None:
-    broken = toy_t5(3, 1, 1)
-    with torch.no_grad():
-        broken.lm_head.weight[7] = math.nan
-    sound = native(toy_t5(2, 1, 3, "gated-gelu"))
-    for sources in (toy_sources(2), toy_sources(1)):  # one text alone is drafted for in one call
-        with pytest.raises(BrokenLogitsError, match=r"^the native model .* at step 1$"):
-            decode("bild", BildSettings(), Pair(native(broken), sound), sources, Request(5))
 
 
 @every_runtime

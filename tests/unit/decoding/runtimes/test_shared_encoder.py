@@ -101,16 +101,6 @@ def test_sharing_changes_no_token(name: str, runtime: Runtime) -> None:
         assert shared == encoded_twice
 
 
-def test_one_model_in_both_roles_shares_its_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = models("t5")[1]
-    pair = open_pair(large, large)
-    with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
-        drafted = decode("speculative", DRAFTED["speculative"], pair, SOURCES, Request(10))
-    assert runs == [len(SOURCES)]
-    vanilla = decode("vanilla_large", VanillaSettings(), pair, SOURCES, Request(10))
-    assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]
-
-
 def test_a_weight_that_differs_is_noticed() -> None:
     small, large = pair_with_one_encoder("bart")
     assert shares_encoder(small, large)
@@ -151,8 +141,13 @@ def made_of_layers(pruned: bool, own_head: bool = False) -> tuple[Any, Any]:
     return small, large
 
 
-@pytest.mark.parametrize("number_format", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize(("pruned", "own_head"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("number_format", "pruned", "own_head"),
+    [
+        *(("float32", pruned, own_head) for pruned, own_head in ((False, False), (True, False), (True, True))),
+        *(("bfloat16", True, True), ("int8", False, False), ("int8", True, False)),
+    ],
+)
 def test_a_drafter_of_the_large_model_s_encoder_decodes_alike_and_is_held_once(
     number_format: str, pruned: bool, own_head: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
