@@ -245,6 +245,7 @@ class PredictionCache:
         started.cached = tokens[:kept]
         found = continuation(tokens[kept:], budget, StopRule())
         started.cached = tokens + found.tokens[:-1]
+        # The last token was predicted and not fed: no node follows it.
         nodes = [node]
         for token in found.tokens[:-1]:
             nodes.append(nodes[-1].step(token))
@@ -288,6 +289,7 @@ class PredictionCache:
         self.runs += 1
         started = self._started(model)
         tokens = started.start + last.tokens()
+        # The positions that are asked for have to be fed, even where the cache holds them.
         kept = min(_common_prefix(started.cached, tokens), len(tokens) - positions)
         started.decoder.rewind([kept])
         started.cached = tokens[:kept]  # all that is sure to be there if the run fails

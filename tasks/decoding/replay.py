@@ -123,6 +123,7 @@ class _Replayer:
         while not ended:
             draft = self._draft()
             drafted, steps, count = draft.tokens, draft.steps, len(draft.tokens)
+            # 2. A draft may end the text unseen by the target.
             if turns.ends_unverified(row, drafted):
                 turns.finish(row, drafted, drafted=count, steps=steps, fallback=draft.fallback, verified=False)
                 break
@@ -132,6 +133,7 @@ class _Replayer:
             if accepted < count:
                 drafted = drafted[:accepted]
             ended = turns.finish(row, drafted, next_token, drafted=count, steps=steps + extra_steps, fallback=draft.fallback)
+            # 6. Go on behind the accepted tokens and the one that was added.
             node = draft.nodes[accepted]
             self.node = node if next_token is None else node.step(next_token)
         return row.generation()
@@ -194,7 +196,7 @@ class _Replayer:
         if rule.bonus is BonusToken.TARGET:
             return accepted, p[accepted].argmax, 0
         # Greedily T(q, p) puts all on q's argmax where the rule accepts it, else on p's.
-        q, target = self._after(draft), p[accepted]
+        q, target = self._after(draft), p[accepted]  # what both models predict after the whole draft
         next_token = q.argmax if self.accept(q.argmax, q, target) else target.argmax
         return accepted, next_token, int(self.parts.drafter.runs_model)
 

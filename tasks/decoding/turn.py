@@ -55,13 +55,14 @@ class TurnRules:
     def budget(self, row: RowState) -> int:
         """Return how many tokens may be drafted: one fewer than are left where the target adds its own to the draft."""
         rule, generated = self.draft_rule, len(row.tokens) - row.prompt
+        # 1. Turns without a draft: the first one, and the one after a correction.
         if rule.first_from_target and generated == 0:
             return 0
         if self._goes_on(row):
             return 0
-        # Leave room for the token that the target adds.
+        # 2. Leave room for the token that the target adds.
         left = self.limit - generated - (self.bonus and not rule.ends_unverified)
-        # An adaptive window looks at what was kept of the drafts before.
+        # 3. An adaptive window looks at what was kept of the drafts before.
         window = rule.window if rule.adaptive is None else min(rule.window, rule.adaptive(row.counts))
         return min(window, left)
 
@@ -111,12 +112,13 @@ class TurnRules:
             layers: Decoder layers that the target ran, where it leaves some out.
         """
         counts, tokens, kept = row.counts, row.tokens, len(accepted)
-        # Counts of the draft.
+        # 1. The draft: the drafter's runs, and the tokens that stay.
         counts.small_steps += steps
         counts.fallbacks += fallback
         if kept:
             tokens += accepted
             row.proposers += SMALL * kept
+        # 2. The run of the target, which a draft that ends a text unverified did not take.
         if verified:
             counts.large_calls += 1
             counts.verified[drafted + self.bonus] += 1
@@ -127,12 +129,12 @@ class TurnRules:
                 counts.accepted += kept
                 counts.rollbacks += kept < drafted
                 counts.kept[drafted, kept] += 1
-        # The token of the target: l behind a whole draft, c in place of a rejected token.
+        # 3. The token of the target: l behind a whole draft, c in place of a rejected token.
         if next_token is not None:
             tokens.append(next_token)
             row.proposers += LARGE if kept == drafted else CORRECTED
         generated = len(tokens) - row.prompt
-        # A correction to the end token ends no text of the authors' code of BiLD.
+        # 4. The end: a correction to the end token ends no text of the authors' code of BiLD.
         ended = generated >= self.limit or (tokens[-1] in self.end_tokens and not self._goes_on(row))
         if ended:
             counts.tokens = generated

@@ -193,6 +193,7 @@ class PrefixCache:
         for row, source in enumerate(self._sources):
             rows[source].append(row)
         chosen, lengths = [], []
+        # One cached prefix for each text; two texts may continue the same row.
         for source, text in zip(sources, texts, strict=True):
             row, length = self._nearest(rows[source], text[:-1])
             chosen.append(row)
@@ -231,6 +232,7 @@ def _shared(one: Tokens, other: Tokens) -> int:
 
 def predict(cache: PrefixCache, sources: Sequence[int], groups: Sequence[Sequence[Beam]], count: int) -> list[list[Ranked]]:
     """Predict the top `count` next tokens of each beam of each source, in one run."""
+    # The beams of all sources are rows of one run.
     texts = [beam.tokens for group in groups for beam in group]
     cache.hold([source for source, group in zip(sources, groups, strict=True) for _ in group], texts)
     ranked = iter(rank(cache.feed(texts).last([1] * len(texts))[:, 0], count))
@@ -305,6 +307,7 @@ class SpeculativeBeamSearch:
 
     def _draft(self, small: PrefixCache, searches: list[Search]) -> list[Levels]:
         """1. Draft the small model's beams, level by level, but not the step at which the limit ends the text."""
+        # The token at the limit ends every text, so that nothing is drafted for it.
         budgets = [min(self.draft_length, search.limit - search.generated - 1) for search in searches]
         drafts = [[search.beams] for search in searches]
         owners = [search.source for search in searches]

@@ -132,6 +132,7 @@ class NativeKVCache:
 
     def copy(self, slots: Sequence[int]) -> None:
         """Copy the texts of these slots, some perhaps twice, to the slots 0, 1, ..."""
+        # (keys and values, layers, slots, ...): all layers are copied at once.
         index = torch.tensor(list(slots))
         self._point(self._own[:, :, index])
         if self._cross.shape[2] and self._lengths is not None:
@@ -277,6 +278,7 @@ class NativeDecoder(SlotDecoder):
         unread = skipped_columns(self._prompts, self.lengths, counts)
         self.lengths = list(map(operator.add, self.lengths, counts))
         if unread:
+            # The first columns of each row go; what is left is again row after row.
             hidden = torch.cat([part[unread:] for part in torch.split(hidden, counts)])
             counts = [max(0, count - unread) for count in counts]
         logits, best = self._predict(hidden)
