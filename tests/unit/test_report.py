@@ -24,30 +24,16 @@ from tasks.evaluation.results.summary import Summary, read_summary
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
+from tests.unit.evaluation.conftest import point_row
 
 Row = dict[str, Any]
 TEXT = TextSettings(max_source_tokens=24, max_target_tokens=12)
 
 
 def row(arm: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
-    return {
-        "task": "toy",
-        "split": split,
-        "method": method,
-        "arm": arm,
-        "settings": settings,
-        "lossless": method != "bild",
-        "metric": "rougeL",
-        "quality": {"rougeL": quality},
-        "quality_interval": [quality - 1, quality + 1],
-        "difference_bounds": {"lower": quality - 30.1, "upper": quality - 29.9, "compared": 2},
-        "latency_ms": [20 / speedup],
-        "vanilla_latency_ms": [20.0],
-        "speedup": speedup,
-        "speedup_interval": [speedup, speedup],
-        "counts": {"tokens": 10, "large_calls": 4},
-        "examples": 5,
-    }
+    bounds = {"lower": quality - 30.1, "upper": quality - 29.9, "compared": 2}
+    own = {"metric": "rougeL", "quality": {"rougeL": quality}, "difference_bounds": bounds, "examples": 5}
+    return point_row(arm, split, method, settings, quality, speedup) | own
 
 
 def sweep(arm: str, best: float) -> list[Row]:
@@ -179,10 +165,10 @@ def test_every_test_set_stands_in_the_report_by_its_name(
     assert "bild_aligned_no_loss_test_speedup" in metrics
     assert [path.name for path in inputs].count("rows-test.coco.jsonl") == 2
     found = (paths.results / "table.md").read_text(encoding="utf-8").split("## Test sets by name")[1]
-    assert "| coco | BiLD aligned, no loss | 28.00 [29.0, 31.0] | -2.00 [-2.50, -1.50] | 3.00× [2.00, 2.00] |" in found
+    assert "| coco | BiLD aligned, no loss | 28.00 [28.0, 32.0] | -2.00 [-2.50, -1.50] | 3.00× [1.95, 2.05] |" in found
     assert "contradicted: loses more than 0.5 points" in found
     assert "coco      BiLD aligned, no loss      28.00" in capsys.readouterr().out
-    assert "| flickr | BiLD aligned, no loss | 30.00 [29.0, 31.0] | +0.00 | 2.00×" in found
+    assert "| flickr | BiLD aligned, no loss | 30.00 [28.0, 32.0] | +0.00 | 2.00×" in found
     assert "coco, times as fast with aligned as with unaligned drafters: BiLD chosen for no loss 1.20; " in found
     paths.rows("aligned", test="test.coco").unlink()
     with pytest.raises(SystemExit):

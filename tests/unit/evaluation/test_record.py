@@ -17,7 +17,7 @@ from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import outbox_folder, tracking_uri, upload_all
 from tests.local_mlflow import FaultyClient, local_mlflow, runs_of, text_of
-from tests.unit.evaluation.conftest import measured_record, pair_record, records
+from tests.unit.evaluation.conftest import measured_record, pair_record, point_row, records, untimed
 
 PAIR = {
     "costs": {"cost_ratio": 0.2, "verify_ms": {"1": 2.0}},
@@ -36,40 +36,10 @@ PAIR = {
         },
     },
 }
-ROW = {
-    "task": "toy",
-    "arm": "aligned",
-    "split": "validation",
-    "method": "bild",
-    "settings": {"drafter": "small", "fallback_threshold": 0.6, "rollback_threshold": "inf", "max_draft": 10},
-    "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0},
-    "lossless": False,
-    "metric": "bleu",
-    "examples": 4,
-    "how": "replayed",
-    "why": "frontier",
-    "quality": {"bleu": 40.0, "rougeL": 60.0},
-    "quality_interval": [38.0, 42.0],
-    "counts": {
-        "tokens": 100,
-        "small_steps": 90,
-        "large_calls": 40,
-        "drafted": 90,
-        "accepted": 60,
-        "fallbacks": 25,
-        "rollbacks": 10,
-        "verified": {"3": 40},
-        "kept": {"3/2": 40},
-    },
-    "predicted": {"latency_ms": 21.0, "speedup": 1.5},
-}
-TIMED = {
-    **ROW,
-    "latency_ms": [10.0, 30.0],
-    "vanilla_latency_ms": [20.0, 40.0],
-    "speedup": 1.5,
-    "speedup_interval": [1.3, 1.7],
-}
+SETTINGS = {"drafter": "small", "fallback_threshold": 0.6, "rollback_threshold": "inf", "max_draft": 10}
+TIMED = point_row("aligned", "validation", "bild", SETTINGS, 40.0, 1.5)
+ROW = {**untimed(TIMED, 1.5), "why": "frontier"}
+TIMED |= ROW
 FAILED = {name: ROW[name] for name in ("arm", "split", "method", "settings", "lossless", "metric")} | {
     "error": "RuntimeError: memory"
 }
@@ -132,17 +102,17 @@ def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: FaultyClie
     }
     expected = {
         "bleu": 40.0,
-        "rougeL": 60.0,
+        "rougeL": 50.0,
         "quality_interval_low": 38.0,
         "quality_interval_high": 42.0,
         "speedup": 1.5,
-        "speedup_interval_low": 1.3,
-        "speedup_interval_high": 1.7,
-        "latency_ms": 20.0,
-        "latency_ms_p50": 20.0,
-        "latency_ms_p95": 29.0,
+        "speedup_interval_low": 1.45,
+        "speedup_interval_high": 1.55,
+        "latency_ms": 20 / 1.5,
+        "latency_ms_p50": 20 / 1.5,
+        "latency_ms_p95": 29 / 1.5,
         "predicted_speedup": 1.5,
-        "predicted_latency_ms": 21.0,
+        "predicted_latency_ms": 20 / 1.5,
         "large_calls_per_token": 0.4,
         "fallback_rate": 0.25,
         "rollback_rate": 0.25,

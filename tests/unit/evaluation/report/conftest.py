@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tasks.evaluation.report.summarize import temperature_points
 from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.rows import OperatingPoint, Operations, SweepRow
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import SIZES, records, summary_record
@@ -271,3 +273,24 @@ def work_of(point: OperatingPoint) -> Operations | None:
 def full_summary(full_record: Summary) -> dict[str, Any]:
     """Its JSON values."""
     return encode(full_record, digits=6)
+
+
+def at(rows: list[Row], temperature: float, shift: float) -> list[SweepRow]:
+    """The rows of validation as a further temperature would have them, all qualities `shift` points higher."""
+    found = []
+    for row in rows:
+        if row["split"] == "validation" and "error" not in row:
+            quality = {name: value + shift for name, value in row["quality"].items()}
+            sampling = {**row["sampling"], "temperature": temperature}
+            bounds = {"lower": 0.0, "upper": 1.0, "compared": 1}  # by which validation would choose any of them
+            found.append(
+                {"difference_bounds": bounds, **row, "split": split_at(temperature), "quality": quality, "sampling": sampling}
+            )
+    return records(found)
+
+
+@pytest.fixture(scope="session")
+def warmed(full_sweeps: dict[str, list[Row]], full_record: Summary) -> Summary:
+    """The summary with two further temperatures of the unaligned sweep."""
+    rows = {("unaligned", degree): at(full_sweeps["unaligned"], degree, -10 * degree) for degree in (1.0, 0.5)}
+    return dataclasses.replace(full_record, temperatures=temperature_points("translation", rows, {}))

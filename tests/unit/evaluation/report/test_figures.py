@@ -15,8 +15,6 @@ from tasks.decoding.methods.speculative import best_draft_length, expected_opera
 from tasks.evaluation.report import charts, figures, figures_detail
 from tasks.evaluation.report.charts import Figure, page_specs, picture_spec, save
 from tasks.evaluation.report.page import all_figures
-from tasks.evaluation.report.summarize import temperature_points
-from tasks.evaluation.results.files import split_at, temperature_of
 from tasks.evaluation.results.rows import ShownExample, SweepRow, TimedPoint, TimedRow, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 from tests.charts import channels, drawn, layers, points, present
@@ -416,31 +414,6 @@ def test_the_trace_shows_every_token(full_record: Summary, full_rows: dict[str, 
         (4, "in place of a drafted token"),
     ]
     assert [mark["text"] for mark in drawn(figure.panels[0], "text")] == ["2 of 5"]
-
-
-def at(rows: list[Row], temperature: float, shift: float) -> list[SweepRow]:
-    """The rows of validation as a further temperature would have them, all qualities `shift` points higher."""
-    found = []
-    for row in rows:
-        if row["split"] == "validation" and "error" not in row:
-            quality = {name: value + shift for name, value in row["quality"].items()}
-            sampling = {**row["sampling"], "temperature": temperature}
-            bounds = {"lower": 0.0, "upper": 1.0, "compared": 1}  # by which validation would choose any of them
-            found.append(
-                {"difference_bounds": bounds, **row, "split": split_at(temperature), "quality": quality, "sampling": sampling}
-            )
-    return records(found)
-
-
-@pytest.fixture(scope="module")
-def warmed(full_sweeps: dict[str, list[Row]], full_record: Summary) -> Summary:
-    rows = {("unaligned", degree): at(full_sweeps["unaligned"], degree, -10 * degree) for degree in (1.0, 0.5)}
-    return dataclasses.replace(full_record, temperatures=temperature_points("translation", rows, {}))
-
-
-def test_the_name_of_a_split_says_its_temperature() -> None:
-    assert (split_at(0.5), split_at(1.0), split_at(0)) == ("validation.T0.5", "validation.T1", "validation.T0")
-    assert [temperature_of(split_at(degree)) for degree in (0.5, 1.0, 0.05)] == [0.5, 1.0, 0.05]
 
 
 def test_each_temperature_has_its_panels_with_its_own_vanilla(warmed: Summary, full_record: Summary) -> None:

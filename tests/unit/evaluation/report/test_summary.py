@@ -13,10 +13,9 @@ import pytest
 from tasks.errors import InputError
 from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.report.summarize import definitions, effect_of, temperature_points
-from tasks.evaluation.results.files import split_at
-from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.results.summary import ArmPoint, ArmResult, OverBild, Summary
-from tests.unit.evaluation.conftest import SIZES, measured_record, records, summarized, summary_record, untimed
+from tests.unit.evaluation.conftest import SIZES, measured_record, summarized, summary_record, untimed
+from tests.unit.evaluation.report.conftest import at
 
 Row = dict[str, Any]
 Sweeps = dict[str, list[Row]]
@@ -316,26 +315,6 @@ def test_vanilla_takes_the_place_of_what_does_not_keep_the_quality(sweeps: Sweep
 def test_where_bild_was_not_swept_nothing_stands_beside_it(sweeps: Sweeps) -> None:
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "bild"]
     assert {arm for _, arm, _ in over_bild(sweeps)} == {"unaligned"}
-
-
-def at(rows: list[Row], temperature: float, shift: float) -> list[SweepRow]:
-    """The rows of validation as a further temperature would have them, all qualities `shift` points higher."""
-    found = []
-    for row in rows:
-        if row["split"] == "validation" and "error" not in row:
-            quality = {name: value + shift for name, value in row["quality"].items()}
-            sampling = {**row["sampling"], "temperature": temperature}
-            bounds = {"lower": 0.0, "upper": 1.0, "compared": 1}  # by which validation would choose any of them
-            found.append(
-                {"difference_bounds": bounds, **row, "split": split_at(temperature), "quality": quality, "sampling": sampling}
-            )
-    return records(found)
-
-
-@pytest.fixture(scope="module")
-def warmed(full_sweeps: dict[str, list[Row]], full_record: Summary) -> Summary:
-    rows = {("unaligned", degree): at(full_sweeps["unaligned"], degree, -10 * degree) for degree in (1.0, 0.5)}
-    return dataclasses.replace(full_record, temperatures=temperature_points("translation", rows, {}))
 
 
 def test_differences_are_from_vanilla_at_the_same_temperature_and_nothing_is_chosen(

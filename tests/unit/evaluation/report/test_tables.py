@@ -18,7 +18,7 @@ from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, Arm
 from tasks.evaluation.selection import hoeffding_bentkus
 from tasks.models.settings import TrainingRecord
 from tasks.report import as_text
-from tests.unit.evaluation.conftest import SIZES, measured_by, pair_record, summarized, summary_record, untimed
+from tests.unit.evaluation.conftest import SIZES, measured_by, pair_record, point_row, summarized, summary_record, untimed
 
 Row = dict[str, Any]
 Sweeps = dict[str, list[Row]]
@@ -419,22 +419,8 @@ def test_drawn_tokens_have_vanilla_and_bild_where_it_is_best_and_as_chosen(sweep
     assert found.published[3] == ["BiLD, IWSLT17 De-En", "–", "0.8", "–", "38.27", "-0.97", "1.80×"]
 
 
-def calm_of(arm: str, threshold: float, quality: float, speedup: float) -> Row:
-    return {
-        "task": "toy",
-        "split": "validation",
-        "method": "calm",
-        "arm": arm,
-        "settings": {"confidence": "saturation", "threshold": threshold, "decay": 0.0},
-        "lossless": False,
-        "metric": "bleu",
-        "quality": {"bleu": quality},
-        "latency_ms": [10 / speedup, 30 / speedup],
-        "vanilla_latency_ms": [10.0, 30.0],
-        "speedup": speedup,
-        "counts": {"tokens": 100},
-        "examples": 200,
-    }
+def calm(threshold: float, quality: float, speedup: float) -> Row:
+    return point_row("unaligned", "validation", "calm", {"confidence": "saturation", "threshold": threshold}, quality, speedup)
 
 
 def early_exit(sweeps: Sweeps) -> Rows:
@@ -448,7 +434,7 @@ def settings_of(row: Row) -> tuple[object, object]:
 
 def test_bild_stands_beside_calm_at_equal_demands_qualities_and_speeds(sweeps: Sweeps) -> None:
     # BiLD, unaligned: 59.95 at 1.2, 59.2 at 1.5, 58.0 at 2.0.
-    sweeps["unaligned"] += [calm_of("unaligned", 0.9, 59.9, 1.1), calm_of("unaligned", 0.7, 57.0, 1.45)]
+    sweeps["unaligned"] += [calm(0.9, 59.9, 1.1), calm(0.7, 57.0, 1.45)]
     rows = early_exit(sweeps)
     assert rows[1]["quality_gain"] == pytest.approx(59.2 - 59.9)
     assert [(row["label"], settings_of(row)) for row in rows] == [
@@ -462,7 +448,7 @@ def test_bild_stands_beside_calm_at_equal_demands_qualities_and_speeds(sweeps: S
 
 
 def test_bild_is_told_apart_by_what_drafts(sweeps: Sweeps) -> None:
-    sweeps["unaligned"].append(calm_of("unaligned", 0.9, 59.9, 1.1))
+    sweeps["unaligned"].append(calm(0.9, 59.9, 1.1))
     fast = next(row for row in sweeps["unaligned"] if row["settings"].get("fallback_threshold") == 0.5)
     settings = {"drafter": "early_layer", **fast["settings"]}
     sweeps["unaligned"].append({**fast, "settings": settings, "quality": {"bleu": 59.95}})
@@ -472,11 +458,11 @@ def test_bild_is_told_apart_by_what_drafts(sweeps: Sweeps) -> None:
 
 
 def test_published_early_exit_stands_below_in_its_own_columns(sweeps: Sweeps) -> None:
-    sweeps["unaligned"].append(calm_of("unaligned", 0.9, 59.9, 1.1))
+    sweeps["unaligned"].append(calm(0.9, 59.9, 1.1))
     found = section(summary_record("bleu", sweeps, dataset="wmt14-de-en"), "early_exit")
     assert len(found.headings) == 8 and {len(cells) for cells in (*found.rows, *found.published)} == {8}
     assert found.rows[0] == [
-        "no loss, unaligned", "confidence saturation threshold 0.9 decay 0", "59.90", "1.10×",
+        "no loss, unaligned", "confidence saturation threshold 0.9", "59.90 [57.90, 61.90]", "1.10× [1.05, 1.15]",
         "α_FB 0.9 α_RB 2", "59.95 [57.95, 61.95]", "1.20× [1.15, 1.25]", "+0.05",
     ]  # fmt: skip
     assert found.published[1:] == [
@@ -490,24 +476,9 @@ LOSSES = {0.98: 0.0, 0.9: 0.02, 0.8: 0.045, 0.7: 0.01}
 
 
 def calm_at(threshold: float, loss: float | None, split: str = "validation", decay: float = 0.0) -> Row:
-    return {
-        "task": "toy",
-        "split": split,
-        "method": "calm",
-        "arm": "unaligned",
-        "settings": {"confidence": "softmax", "threshold": threshold, "decay": decay},
-        "lossless": False,
-        "metric": "bleu",
-        "quality": {"bleu": 59.5},
-        "quality_difference_interval": [-1.0, 0.0],
-        "latency_ms": [8.0, 24.0],
-        "vanilla_latency_ms": [10.0, 30.0],
-        "speedup": 1.25,
-        "speedup_interval": [1.2, 1.3],
-        "counts": {"tokens": 100},
-        "examples": 400,
-        "loss_share": loss,
-    }
+    settings = {"confidence": "softmax", "threshold": threshold, "decay": decay}
+    row = point_row("unaligned", split, "calm", settings, 59.5, 1.25)
+    return row | {"quality_difference_interval": [-1.0, 0.0], "examples": 400, "loss_share": loss}
 
 
 def with_calm(sweeps: Sweeps, *more: Row) -> Sweeps:
