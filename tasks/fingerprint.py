@@ -23,7 +23,7 @@ WITHOUT_EFFECT = frozenset(
         # Their values are parameters.
         *("tasks.config", "tasks.settings"),
         *("tasks.errors", "tasks.console"),  # messages
-        *("tasks.paths", "tasks.files", "tasks.fingerprint", "tasks.starts"),  # where and how files are written
+        *("tasks.paths", "tasks.files", "tasks.fingerprint"),  # where and how files are written
         *("tasks.locks", "tasks.supervisor"),  # whether and when a stage can run
         *("tasks.lineage", "tasks.tracking"),  # the record
         "tasks.evaluation.results",  # how results are written and read

@@ -329,7 +329,7 @@ def measure_case(
             (singles(case, converted, translators, counts), rounds, case.examples, case.limit),
             (batches(case, converted, translators, counts), min(rounds, case.batch_rounds), case.batch, case.batch_limit),
         ):
-            leave_out_failing(works)
+            harness.leave_out_failing(works)
             texts = [window(case.sources, index, examples) for index in range(1, number + 1)]
             tokens = {
                 method: [sum(len(one.tokens) for one in case.here(method, VanillaSettings(), some, limit)) for some in texts]
@@ -377,17 +377,6 @@ def require_equal(case: Case, converted: Path, translators: Mapping[str, Transla
         for name, different in found.items()
     }
     return counted, accepted
-
-
-def leave_out_failing(works: dict[str, Settings]) -> None:
-    """Run every setting once, and remove those of a baseline that fail, such as a cache that does not fit a model."""
-    for name, settings in works.items():
-        for one, work in list(settings.items()):
-            try:
-                work(0)
-            except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
-                say(f"  {name}: {one} fails and is left out: {' '.join(str(error).split())[:200]}")
-                del settings[one]
 
 
 def time_case(works: Mapping[str, Settings], tokens: Mapping[str, list[int]], rounds: int, found: Found) -> None:

@@ -40,6 +40,17 @@ _CACHED, _STEPS, _CHECKED, _STEP_ROUNDS = 8, 8, 5, 40
 """A timed step: tokens in the cache before it, steps in a row, positions of a timed check, rounds."""
 
 
+def leave_out_failing(works: dict[str, dict[str, TimedWork]]) -> None:
+    """Run every setting once, and remove those of a baseline that fail, such as a cache that does not fit a model."""
+    for name, settings in works.items():
+        for one, work in list(settings.items()):
+            try:
+                work(0)
+            except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+                say(f"  {name}: {one} fails and is left out: {' '.join(str(error).split())[:200]}")
+                del settings[one]
+
+
 class UnequalError(RuntimeError):
     """Two contenders that must generate the same tokens do not."""
 

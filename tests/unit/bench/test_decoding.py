@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.bench import contenders, decoding
+from tasks.bench import contenders, decoding, harness
 from tasks.bench.contenders import Shape, random_model
-from tasks.bench.decoding import TARGETS, Case, Settings, TrainedTask, check_targets, label, last_line, leave_out_failing
+from tasks.bench.decoding import TARGETS, Case, Settings, TrainedTask, check_targets, label, last_line
 from tasks.bench.harness import Found, UnequalError
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.methods.bild import BildSettings
@@ -170,6 +170,6 @@ def test_a_setting_that_fails_is_left_out(capsys: pytest.CaptureFixture[str]) ->
         raise RuntimeError("no such\ncache")
 
     works: dict[str, Settings] = {"generate": {"dynamic cache, 1 thread": lambda _turn: 1.0, "static cache, 1 thread": failing}}
-    leave_out_failing(works)
+    harness.leave_out_failing(works)
     assert list(works["generate"]) == ["dynamic cache, 1 thread"]
     assert capsys.readouterr().out == "  generate: static cache, 1 thread fails and is left out: no such cache\n"

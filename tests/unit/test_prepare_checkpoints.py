@@ -10,7 +10,7 @@ import pytest
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import LayersSettings, ModelSettings
-from tasks.starts import check_starts
+from tasks.prepare import check_starts
 from tests.gguf_files import write_gguf
 
 T5 = ModelSettings(architecture="t5", d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=3)
