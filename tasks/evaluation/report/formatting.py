@@ -148,11 +148,6 @@ def speed_text(measured: Measurements) -> str:
     return field_text(measured, "speedup")
 
 
-def offer_text(point: OperatingPoint) -> str:
-    """A point with its speed-up: `BiLD with the aligned drafter (α_FB 0.6 α_RB 2 ≤ 10) at 1.89× [1.80, 1.97]`."""
-    return f"{point_text(point)} at {speed_text(point)}"
-
-
 def difference_text(measured: OperatingPoint | TestMeasurements) -> str:
     """`-0.78 points [-1.49, -0.26]` from vanilla; `no difference measured` where vanilla was not measured on that split."""
     if measured.quality_difference is None:
