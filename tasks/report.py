@@ -98,11 +98,11 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
     """Numbers under flat names: Table 1 on both splits and on further test sets (`bild_aligned_no_loss_test.NAME_speedup`), the
     frontiers, what alignment gives, the recommended point."""
     metrics: dict[str, float | None] = {}
-    further = [(row, one.split, row.test) for one in summary.test_sets if one.split != REPORTED_ON for row in one.table]
-    own = [(row, split, getattr(row, split)) for row in summary.table for split in ("validation", "test")]
+    further = [(row, one.split, row["test"]) for one in summary.test_sets if one.split != REPORTED_ON for row in one.table]
+    own = [(row, split, row[split]) for row in summary.table for split in ("validation", "test")]
     for row, split, entry in (*own, *further):
         for name in ("quality", "speedup"):
-            metrics[f"{row.row}_{split}_{name}"] = getattr(entry, name, None)
+            metrics[f"{row['row']}_{split}_{name}"] = entry and entry[name]
     for name in ("mean_quality_difference", "share_above", "mean_speedup_ratio"):
         metrics[f"frontier_{name}"] = getattr(summary.frontier_gap, name, None)
     for effect in summary.arms.effects:

@@ -2,109 +2,133 @@
 
 The numbers are those of the two summaries. Points chosen on validation are compared on test where both results have test
 numbers, because a choice is the luckiest of many points and its validation numbers flatter it.
+
+*Noise* is the change that another sample of examples, timed once more, would cause. Every change comes with a standard error,
+an interval of 1.96 standard errors to either side, and the p-value of no change, all by the normal approximation. The intervals
+do not cover differences between whole runs, such as the load of the machine or the seed of the training.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import JsonValue
+from scipy.special import ndtri
 
 from tasks.errors import InputError
-from tasks.evaluation.changes import (
-    Change,
-    MeasuredCurve,
-    MeasuredPoint,
-    difference,
-    error_of,
-    frontier_changes,
-    measured_point,
-    more_than_noise,
-    speedup_ratio,
-)
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import CHOICE_NAMES, metric_name, settings_text
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import ModelAlone, SweepRow, TimedMeasurements, TimedPoint, TimedRow, read_rows
 from tasks.evaluation.results.summary import Summary, read_summary
-from tasks.evaluation.statistics import Interval
+from tasks.evaluation.statistics import Interval, resampled_sums
 from tasks.paths import ARMS
 
 SUMMARY = "summary.json"
 _FIX = "write it with this revision's tasks.report, from rows of this revision"
+LEVEL = 0.05
+"""The share of comparisons in which pure noise may be called more than noise."""
+SAMPLES = 1000
+_NORMAL = float(ndtri(0.975))
+"""Standard errors on either side that hold 95 % of a normal distribution."""
+
+
+# A change, and whether it is more than noise.
 
 
 @dataclass(frozen=True)
-class LoadedResult:
-    """One result."""
+class Change:
+    """The change of a number: `second - first`, or `second / first` where it is a ratio."""
 
-    name: str
-    """What the user called it."""
-    summary: Summary
-    rows: Mapping[str, Sequence[SweepRow]]
-    """Of each drafter's sweep, for the latencies behind the speed-ups; empty where only the summary is available."""
-    params: Mapping[str, JsonValue] = field(default_factory=dict)
-    """What `params.yaml` of the result's revision says of its task; empty for a folder, whose file may have changed since."""
-
-    def chosen(self) -> dict[tuple[str, str, str], int | None]:
-        """`{(arm, method, choice): index of the point, or None}`."""
-        return {(one.arm, one.method, one.choice): one.point for one in self.summary.choices}
-
-    def measured(self, point: TimedPoint, split: str) -> MeasuredPoint:
-        """A point on a split, or on validation if it was not measured there, with its latencies where there are rows."""
-        shown = on_split(point, split) or point
-        wanted = (split, point.method, settings_text(point.settings))
-        rows = [row for row in self.rows.get(point.arm, ()) if isinstance(row, TimedRow)]
-        rows = [row for row in rows if (row.split, row.method, settings_text(row.settings)) == wanted]
-        return measured_point(shown, rows[-1] if rows else None)
-
-    def curve(self, arm: str) -> MeasuredCurve:
-        """Every timed point of an arm on validation, whatever the method."""
-        points = [self.measured(point, CHOSEN_ON) for point in self.summary.timed_points(arm)]
-        return MeasuredCurve(points, self.summary.vanilla.large.quality)
+    value: float
+    interval: Interval | None
+    """95 %; None where a result has no interval, so that its error is unknown."""
+    p: float | None
+    """Probability of a change at least this large by chance alone."""
 
 
-def load_result(path: Path, name: str) -> LoadedResult:
-    """Reads a result.
+@dataclass(frozen=True)
+class Estimate:
+    """A number of one result."""
+
+    value: float
+    interval: Interval | None
+    """95 %, where it was measured."""
+    latencies: NDArray[np.float64] | None = None
+    """Of a speed-up where its row is known, `[timed examples, 2]`: milliseconds of vanilla, and of the method."""
+
+
+def difference(first: Estimate, second: Estimate) -> Change:
+    """The change of a quality or a share, from the two standard errors as if the two results were independent.
+
+    On one split they are not independent: an example that is hard for one is hard for the other. The true error is smaller, so
+    this estimate is conservative.
+    """
+    ends = [one.interval for one in (first, second) if one.interval]
+    error = math.hypot(*((high - low) / (2 * _NORMAL) for low, high in ends)) if len(ends) == 2 else None
+    return _change(second.value - first.value, error)
+
+
+def speedup_ratio(first: Estimate, second: Estimate, paired: bool, seed: int = 0, samples: int = SAMPLES) -> Change:
+    """The change of a speed-up as a ratio; its error comes from the bootstrap over timed examples, on the logarithm.
 
     Args:
-        path: the folder of a task's results, or a summary alone.
-        name: what the user calls it.
-
-    Raises:
-        InputError: there is no summary, or a file is damaged or of another version.
+        first: The speed-up of the earlier result.
+        second: That of the later result.
+        paired: Whether both timed the same examples in the same order, so that they are resampled alike.
+        seed: Of the resamples.
+        samples: How many resamples; without latencies the error comes from the two intervals.
     """
-    summary = path / SUMMARY if path.is_dir() else path
-    if not summary.is_file():
-        raise InputError(f"{name}: no {summary.name} there; write it by: python -m tasks.report --task NAME")
-    files = {arm: Path("sweep", arm, "rows.jsonl") for arm in ARMS}
-    rows = {arm: read_rows(summary.parent / file, _FIX, f"{name}: {file}") for arm, file in files.items()}
-    return LoadedResult(name, read_summary(summary, f"{name}: {summary.name}", _FIX), rows)
+    if first.latencies is not None and second.latencies is not None:
+        seeds = (seed, seed if paired else seed + 1)
+        sums = [
+            resampled_sums(one, samples, draw) for one, draw in zip((first.latencies, second.latencies), seeds, strict=True)
+        ]
+        ours, theirs = (np.log(one[:, 0] / one[:, 1]) for one in sums)
+        change = _change(math.log(second.value / first.value), float(np.std(theirs - ours, ddof=1)))
+    else:
+        change = difference(*map(_logarithm, (first, second)))
+    interval = None if change.interval is None else (math.exp(change.interval[0]), math.exp(change.interval[1]))
+    return Change(second.value / first.value, interval, change.p)
 
 
-def on_split(measured: TimedPoint | ModelAlone | None, split: str) -> TimedMeasurements | None:
-    """The measurements on that split, if there are any."""
-    return measured if measured is None or split == CHOSEN_ON else measured.test
+def _logarithm(number: Estimate) -> Estimate:
+    ends = number.interval
+    return Estimate(math.log(number.value), (math.log(ends[0]), math.log(ends[1])) if ends and ends[0] > 0 else None)
 
 
-def same_timed(first: LoadedResult, second: LoadedResult, arm: str, split: str) -> bool:
-    """Whether both are known to have timed the same examples: by what they recorded, or by one and the same fingerprint of
-    settings, data and code."""
-    prints = [{row.fingerprint for row in one.rows.get(arm, ())} for one in (first, second)]
-    one_print = len(prints[0]) == 1 and prints[0] == prints[1] and "" not in prints[0]
-    return one_print or same_examples(first.summary.pairs.of(arm), second.summary.pairs.of(arm), split)
+def _change(value: float, error: float | None) -> Change:
+    """The change with the two-sided p-value; without any error, any change at all is significant."""
+    if error is None:
+        return Change(value, None, None)
+    p = math.erfc(abs(value) / error / math.sqrt(2)) if error else float(math.isclose(value, 0, abs_tol=1e-9))
+    return Change(value, (value - _NORMAL * error, value + _NORMAL * error), p)
 
 
-def alike(points: Sequence[MeasuredPoint]) -> bool:
-    """Whether all hold latencies, and of equally many examples."""
-    lengths = {None if one.latencies is None else len(one.latencies) for one in points}
-    return len(lengths) == 1 and None not in lengths
+def more_than_noise(changes: Sequence[Change]) -> list[bool]:
+    """Which changes are more than noise, tested together (Holm, 1979).
 
+    Of many numbers some leave their interval by chance. If nothing changed at all, the probability that any of them is reported
+    is at most `LEVEL`; a single number is reported when its interval does not contain "no change".
+    """
+    ordered = sorted((change.p, index) for index, change in enumerate(changes) if change.p is not None)
+    found = [False] * len(changes)
+    for rank, (p, index) in enumerate(ordered):
+        if p > LEVEL / (len(ordered) - rank):
+            break
+        found[index] = True
+    return found
+
+
+# What a result was made from.
 
 NOT_RECORDED = "not recorded"
 
@@ -172,6 +196,65 @@ def _sampled_by(pair: PairRecord, split: str) -> list[str] | None:
     return known if len(known) == len(found) else None
 
 
+# Two results.
+
+
+@dataclass(frozen=True)
+class LoadedResult:
+    """One result."""
+
+    name: str
+    """What the user called it."""
+    summary: Summary
+    rows: Mapping[str, Sequence[SweepRow]]
+    """Of each drafter's sweep, for the latencies behind the speed-ups; empty where only the summary is available."""
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What `params.yaml` of the result's revision says of its task; empty for a folder, whose file may have changed since."""
+
+    def chosen(self) -> dict[tuple[str, str, str], int | None]:
+        """`{(arm, method, choice): index of the point, or None}`."""
+        return {(one.arm, one.method, one.choice): one.point for one in self.summary.choices}
+
+    def speedup(self, point: TimedPoint, split: str) -> Estimate:
+        """The speed-up of a point on a split, with its latencies where there are rows."""
+        shown, wanted = on_split(point, split) or point, (split, point.method, settings_text(point.settings))
+        rows = [row for row in self.rows.get(point.arm, ()) if isinstance(row, TimedRow)]
+        rows = [row for row in rows if (row.split, row.method, settings_text(row.settings)) == wanted]
+        latencies = np.transpose([rows[-1].vanilla_latency_ms, rows[-1].latency_ms]) if rows else None
+        return Estimate(shown.speedup, shown.speedup_interval, latencies)
+
+
+def load_result(path: Path, name: str) -> LoadedResult:
+    """Reads a result.
+
+    Args:
+        path: the folder of a task's results, or a summary alone.
+        name: what the user calls it.
+
+    Raises:
+        InputError: there is no summary, or a file is damaged or of another version.
+    """
+    summary = path / SUMMARY if path.is_dir() else path
+    if not summary.is_file():
+        raise InputError(f"{name}: no {summary.name} there; write it by: python -m tasks.report --task NAME")
+    files = {arm: Path("sweep", arm, "rows.jsonl") for arm in ARMS}
+    rows = {arm: read_rows(summary.parent / file, _FIX, f"{name}: {file}") for arm, file in files.items()}
+    return LoadedResult(name, read_summary(summary, f"{name}: {summary.name}", _FIX), rows)
+
+
+def on_split(measured: TimedPoint | ModelAlone | None, split: str) -> TimedMeasurements | None:
+    """The measurements on that split, if there are any."""
+    return measured if measured is None or split == CHOSEN_ON else measured.test
+
+
+def same_timed(first: LoadedResult, second: LoadedResult, arm: str, split: str) -> bool:
+    """Whether both are known to have timed the same examples: by what they recorded, or by one and the same fingerprint of
+    settings, data and code."""
+    prints = [{row.fingerprint for row in one.rows.get(arm, ())} for one in (first, second)]
+    one_print = len(prints[0]) == 1 and prints[0] == prints[1] and "" not in prints[0]
+    return one_print or same_examples(first.summary.pairs.of(arm), second.summary.pairs.of(arm), split)
+
+
 @dataclass(frozen=True)
 class Number:
     """One number in both results, and its change."""
@@ -180,8 +263,8 @@ class Number:
     split: str
     unit: str
     """The change is a difference of `points` or of a `share`, or a ratio (`×`)."""
-    first: float | None
-    second: float | None
+    first: float
+    second: float
     first_interval: Interval | None
     second_interval: Interval | None
     change: Change
@@ -248,34 +331,33 @@ def _facts(first: LoadedResult, second: LoadedResult) -> Iterator[Facts]:
 
 
 def _numbers(first: LoadedResult, second: LoadedResult, seed: int) -> Iterator[Number]:
+    metric = metric_name(first.summary.metric)
     for split in (CHOSEN_ON, REPORTED_ON):
         for key, label in {"large": "large", "small": "small", "small_aligned": "small, aligned"}.items():
             ours, theirs = (on_split(getattr(one.summary.vanilla, key), split) for one in (first, second))
             if ours and theirs:
-                yield _quality(f"vanilla {label}", split, ours, theirs, first.summary.metric)
+                yield _difference(f"vanilla {label}: {metric}", split, [_quality(ours), _quality(theirs)])
     for arm in ARMS:
-        yield from _acceptance(first, second, arm)
+        for kind in ("greedy", "sampled"):
+            rates = [one.summary.pairs.of(arm).acceptance_rate(sampled=kind == "sampled") for one in (first, second)]
+            found = [Estimate(one.rate, one.interval) for one in rates if one is not None]
+            if len(found) == 2 and len({one.temperature for one in rates if one is not None}) == 1:
+                yield _difference(f"{arm}: acceptance rate, {kind}", CHOSEN_ON, found, "share")
     for label, before, after in _choices(first, second):
         split = REPORTED_ON if before.test and after.test else CHOSEN_ON
-        yield from _point(label, split, (first, before), (second, after), seed)
-    for arm in ARMS:
-        yield from _frontiers(first, second, arm, seed)
+        shown = settings_text(before.settings), settings_text(after.settings)
+        for number in _point(label, split, (first, before), (second, after), seed):
+            yield dataclasses.replace(number, settings=None if shown[0] == shown[1] else shown)
 
 
-def _quality(name: str, split: str, ours: TimedMeasurements, theirs: TimedMeasurements, metric: str) -> Number:
-    first, second = ours.quality_interval, theirs.quality_interval
-    change = difference(ours.quality, theirs.quality, error_of(first), error_of(second))
-    return Number(f"{name}: {metric_name(metric)}", split, "points", ours.quality, theirs.quality, first, second, change)
+def _difference(name: str, split: str, both: Sequence[Estimate], unit: str = "points") -> Number:
+    ours, theirs = both
+    change = difference(ours, theirs)
+    return Number(name, split, unit, ours.value, theirs.value, ours.interval, theirs.interval, change)
 
 
-def _acceptance(first: LoadedResult, second: LoadedResult, arm: str) -> Iterator[Number]:
-    """The acceptance rate of speculative decoding with each arm's drafter, at the same temperature."""
-    for kind in ("greedy", "sampled"):
-        ours, theirs = (one.summary.pairs.of(arm).acceptance_rate(sampled=kind == "sampled") for one in (first, second))
-        if ours and theirs and ours.temperature == theirs.temperature:
-            change = difference(ours.rate, theirs.rate, error_of(ours.interval), error_of(theirs.interval))
-            name = f"{arm}: acceptance rate, {kind}"
-            yield Number(name, CHOSEN_ON, "share", ours.rate, theirs.rate, ours.interval, theirs.interval, change)
+def _quality(measured: TimedMeasurements) -> Estimate:
+    return Estimate(measured.quality, measured.quality_interval)
 
 
 def _choices(first: LoadedResult, second: LoadedResult) -> Iterator[tuple[str, TimedPoint, TimedPoint]]:
@@ -296,37 +378,22 @@ def _point(
 ) -> Iterator[Number]:
     """Quality, quality beside the own vanilla, and speed-up of one chosen point."""
     (first, before), (second, after) = ours, theirs
-    shown = [settings_text(one.settings) for one in (before, after)]
-    settings = None if shown[0] == shown[1] else (shown[0], shown[1])
     entries = [on_split(one, split) or one for one in (before, after)]
-    metric = first.summary.metric
-    yield dataclasses.replace(_quality(label, split, entries[0], entries[1], metric), settings=settings)
+    metric = metric_name(first.summary.metric)
+    yield _difference(f"{label}: {metric}", split, [_quality(one) for one in entries])
     bases = [on_split(one.summary.vanilla.large, split) for one in (first, second)]
-    losses = [one.quality - base.quality for one, base in zip(entries, bases, strict=True) if base is not None]
-    ends = [one.quality_difference_interval for one in entries]
-    if len(losses) == len(entries) and all(ends):
-        change = difference(losses[0], losses[1], error_of(ends[0]), error_of(ends[1]))
-        name = f"{label}: {metric_name(metric)} minus vanilla's"
-        yield Number(name, split, "points", losses[0], losses[1], ends[0], ends[1], change, settings=settings)
-    found = [first.measured(before, split), second.measured(after, split)]
-    paired = same_timed(first, second, before.arm, split) and alike(found)
-    ratio = speedup_ratio(found[0], found[1], paired, seed)
-    if ratio is not None:
-        ends = [one.speedup_interval for one in entries]
-        speeds = found[0].speedup, found[1].speedup
-        yield Number(f"{label}: speed-up", split, "×", *speeds, ends[0], ends[1], ratio, paired, settings)
-
-
-def _frontiers(first: LoadedResult, second: LoadedResult, arm: str, seed: int) -> Iterator[Number]:
-    """How far B's frontier of all methods lies above A's, on validation, each beside its own vanilla."""
-    curves = [first.curve(arm), second.curve(arm)]
-    paired = same_timed(first, second, arm, CHOSEN_ON) and alike([*curves[0].points, *curves[1].points])
-    changes = frontier_changes(curves[0], curves[1], paired, seed)
-    if changes is None:
-        return
-    names = ("quality minus vanilla's at equal latency", "speed-up at equal quality minus vanilla's")
-    for name, unit, change in zip(names, ("points", "×"), changes, strict=True):
-        yield Number(f"{arm} frontier: {name}", CHOSEN_ON, unit, None, None, None, None, change, paired)
+    losses = [
+        Estimate(one.quality - base.quality, one.quality_difference_interval)
+        for one, base in zip(entries, bases, strict=True)
+        if base is not None and one.quality_difference_interval
+    ]
+    if len(losses) == 2:
+        yield _difference(f"{label}: {metric} minus vanilla's", split, losses)
+    speeds = first.speedup(before, split), second.speedup(after, split)
+    lengths = {None if one.latencies is None else len(one.latencies) for one in speeds}
+    paired = same_timed(first, second, before.arm, split) and len(lengths) == 1 and None not in lengths
+    number = _difference(f"{label}: speed-up", split, speeds, "×")
+    yield dataclasses.replace(number, change=speedup_ratio(*speeds, paired, seed), paired=paired)
 
 
 def _unmatched(first: LoadedResult, second: LoadedResult) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.evaluation.results.rows import SweepRow, TimedRow
+from tasks.evaluation.statistics import Interval
 
 BASELINES = (VANILLA, "vanilla_small")
 CHOSEN_ON, REPORTED_ON = "validation", "test"
@@ -54,6 +55,10 @@ class Gap:
     quality_to: float
     mean_speedup_ratio: float
     """Geometric mean over that range of the best speed-up that attains a quality, first over second."""
+    quality_interval: Interval | None = None
+    """95 %, of `mean_quality_difference`; None where an error is unknown."""
+    speedup_interval: Interval | None = None
+    """Of `mean_speedup_ratio`."""
 
 
 def tradeoff_of(row: SweepRow) -> TradeOff | None:

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Self
 
 from tasks import tracking
-from tasks.evaluation.measurements import point_metrics
+from tasks.evaluation.results.codec import encode, joined
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
-from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
+from tasks.evaluation.results.rows import MeasuredRow, Measurements, SweepRow, TimedRow, numbers_of
 from tasks.lineage import datasets, lineage
 from tasks.paths import TaskPaths
 
@@ -149,6 +149,17 @@ def record_report(
             report.log_table("frontier", frontier)
         if pair is not None:
             report.log_model(pair)
+
+
+def point_metrics(row: MeasuredRow) -> dict[str, float]:
+    """The measurements of a row under flat names; predictions as `predicted_speedup` and `predicted_latency_ms`."""
+    found = encode(joined(Measurements, row, **numbers_of(row)))
+    flat = {**found.pop("qualities"), **{f"count_{name}": value for name, value in found.pop("counts").items()}}
+    for name in ("predicted", "time_ms", "outputs", "difference_bounds"):
+        flat |= {f"{name}_{part}": value for part, value in (found.pop(name) or {}).items()}
+    for name in [name for name in found if name.endswith("_interval") and found[name]]:
+        flat[f"{name}_low"], flat[f"{name}_high"] = found[name]
+    return {name: float(value) for name, value in {**found, **flat}.items() if isinstance(value, int | float)}
 
 
 def pair_metrics(pair: PairRecord) -> dict[str, float]:

@@ -16,7 +16,6 @@ import altair as alt
 
 from tasks.decoding.registry import ORACLES
 from tasks.evaluation.frontier import TradeOff, frontier
-from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report import charts
 from tasks.evaluation.report.charts import (
     ARM_SERIES,
@@ -45,7 +44,7 @@ from tasks.evaluation.report.formatting import (
 )
 from tasks.evaluation.report.points import Sweeps, chosen, fastest, temperature
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.rows import OperatingPoint, TimedPoint
+from tasks.evaluation.results.rows import OperatingPoint, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary, TemperaturePoints
 from tasks.evaluation.settings import CHOICES
 

@@ -20,7 +20,6 @@ from tasks.decoding.methods.speculative import (
     oracle_speedup,
     oracle_tokens,
 )
-from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report import charts
 from tasks.evaluation.report.charts import (
     COLORS,
@@ -46,7 +45,7 @@ from tasks.evaluation.report.points import (
     strictest_choices,
     work_of,
 )
-from tasks.evaluation.results.rows import OperatingPoint, ShownExample, TimedPoint
+from tasks.evaluation.results.rows import OperatingPoint, ShownExample, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary
 
 _THRESHOLDS = ("fallback_threshold", "rollback_threshold")

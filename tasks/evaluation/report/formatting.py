@@ -9,7 +9,7 @@ from typing import Any
 
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.rows import Measurements, OperatingPoint, PointHeader, TestMeasurements, TestStatus
+from tasks.evaluation.results.rows import Measurements, PointHeader, TestStatus
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.statistics import Interval, Status
 
@@ -148,7 +148,7 @@ def speed_text(measured: Measurements) -> str:
     return field_text(measured, "speedup")
 
 
-def difference_text(measured: OperatingPoint | TestMeasurements) -> str:
+def difference_text(measured: Measurements) -> str:
     """`-0.78 points [-1.49, -0.26]` from vanilla; `no difference measured` where vanilla was not measured on that split."""
     if measured.quality_difference is None:
         return "no difference measured"
@@ -156,7 +156,7 @@ def difference_text(measured: OperatingPoint | TestMeasurements) -> str:
     return f"{difference} points" + interval_text(measured.quality_difference_interval, "+")
 
 
-def quality_text(measured: OperatingPoint | TestMeasurements, metric: str) -> str:
+def quality_text(measured: Measurements, metric: str) -> str:
     """`BLEU 93.90 (+0.04 points [-0.30, +0.40] from vanilla)`."""
     return f"{metric_name(metric)} {measured.quality:.2f} ({difference_text(measured)} from vanilla)"
 

@@ -10,26 +10,30 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 
 from tasks.decoding.method import LOOK_UPS
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
 from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, tradeoff_of
-from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.operations import relative_operations
-from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import (
+    Choice,
+    DecodingCounts,
     FailedRow,
     MeasuredRow,
+    ModelAlone,
     OperatingPoint,
+    Operations,
     SweepRow,
-    TestMeasurements,
+    TestStatus,
     TimedMeasurements,
     TimedPoint,
     TimedRow,
+    UntimedPoint,
+    numbers_of,
 )
 from tasks.evaluation.results.summary import Summary, VanillaModels
 from tasks.evaluation.selection import DEFAULT_MARGINS, choose_rows
@@ -39,18 +43,17 @@ from tasks.paths import ARMS
 
 Sweeps = Mapping[str, Sequence[SweepRow]]
 """The rows of both sweeps by arm."""
-_FROM_ROW = {one.name for one in fields(records.PointHeader)} - {"timed"}
 
 
 @dataclass(frozen=True)
 class SweepPoints:
     """The points of both sweeps, without failed rows; those of a sweep follow one another."""
 
-    points: list[records.TimedPoint | records.UntimedPoint] = field(default_factory=list)
+    points: list[TimedPoint | UntimedPoint] = field(default_factory=list)
     """On validation, baselines left out, in the order of the rows."""
     rows: list[MeasuredRow] = field(default_factory=list)
     """The row behind each point."""
-    choices: list[records.Choice] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
 
     def add(
         self, task: str, arm: str, rows: Sequence[SweepRow], pair: PairRecord, margins: MarginSettings = DEFAULT_MARGINS
@@ -74,65 +77,66 @@ class SweepPoints:
                 f"the {arm} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
                 f"make it by: {sweep_command(task, arm)}"
             )
+
+        def tested(row: MeasuredRow) -> TimedMeasurements | None:
+            """The row's point on test, if it was timed there."""
+            test = tests.get(_setting_key(row))
+            if test is None:
+                return None
+            difference = test.value - vanilla[test.split] if test.split in vanilla else None
+            return joined(TimedMeasurements, test, **numbers_of(test), quality_difference=difference)
+
         swept = [row for row in rows if row.split == CHOSEN_ON]
         tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
         choices = choose_rows(swept, margins)
         index_of: dict[int | None, int] = {}
         for position, row in enumerate(swept):
             if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
-                # The stricter choice names a point that is both; `choices` lists each choice by itself.
-                choice = next((name for name in CHOICES if choices[row.method, name] == position), None)
                 index_of[position] = len(self.points)
-                self.points.append(_point(row, tests.get(_setting_key(row)), choice, vanilla, pair))
+                recorded = row.counts.kept is not None
+                kind: type[TimedPoint | UntimedPoint] = TimedPoint if isinstance(row, TimedRow) else UntimedPoint
+                point = joined(
+                    kind,
+                    row,
+                    **numbers_of(row),
+                    quality_difference=row.value - vanilla[CHOSEN_ON],
+                    accepted_lengths=accepted_lengths(row.counts) if recorded else None,
+                    acceptance_by_position=acceptance_by_position(row.counts) if recorded else None,
+                    operations=_operations(row, pair),
+                    # The stricter choice names a point that is both; `choices` lists each choice by itself.
+                    chosen=next((name for name in CHOICES if choices[row.method, name] == position), None),
+                    test=tested(row),
+                )
+                self.points.append(point)
                 self.rows.append(row)
         for (method, name), found in choices.items():
             index, margin = index_of.get(found), margins.of(name)
             status = None if index is None else test_status(self.points[index].test, margin)
-            self.choices.append(records.Choice(method=method, arm=arm, choice=name, margin=margin, point=index, test=status))
+            self.choices.append(Choice(method=method, arm=arm, choice=name, margin=margin, point=index, test=status))
 
 
-def test_status(test: TestMeasurements | None, margin: float) -> records.TestStatus | None:
+def test_status(test: TimedMeasurements | None, margin: float) -> TestStatus | None:
     """What the test split says of a point that may lose `margin` points; None where it was not measured there."""
     if test is None:
         return None
     bounds, speedup = test.difference_bounds, test.speedup_interval
-    return records.TestStatus(
+    return TestStatus(
         quality=None if bounds is None else status_of((bounds.lower, bounds.upper), -margin),
         speed=None if speedup is None else status_of(speedup, 1.0),
     )
 
 
-def _point(
-    row: MeasuredRow, test: TimedRow | None, choice: str | None, vanilla: Mapping[str, float], pair: PairRecord
-) -> records.TimedPoint | records.UntimedPoint:
-    """A point; `vanilla` is the quality of vanilla large in the same sweep by split."""
-    kind: type[records.TimedPoint | records.UntimedPoint] = TimedPoint if isinstance(row, TimedRow) else records.UntimedPoint
-    tested = None
-    if test is not None:
-        difference = test.value - vanilla[test.split] if test.split in vanilla else None
-        tested = joined(TestMeasurements, measure(test), quality_difference=difference)
-    sizes, operations = pair.sizes, None
-    if sizes is not None and sizes.large is not None and sizes.source_tokens is not None and row.examples:
-        small = sizes.small if row.settings.get("drafter", "small") == "small" else None
-        shares = sizes.shares_encoder
-        operations = relative_operations(
-            row.counts, row.examples, sizes.source_tokens, small, sizes.large, shares_encoder=shares
-        )
-    recorded = row.counts.kept is not None
-    return joined(
-        kind,
-        measure(row),
-        **{name: getattr(row, name) for name in _FROM_ROW},
-        quality_difference=row.value - vanilla[CHOSEN_ON],
-        accepted_lengths=accepted_lengths(row.counts) if recorded else None,
-        acceptance_by_position=acceptance_by_position(row.counts) if recorded else None,
-        operations=operations,
-        chosen=choice,
-        test=tested,
-    )
+def _operations(row: MeasuredRow, pair: PairRecord) -> Operations | None:
+    """The theoretical work of a point over that of the large model alone; None where sizes were not recorded."""
+    sizes = pair.sizes
+    if sizes is None or sizes.large is None or sizes.source_tokens is None or not row.examples:
+        return None
+    small = sizes.small if row.settings.get("drafter", "small") == "small" else None
+    shares = sizes.shares_encoder
+    return relative_operations(row.counts, row.examples, sizes.source_tokens, small, sizes.large, shares_encoder=shares)
 
 
-def accepted_lengths(counts: records.DecodingCounts) -> dict[int, int]:
+def accepted_lengths(counts: DecodingCounts) -> dict[int, int]:
     """Verified drafts by how many of their tokens were kept, from none to the longest draft's length; empty without `kept`."""
     drafts = _drafts(counts)
     found: Counter[int] = Counter()
@@ -141,7 +145,7 @@ def accepted_lengths(counts: records.DecodingCounts) -> dict[int, int]:
     return {kept: found[kept] for kept in range(max((drafted for drafted, _ in drafts), default=-1) + 1)}
 
 
-def acceptance_by_position(counts: records.DecodingCounts) -> list[float]:
+def acceptance_by_position(counts: DecodingCounts) -> list[float]:
     """P(token i of a draft is kept | all before it were, and it exists), for i = 1, 2, …, up to the last position reached."""
     drafts = _drafts(counts)
     shares = []
@@ -153,7 +157,7 @@ def acceptance_by_position(counts: records.DecodingCounts) -> list[float]:
     return shares
 
 
-def _drafts(counts: records.DecodingCounts) -> dict[tuple[int, int], int]:
+def _drafts(counts: DecodingCounts) -> dict[tuple[int, int], int]:
     """Drafts by the numbers of drafted and of kept tokens."""
     split = ((key.split("/"), number) for key, number in (counts.kept or {}).items())
     return {(int(drafted), int(kept)): number for (drafted, kept), number in split}
@@ -166,11 +170,11 @@ def models_alone(sweeps: Sweeps) -> VanillaModels:
         sweeps: By arm; the unaligned one holds vanilla large on validation (`SweepPoints`).
     """
 
-    def alone(arm: str, method: str) -> records.ModelAlone | None:
-        splits = {row.split: measure_timed(row) for row in _timed_rows(sweeps[arm]) if row.method == method}
-        if CHOSEN_ON not in splits:
-            return None
-        return joined(records.ModelAlone, splits[CHOSEN_ON], test=splits.get(REPORTED_ON))
+    def alone(arm: str, method: str) -> ModelAlone | None:
+        rows = {row.split: row for row in _timed_rows(sweeps[arm]) if row.method == method}
+        own, test = rows.get(CHOSEN_ON), rows.get(REPORTED_ON)
+        tested = None if test is None else joined(TimedMeasurements, test, **numbers_of(test))
+        return None if own is None else joined(ModelAlone, own, **numbers_of(own), test=tested)
 
     large = alone("unaligned", VANILLA)
     assert large is not None  # noqa: S101 (`SweepPoints` refuses such a sweep)
@@ -179,11 +183,11 @@ def models_alone(sweeps: Sweeps) -> VanillaModels:
     )
 
 
-def failures(sweeps: Sweeps) -> list[records.FailedPoint]:
+def failures(sweeps: Sweeps) -> list[FailedRow]:
     """The rows that hold an error, or numbers that are not finite."""
-    failed = [(arm, row) for arm in ARMS for row in sweeps[arm] if has_failed(row)]
     other = "no finite quality and speed-up"
-    return [joined(records.FailedPoint, row, arm=arm, error=getattr(row, "error", other)) for arm, row in failed]
+    rows = [row for arm in ARMS for row in sweeps[arm] if has_failed(row)]
+    return [joined(FailedRow, row, error=getattr(row, "error", other)) for row in rows]
 
 
 def has_failed(row: SweepRow) -> bool:
@@ -219,7 +223,7 @@ def is_faster(measured: TimedMeasurements) -> bool:
     return (interval[0] if interval else measured.speedup) > 1.0
 
 
-def reported(point: TimedPoint) -> tuple[TimedPoint | TestMeasurements, str]:
+def reported(point: TimedPoint) -> tuple[TimedMeasurements, str]:
     """The measurements to report of a point, and their split: test where it was measured there, else validation."""
     return (point.test, REPORTED_ON) if point.test else (point, CHOSEN_ON)
 

@@ -31,7 +31,7 @@ from tasks.evaluation.report.formatting import (
 from tasks.evaluation.report.points import chosen, fastest, fastest_lossless, is_faster, reported, test_status
 from tasks.evaluation.report.tables import PURPOSES, batch_sentence
 from tasks.evaluation.results.pair import BatchTimings, PairRecord
-from tasks.evaluation.results.rows import OperatingPoint, OutputStatistics, TestMeasurements, TestStatus, TimedPoint
+from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, PassedOver, Recommendation, Summary
 from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES
@@ -193,7 +193,7 @@ def processor(summary: Summary) -> str:
     return next(filter(None, names), "processor not recorded")
 
 
-def vanilla_milliseconds(measured: TimedPoint | TestMeasurements) -> float:
+def vanilla_milliseconds(measured: TimedMeasurements) -> float:
     """What vanilla took for the same texts, timed one by one with this point."""
     return measured.latency_ms * measured.speedup
 
@@ -208,7 +208,7 @@ def unit_of(metric: str) -> str:
     return name if name[0].isupper() else f"points of {name}"
 
 
-def cost_text(measured: OperatingPoint | TestMeasurements, metric: str, *, lossless: bool) -> str:
+def cost_text(measured: Measurements, metric: str, *, lossless: bool) -> str:
     """What a point costs in quality, as a clause: `no measurable loss of quality: −0.19 BLEU [−0.44, +0.08]`."""
     difference, interval = measured.quality_difference, measured.quality_difference_interval
     if lossless:

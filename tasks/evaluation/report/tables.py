@@ -29,10 +29,10 @@ from tasks.evaluation.report.formatting import (
     settings_text,
 )
 from tasks.evaluation.report.paper_tables import PublishedColumn, anything_published, published, table_1_columns
-from tasks.evaluation.results.codec import Source, decode, joined
+from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, ModelMemory
 from tasks.evaluation.results.rows import Choice, ModelAlone, TimedPoint
-from tasks.evaluation.results.summary import ArmPoint, PublishedResult, Summary, TableEntry, TableRow
+from tasks.evaluation.results.summary import ArmPoint, Summary, TableRow
 from tasks.evaluation.rounds import scatter_text
 from tasks.paths import ARMS
 
@@ -94,6 +94,8 @@ _CHOICE_ROWS = {
 }
 ROWS = (*_VANILLA_ROWS, *_CHOICE_ROWS)
 """The names of the rows that Table 1 always has."""
+_ENTRY = ("quality", "quality_interval", "quality_difference_interval", "speedup", "speedup_interval", "latency_ms")
+"""What a row shows of a split."""
 SPLITS = (REPORTED_ON, CHOSEN_ON)
 """Each has a table of its own."""
 
@@ -124,23 +126,19 @@ def _row(
     columns: Sequence[PublishedColumn],
     choice: Choice | None = None,
 ) -> TableRow:
+    """A row as `summary.json` holds it; without numbers where nothing was measured or chosen."""
     test = None if found is None else found.test
-    return TableRow(
-        row=name,
-        label=label,
-        found=found is not None,
-        settings=found.settings if isinstance(found, TimedPoint) else {},
-        validation=None if found is None else joined(TableEntry, found),
-        test=None if test is None else joined(TableEntry, test),
-        large_calls_per_token=None if found is None else (test or found).large_calls_per_token,
-        margin=choice.margin if choice else None,
-        test_status=choice.test if choice else None,
-        published=[
-            PublishedResult(dataset=column.dataset, quality=quality, speedup=speedup)
-            for column in columns
-            for quality, speedup in filter(None, [column.rows.get(name)])
-        ],
-    )
+    return {
+        "row": name,
+        "label": label,
+        "settings": found.settings if isinstance(found, TimedPoint) else {},
+        CHOSEN_ON: found and {name: getattr(found, name) for name in _ENTRY},
+        REPORTED_ON: test and {name: getattr(test, name) for name in _ENTRY},
+        # None for a model alone.
+        "margin": choice and choice.margin,
+        "test_status": choice and choice.test,
+        "published": {one.dataset: one.rows[name] for one in columns if name in one.rows},
+    }
 
 
 def title(summary: Summary, split: str) -> str:
@@ -163,29 +161,30 @@ def table_cells(summary: Summary, split: str) -> tuple[list[str], Cells]:
     headings = ["method", metric, f"{metric} − vanilla", "speed-up", "ms for a text", *(["result on test"] if on_test else [])]
     body = []
     for row in summary.table:
-        cells = [row.label, *_entry_cells(row.test if on_test else row.validation, vanilla)]
+        cells = [row["label"], *_entry_cells(row[split], vanilla)]
         cells += [row_mark(row).words or NOTHING] if on_test else []
-        printed = {one.dataset: one for one in row.published}
-        body.append([*cells, field_text(row, "settings"), *(_printed(printed.get(column.dataset)) for column in columns)])
+        body.append([*cells, field_text(row, "settings"), *(_printed(row, column.dataset) for column in columns)])
     return [*headings, "settings", *(f"published {column.dataset}" for column in columns)], body
 
 
-def _entry_cells(entry: TableEntry | None, vanilla: float | None) -> list[str]:
+def _entry_cells(entry: TableRow | None, vanilla: float | None) -> list[str]:
     """Quality, its difference from vanilla large's on the same split, speed-up, milliseconds; dashes where not measured."""
     if entry is None:
         return [NOTHING] * 4
-    difference = number_text(None if vanilla is None else entry.quality - vanilla, entry.quality_difference_interval, sign="+")
+    lost = None if vanilla is None else entry["quality"] - vanilla
+    difference = number_text(lost, entry["quality_difference_interval"], sign="+")
     difference = difference.replace("-0.00", "+0.00")
-    return [field_text(entry, "quality", 1), difference, field_text(entry, "speedup"), f"{entry.latency_ms:.2f}"]
+    return [field_text(entry, "quality", 1), difference, field_text(entry, "speedup"), f"{entry['latency_ms']:.2f}"]
 
 
 def row_mark(row: TableRow) -> Mark:
     """What test says of a row's choice; without words for a model alone, and where nothing was chosen."""
-    return Mark(None, "") if row.margin is None or not row.found else mark_of(row.test_status, row.margin)
+    return Mark(None, "") if row["margin"] is None or not row[CHOSEN_ON] else mark_of(row["test_status"], row["margin"])
 
 
-def _printed(printed: PublishedResult | None) -> str:
-    return field_text(printed, "quality") + (f" · {printed.speedup:.2f}×" if printed and printed.speedup else "")
+def _printed(row: TableRow, dataset: str) -> str:
+    quality, speedup = row["published"].get(dataset, (None, None))
+    return number_text(quality) + (f" · {speedup:.2f}×" if speedup else "")
 
 
 def notes(summary: Summary) -> list[str]:
@@ -205,11 +204,11 @@ def notes(summary: Summary) -> list[str]:
     if metric_of(summary.metric).name == PERPLEXITY:
         found.append("Quality is minus the perplexity, so that more is better; a point is a point of perplexity.")
     for row in summary.table:
-        entry = row.test or row.validation
+        entry = row[REPORTED_ON] or row[CHOSEN_ON]
         if entry is None:
-            found.append(f"{row.label}: {'not measured' if row.row in _VANILLA_ROWS else 'no such setting was found'}.")
-        elif row.row in _CHOICE_ROWS and entry.speedup < 1:
-            found.append(f"{row.label}: the fastest setting within the margin is still slower than vanilla.")
+            found.append(f"{row['label']}: {'not measured' if row['row'] in _VANILLA_ROWS else 'no such setting was found'}.")
+        elif row["row"] in _CHOICE_ROWS and entry["speedup"] < 1:
+            found.append(f"{row['label']}: the fastest setting within the margin is still slower than vanilla.")
     gap = summary.frontier_gap
     if gap is None:
         found.append("Aligned against unaligned: no latency up to vanilla's at which both were measured.")
@@ -264,11 +263,13 @@ def _test_sets(summary: Summary) -> RenderedTable:
     """The models alone and every choice that a set measured."""
     metric, body = metric_name(summary.metric), Cells()
     for one in summary.test_sets:
-        vanilla = next((row.test.quality for row in one.table if row.row == "vanilla_large" and row.test), None)
+        [vanilla] = [row[REPORTED_ON] and row[REPORTED_ON]["quality"] for row in one.table if row["row"] == "vanilla_large"]
         for row in one.table:
-            if row.test is not None:
+            if row[REPORTED_ON] is not None:
                 words = row_mark(row).words or NOTHING
-                body.append([one.name, row.label, *_entry_cells(row.test, vanilla), words, field_text(row, "settings")])
+                body.append(
+                    [one.name, row["label"], *_entry_cells(row[REPORTED_ON], vanilla), words, field_text(row, "settings")]
+                )
     headings = ["test set", "method", metric, f"{metric} − vanilla", "speed-up", "ms for a text", "result on the set"]
     further = ["Texts: " + ", ".join(f"{one.name} {one.examples or 'none'}" for one in summary.test_sets) + "."]
     for one in summary.test_sets:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from annotated_types import Len
 
 from tasks.decoding.method import SamplingSettings
@@ -130,21 +131,27 @@ class ShownExample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowHeader:
-    """What a row says of its point before anything is measured."""
+class PointHeader:
+    """A setting of the grid with one small model."""
 
-    task: str = ""
     arm: str
     """Which small model: `unaligned` or `aligned`."""
-    split: str
     method: str
     settings: Settings
     lossless: bool
+    sampling: SamplingSettings | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowHeader(PointHeader):
+    """What a row says of its point before anything is measured."""
+
+    task: str = ""
+    split: str
     metric: str
     """The full name of the task's metric, whose name is a key of `quality`."""
     examples: int | None = None
     """Examples of the split."""
-    sampling: SamplingSettings | None = None
     fingerprint: str = ""
     """Of the settings, data and code that the row depends on."""
 
@@ -162,23 +169,29 @@ class DifferenceBounds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Decoded:
+    """Counts of a split, and intervals of the quality: the same in a row and in the point that is made of it."""
+
+    quality_interval: Interval | None = None
+    quality_difference_interval: Interval | None = None
+    """Of quality minus vanilla large's, paired, 95 %."""
+    difference_bounds: DifferenceBounds | None = None
+    """By which points are chosen on validation, and choices confirmed or contradicted on test."""
+    counts: DecodingCounts
+    outputs: OutputStatistics | None = None
+    """Loops, cut-off outputs, lengths, differences from vanilla; None where they were not counted, as of given texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Decoded):
     """What decoding a split gave: quality in points, with 95 % intervals, and counts."""
 
     how: str | None = None
     """`replayed`, `decoded` or, of given texts, `scored`."""
     quality: dict[str, float]
     """By the names of metrics; of perplexity less is better."""
-    quality_interval: Interval | None = None
-    quality_difference_interval: Interval | None = None
-    """Of quality minus vanilla large's, paired."""
-    difference_bounds: DifferenceBounds | None = None
-    """By which points are chosen on validation, and choices confirmed or contradicted on test."""
     signature: str | None = None
     """How BLEU, ROUGE or perplexity was computed: sacrebleu's signature, or the like."""
-    counts: DecodingCounts
-    outputs: OutputStatistics | None = None
-    """Loops, cut-off outputs, lengths, differences from vanilla; None where they were not counted, as of given texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,16 +289,13 @@ def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurements:
-    """Measurements of one row on its split, with the ratios of its counts; times are None for a row without them."""
+class Measurements(Decoded):
+    """Measurements of one row on its split, with the ratios of its counts (`numbers_of`); times are None without them."""
 
     quality: float
     """By the task's metric, in points, of which more is better."""
-    quality_interval: Interval | None = None
-    quality_difference_interval: Interval | None = None
-    """Of quality minus vanilla large's, paired, 95 %."""
-    difference_bounds: DifferenceBounds | None = None
-    """One-sided; the lower one is corrected where points were chosen by it."""
+    quality_difference: float | None = None
+    """Quality minus that of vanilla large of the same sweep and split, in points; None of a model alone."""
     qualities: dict[str, float | None]
     """By metric; of perplexity less is better."""
     speedup: float | None = None
@@ -308,9 +318,6 @@ class Measurements:
     """Accepted length as engines count it: with the corrected or bonus token."""
     fallback_rate: float | None = None
     rollback_rate: float | None = None
-    counts: DecodingCounts
-    outputs: OutputStatistics | None = None
-    """Loops, cut-off outputs, lengths, differences from vanilla."""
     chrf: float | None = None
     """chrF in points; of timed points, beside BLEU."""
     loss_share: float | None = None
@@ -340,12 +347,33 @@ class ModelAlone(TimedMeasurements):
     test: TimedMeasurements | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TestMeasurements(TimedMeasurements):
-    """A point on the test split."""
+def numbers_of(row: MeasuredRow) -> dict[str, Any]:
+    """The fields of `Measurements` that a row does not hold under their names: quality, ratios of counts and times.
 
-    quality_difference: float | None = None
-    """Quality minus that of vanilla large of the same sweep and split."""
+    `joined(Measurements, row, **numbers_of(row))` are the measurements of a row; `TimedMeasurements` of a timed one.
+    """
+    counts = row.counts
+    found = {
+        "quality": row.value,
+        "qualities": dict(row.quality),
+        "large_calls_per_token": ratio(counts.large_calls, counts.tokens),
+        "small_steps_per_token": ratio(counts.small_steps, counts.tokens),
+        "accepted_share": ratio(counts.accepted, counts.drafted),
+        "mean_accepted_length": ratio(counts.accepted, counts.large_calls),
+        "tokens_per_large_call": ratio(counts.tokens, counts.large_calls),
+        "fallback_rate": ratio(counts.fallbacks, counts.tokens),
+        "rollback_rate": ratio(counts.rollbacks, counts.large_calls),
+    }
+    if not isinstance(row, TimedRow):
+        return found
+    p50, p95, p99 = np.percentile(row.latency_ms, (50, 95, 99)).tolist()
+    times = {"latency_ms": float(np.mean(row.latency_ms)), "latency_ms_p50": p50, "latency_ms_p95": p95, "latency_ms_p99": p99}
+    return {**found, **times, "relative_latency": 1.0 / row.speedup, "timed_examples": len(row.latency_ms)}
+
+
+def ratio(numerator: float, denominator: float) -> float | None:
+    """The quotient; None over nothing."""
+    return numerator / denominator if denominator else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,15 +389,9 @@ class Operations:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointHeader:
-    """A setting of the grid with one small model."""
+class OperatingPoint(Measurements, PointHeader):
+    """A row of validation as a point, with its row of test: a `TimedPoint` or an `UntimedPoint`."""
 
-    method: str
-    arm: str
-    """Which small model: `unaligned` or `aligned`."""
-    settings: Settings
-    sampling: SamplingSettings | None = None
-    lossless: bool
     timed: bool
     """Whether the point is a `TimedPoint`."""
     how: str | None = None
@@ -378,14 +400,6 @@ class PointHeader:
     """Why the point was timed."""
     same_as: Settings | None = None
     """Settings of another point that behaves the same on every example."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatingPoint(Measurements, PointHeader):
-    """A method at one setting on validation: a `TimedPoint` or an `UntimedPoint`."""
-
-    quality_difference: float | None = None
-    """Quality minus that of vanilla large of the same sweep and split, in points."""
     accepted_lengths: dict[int, int] | None = None
     """Verified drafts by the number of their tokens that were kept."""
     acceptance_by_position: list[float] | None = None
@@ -393,7 +407,7 @@ class OperatingPoint(Measurements, PointHeader):
     operations: Operations | None = None
     chosen: str | None = None
     """The strictest of `CHOICES` that the point was chosen for."""
-    test: TestMeasurements | None = None
+    test: TimedMeasurements | None = None
     """The same point on the test split; None where it was not measured there."""
 
 
@@ -435,14 +449,3 @@ class Choice:
     """Index into the summary's points; None where no timed setting keeps the quality."""
     test: TestStatus | None = None
     """None where the point was not measured on test."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FailedPoint:
-    """A row that holds an error, or numbers that are not finite."""
-
-    method: str
-    arm: str
-    split: str
-    settings: Settings
-    error: str

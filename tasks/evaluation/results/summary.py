@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tasks.evaluation.frontier import Gap
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import (
     Choice,
-    FailedPoint,
+    FailedRow,
     ModelAlone,
     OperatingPoint,
     TestStatus,
@@ -26,51 +27,8 @@ from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
 from tasks.models.settings import TrainingRecord
 
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedResult:
-    """Quality and speed-up that a paper prints for the task's data set and metric: other models, other hardware."""
-
-    dataset: str
-    """As printed."""
-    quality: float
-    speedup: float | None = None
-    """None for vanilla itself."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableEntry:
-    """What Table 1 shows of a point on one split."""
-
-    quality: float
-    quality_interval: Interval | None = None
-    quality_difference_interval: Interval | None = None
-    speedup: float
-    speedup_interval: Interval | None = None
-    latency_ms: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableRow:
-    """A row of Table 1 (Kim et al., NeurIPS 2023)."""
-
-    row: str
-    """Its name."""
-    label: str
-    found: bool
-    """False where nothing was measured or chosen."""
-    settings: Settings
-    validation: TableEntry | None = None
-    test: TableEntry | None = None
-    large_calls_per_token: float | None = None
-    """On test where it was measured there."""
-    margin: float | None = None
-    """Points that the choice may lose; None for a model alone."""
-    test_status: TestStatus | None = None
-    """What test says of the choice; None for a model alone, and where it was not measured there."""
-    published: list[PublishedResult]
-
-
+TableRow = dict[str, Any]
+"""A row of Table 1 (`report.tables.table_rows`): its name, label and settings, its numbers on each split, what test says."""
 Finding = Literal["helps", "hurts", "open"]
 
 
@@ -206,24 +164,6 @@ class VanillaModels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontierGap:
-    """How far the aligned frontier of BiLD lies above the unaligned one (`frontier.Gap`), with 95 % intervals."""
-
-    latency_from: float
-    latency_to: float
-    mean_quality_difference: float
-    share_above: float
-    share_below: float
-    quality_from: float
-    quality_to: float
-    mean_speedup_ratio: float
-    quality_interval: Interval | None = None
-    """Of `mean_quality_difference`; None where an error is unknown."""
-    speedup_interval: Interval | None = None
-    """Of `mean_speedup_ratio`."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ParetoFront:
     """The timed points of one method, or of all, that no other beats."""
 
@@ -306,7 +246,7 @@ class Summary:
     choices: list[Choice]
     margins: MarginSettings = field(default_factory=MarginSettings)
     """What a choice may lose, and how sure that has to be."""
-    frontier_gap: FrontierGap | None = None
+    frontier_gap: Gap | None = None
     """Between BiLD's frontiers of the two arms; None where they cannot be compared."""
     pareto: list[ParetoFront]
     pairs: SweptPairs
@@ -314,7 +254,7 @@ class Summary:
     """Aligned against unaligned drafters over all seeds."""
     worst: list[PointOutputs] = field(default_factory=list)
     """Of the chosen points, an entry for each split."""
-    failed: list[FailedPoint]
+    failed: list[FailedRow]
     definitions: dict[str, str]
     """What each number is, by its key."""
     tables: dict[str, list[dict[str, Any]]]

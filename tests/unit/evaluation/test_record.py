@@ -12,7 +12,14 @@ import pytest
 
 from tasks.decoding.method import SamplingSettings
 from tasks.evaluation import record
-from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report, uploaded_hypotheses
+from tasks.evaluation.record import (
+    SweepRecord,
+    acceptance_metrics,
+    pair_metrics,
+    point_metrics,
+    record_report,
+    uploaded_hypotheses,
+)
 from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import outbox_folder, tracking_uri, upload_all
@@ -164,6 +171,12 @@ def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_draf
     assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "retokenized"}), pair)["acceptance_rate"] == 0.8
     alone = dataclasses.replace(row, counts=dataclasses.replace(row.counts, small_steps=0, drafted=0))
     assert acceptance_metrics(alone, pair) == {}
+
+
+def test_predictions_have_metrics_of_their_own() -> None:
+    metrics = point_metrics(measured_record({name: value for name, value in ROW.items() if name != "why"}))
+    assert (metrics["predicted_speedup"], metrics["predicted_latency_ms"], metrics["quality"]) == (1.5, 20 / 1.5, 40.0)
+    assert not {"speedup", "latency_ms", "latency_ms_p50", "speedup_interval_low"} & metrics.keys()
 
 
 def test_what_is_not_known_of_a_pair_is_left_out() -> None:

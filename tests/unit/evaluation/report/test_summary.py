@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
-from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.report.summarize import definitions, effect_of, temperature_points
 from tasks.evaluation.results.summary import ArmPoint, ArmResult, OverBild, Summary
-from tests.unit.evaluation.conftest import SIZES, measured_record, summarized, summary_record, untimed
+from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
 from tests.unit.evaluation.report.conftest import at
 
 Row = dict[str, Any]
@@ -191,12 +190,6 @@ def test_operations_are_theory_of_counts_and_sizes(sweeps: Sweeps) -> None:
     assert find(summary, "unaligned", fallback_threshold=0.9)["operations"] is None
     assert summary["pairs"]["unaligned"] is None
     assert summary["pairs"]["aligned"]["sizes"] == {**pair["sizes"], "shares_encoder": False, "shared_parameters": 0}
-
-
-def test_predictions_have_metrics_of_their_own(sweeps: Sweeps) -> None:
-    metrics = point_metrics(measured_record(untimed(sweeps["unaligned"][2], 1.25)))
-    assert (metrics["predicted_speedup"], metrics["predicted_latency_ms"], metrics["quality"]) == (1.25, 16.0, 59.95)
-    assert not {"speedup", "latency_ms", "latency_ms_p50", "speedup_interval_low"} & metrics.keys()
 
 
 def test_the_gap_has_intervals_where_errors_are_known(sweeps: Sweeps) -> None:
