@@ -30,9 +30,9 @@ from tasks.evaluation.report.formatting import (
 )
 from tasks.evaluation.report.points import chosen, fastest, fastest_lossless, is_faster, reported, test_status
 from tasks.evaluation.report.tables import PURPOSES, batch_sentence
-from tasks.evaluation.results.pair import BatchTimings, PairRecord
+from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
-from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, PassedOver, Recommendation, Summary
+from tasks.evaluation.results.summary import ArmComparison, PassedOver, Recommendation, Summary
 from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES
 from tasks.paths import ARMS, TaskPaths
@@ -46,6 +46,11 @@ _METHODS = {
 _ARMS = {
     "aligned": "The aligned drafter is the small model that was trained on what the large model writes.",
     "unaligned": "The unaligned drafter is the small model that was trained on references alone.",
+}
+_FINDINGS = {
+    "open": "alignment made no measurable difference",
+    "helps": "alignment helps",
+    "hurts": "alignment hurts",
 }
 _YAML = {"inf": ".inf", "True": "true", "False": "false"}
 
@@ -81,17 +86,17 @@ def find_candidate(summary: Summary) -> tuple[Candidate | None, list[PassedOver]
 
 
 def _candidates(summary: Summary) -> Iterator[Candidate]:
-    seen: list[TimedPoint] = []
     strictest, *others = CHOICES
     lossless = fastest_lossless(summary)
     ordered: list[tuple[str | None, TimedPoint]] = [(strictest, point) for point in _by_speed(summary, strictest)]
     ordered += [] if lossless is None else [(None, lossless)]
     ordered += [(choice, point) for choice in others for point in _by_speed(summary, choice)]
+    seen = set[int]()
     for choice, point in ordered:
-        if not any(point is other for other in seen):
+        if id(point) not in seen:
             status = test_status(point.test, summary.margins.of(choice or strictest))
             yield Candidate(point, choice, status, first=not seen)
-            seen.append(point)
+            seen.add(id(point))
 
 
 def _by_speed(summary: Summary, choice: str) -> list[TimedPoint]:
@@ -101,20 +106,22 @@ def _by_speed(summary: Summary, choice: str) -> list[TimedPoint]:
 
 def _objection(summary: Summary, candidate: Candidate) -> str | None:
     """A sentence on what the test split says against a candidate; None if it may be deployed."""
-    status, point = candidate.status, candidate.point
-    what, margin = point_text(point), summary.margins.of(candidate.held_to)
-    what = what[0].upper() + what[1:]
+    status, lossless = candidate.status, candidate.point.lossless
+    margin = points_text(summary.margins.of(candidate.held_to))
     if status is None:
-        return None if candidate.first or point.lossless else f"{what} was not measured on test, so it does not replace it."
-    if status.quality == "contradicted":
-        return f"{what} is faster on validation, but test contradicts it: it loses more than {points_text(margin)} there."
-    if status.speed == "contradicted":
-        return f"{what} is faster on validation, but test contradicts it: it is slower than vanilla there."
-    if status.speed == "open":
-        return f"{what} is faster on validation, but on test it is not faster than vanilla beyond noise."
-    if not candidate.first and status.quality == "open" and not point.lossless:
-        return f"{what} is faster on validation, but test leaves open whether it loses less than {points_text(margin)}."
-    return None
+        reason = "" if candidate.first or lossless else "it was not measured on test"
+    elif status.quality == "contradicted":
+        reason = f"test contradicts it: it loses more than {margin} there"
+    elif status.speed == "contradicted":
+        reason = "test contradicts it: it is slower than vanilla there"
+    elif status.speed == "open":
+        reason = "on test it is not faster than vanilla beyond noise"
+    elif status.quality == "open" and not candidate.first and not lossless:
+        reason = f"test leaves open whether it loses less than {margin}"
+    else:
+        reason = ""
+    what = point_text(candidate.point)
+    return f"{what[0].upper()}{what[1:]} is faster on validation, but {reason}." if reason else None
 
 
 def recommend(summary: Summary) -> Recommendation:
@@ -242,20 +249,18 @@ def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
     yield f"Deploy {point_text(point)}."
     if point.lossless:
         yield "Its output is the large model's own (in greedy decoding; when sampling, the same distribution)."
-    if test is None or found.status is None:
+    if test is None:
         yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
     else:
         yield f"On test it is {speed_text(test)} as fast as the large model alone, at {quality_text(test, summary.metric)}."
         if not point.lossless:
             yield f"Test says of the choice: {mark_of(found.status, margin).words}."
+    rank = "timed setting" if found.first else "timed setting of its method"
+    why = "the fastest lossless setting" if found.choice is None else f"the fastest {rank} {_CHOICES[found.choice]}"
     measured = f"{speed_text(point)} as fast as the large model alone, at {quality_text(point, summary.metric)}"
-    if found.choice is None:
-        yield f"It is the fastest lossless setting of the validation split: {measured}."
-        return
-    rank = "the fastest timed setting" if found.first else "the fastest timed setting of its method"
-    yield f"Validation chose it as {rank} {_CHOICES[found.choice]}: {measured}."
+    yield f"Validation chose it as {why}: {measured}."
     bounds = point.difference_bounds
-    if bounds is not None and not point.lossless:
+    if found.choice is not None and bounds is not None and not point.lossless:
         yield (
             f"Its loss there is below {max(-bounds.lower, 0.0):.2f} points with {summary.margins.confidence:.0%} confidence, "
             f"a bound that holds for all settings of both arms at once; the margin is {margin:g}."
@@ -268,22 +273,14 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     yield "texts and models", "; ".join(filter(None, (summary.corpus, _models(pair))))
     measured, split = reported(found.point) if found else (summary.vanilla.large, summary.split)
     if measured.examples and measured.timed_examples:
-        rounds, threads = (pair.swept_with(name) for name in ("latency_rounds", "latency_threads"))
-        how = [f"time on {measured.timed_examples:,} of them"]
-        how += [f"{rounds} round{'s' if rounds != 1 else ''}"] if rounds else []
-        how += ["batch 1", *([f"{threads} thread{'s' if threads != 1 else ''}"] if threads else [])]
-        yield "measured", f"quality on {measured.examples:,} texts of {split}; {', '.join(how)}"
-    if found is None:
-        return
-    purpose = next(
-        (p for p, (method, name, _) in PURPOSES.items() if (method, name) == (found.point.method, found.held_to)), ""
-    )
-    effect = next((one for one in summary.arms.effects if one.purpose == purpose), None)
-    yield "seeds", _seeds(summary.arms, effect, pair.seed)
-    yield "outputs", outputs_sentence(summary, found.point)
-    words = {"open": "alignment made no measurable difference", "helps": "alignment helps", "hurts": "alignment costs speed"}
-    limits = ("" if effect is None else words[effect.finding], _paying(pair.batches), f"one processor ({processor(summary)})")
-    yield "limits", "; ".join(filter(None, limits))
+        how = [f"quality on {measured.examples:,} texts of {split}; time on {measured.timed_examples:,} of them"]
+        for name, unit in (("latency_rounds", "round"), ("latency_threads", "thread")):
+            number = pair.swept_with(name)
+            how += [f"{number} {unit}{'s' if number != 1 else ''}"] if number else []
+        yield "measured", ", ".join([*how, "batch 1"])
+    if found is not None:
+        yield "seeds", _seeds(summary.arms, _purpose(found), pair.seed)
+        yield "outputs", outputs_sentence(summary, found.point)
 
 
 def _models(pair: PairRecord) -> str:
@@ -300,37 +297,27 @@ def _models(pair: PairRecord) -> str:
     return f"large model of {large} parameters, small model of {small}{own}"
 
 
-def _seeds(arms: ArmComparison, effect: AlignmentEffect | None, seed: int | None) -> str:
+def _purpose(found: Candidate) -> str:
+    """What the arms are compared for that is this choice; empty where it is none of `PURPOSES`."""
+    wanted = found.point.method, found.held_to
+    return next((purpose for purpose, (method, choice, _) in PURPOSES.items() if (method, choice) == wanted), "")
+
+
+def _seeds(arms: ArmComparison, purpose: str, seed: int | None) -> str:
     """How far the speed-up of a choice varies over the seeds of both arms, and what alignment gives; empty for one seed."""
-    if effect is None or len(effect.by_seed) < 2:
+    effect = next((one for one in arms.effects if one.purpose == purpose and len(one.by_seed) > 1), None)
+    if effect is None:
         return ""
     spans = []
     for arm in ARMS:
-        own = [point for one in arms.results if one.arm == arm for point in one.points if point.purpose == effect.purpose]
+        own = [point for one in arms.results if one.arm == arm for point in one.points if point.purpose == purpose]
         speeds, losses = [one.speedup for one in own], [one.quality_difference for one in own]
         quality = f"{min(losses):+.2f} to {max(losses):+.2f} points"
         spans.append(f"{min(speeds):.2f} to {max(speeds):.2f}× ({quality}) {arm}")
-    place = list(effect.by_seed).index(seed) + 1 if seed in effect.by_seed else None
-    this = "" if place is None else f"this drafter is seed {place} of {len(effect.by_seed)}; "
+    seeds = list(effect.by_seed)
+    this = f"this drafter is seed {seeds.index(seed) + 1} of {len(seeds)}; " if seed in seeds else ""
     ratio = f"aligned drafters are {effect.mean:.2f}{interval_text(effect.interval)} times as fast"
-    result = {
-        "open": f"{ratio}: alignment made no measurable difference here",
-        "helps": f"{ratio}: alignment pays",
-        "hurts": f"{ratio}: leave alignment out",
-    }[effect.finding]
-    return f"{this}over the seeds, chosen alike, {' and '.join(spans)} on test; {result}"
-
-
-def _paying(timings: BatchTimings | None) -> str:
-    """A clause on the batch sizes at which drafting pays; empty where that was not measured."""
-    if timings is None or timings.error or not timings.points:
-        return ""
-    stops = timings.stops_paying()
-    if stops is None:
-        return f"drafting pays up to batch {timings.sizes[-1]}, the largest measured"
-    paying = [size for size in timings.sizes if size < stops]
-    where = "at batch 1" if paying == [1] else f"up to batch {paying[-1]}" if paying else "at no batch size"
-    return f"drafting pays {where}"
+    return f"{this}over the seeds, chosen alike, {' and '.join(spans)} on test; {ratio}: {_FINDINGS[effect.finding]}"
 
 
 def outputs_sentence(summary: Summary, point: TimedPoint) -> str:
@@ -355,27 +342,26 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
     for effect in summary.arms.effects:
         seeds = f"over {len(effect.by_seed)} seeds" if len(effect.by_seed) > 1 else "with one seed, which proves nothing"
         ratio = f"{effect.mean:.2f}{interval_text(effect.interval)} times as fast with aligned as with unaligned drafters"
-        words = {"open": "alignment made no measurable difference", "helps": "alignment helps", "hurts": "alignment hurts"}
         what = PURPOSES[effect.purpose][2]
-        yield f"{what[0].upper()}{what[1:]} on test is {ratio} {seeds}: {words[effect.finding]}."
+        yield f"{what[0].upper()}{what[1:]} on test is {ratio} {seeds}: {_FINDINGS[effect.finding]}."
     if found is not None:
         other = next(arm for arm in ARMS if arm != found.point.arm)
         best, margin = fastest(chosen(summary, found.held_to, other)), summary.margins.of(found.held_to)
         if best is None:
             yield f"With the {other} drafter no timed setting is {_CHOICES[found.held_to]}."
         else:
-            on_test = best.test if found.point.test else None
-            values = f"{speed_text(on_test or best)} at {difference_text(on_test or best)}"
-            split = f"test ({mark_of(test_status(on_test, margin), margin).words})" if on_test else summary.split
-            yield f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {values} on {split}."
-    points, timed = summary.points, len(summary.timed_points())
+            measured, split = reported(best)
+            values = f"{speed_text(measured)} at {difference_text(measured)} on {split}"
+            says = mark_of(test_status(best.test, margin), margin).words
+            yield f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {values} ({says})."
+    points, timed = len(summary.points), len(summary.timed_points())
     if not points:
         yield "Nothing was measured but the models alone."
         return
-    yield f"Of {len(points)} settings of both sweeps {timed} were timed; only these were compared."
+    yield f"Of {points} settings of both sweeps {timed} were timed; only these were compared."
     errors = [error for arm in ARMS if (error := summary.pairs.of(arm).sample_error) is not None]
-    count = sum(error.points for error in errors)
-    if timed < len(points) and count:
+    if timed < points and errors:
+        count = sum(error.points for error in errors)
         mean = sum(error.mean * error.points for error in errors) / count
         yield (
             "What to time was chosen by predicted speed-ups; on a random sample of "
@@ -385,63 +371,41 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
 
 
 def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
-    """Reasons to deploy something other than the recommended point, one sentence each."""
-    words, margin = _CHOICES[choice], summary.margins.of(choice)
+    """What else could be deployed, a sentence each: ranked on validation, without what test contradicts."""
 
-    def standing(arm: str | None = None) -> list[TimedPoint]:
-        """The points chosen for the same whose quality test does not contradict."""
-        found = chosen(summary, choice, arm)
-        statuses = [(one, test_status(one.test, margin)) for one in found if one is not point]
-        return [one for one, status in statuses if status is None or status.quality != "contradicted"]
+    def best(choice: str) -> TimedPoint | None:
+        """The fastest other point that was chosen for this."""
+        found = [(one, test_status(one.test, summary.margins.of(choice))) for one in chosen(summary, choice)]
+        kept = (one for one, status in found if status is None or status.quality != "contradicted")
+        return fastest(one for one in kept if one is not point and is_faster(one))
 
-    second = fastest(filter(is_faster, standing()))
-    if second is None:
-        yield f"No other setting {words} is reliably faster than vanilla: there is no runner-up."
-    else:
-        yield f"The runner-up {words}, ranked on {CHOSEN_ON}, is {point_text(second)}: {_against(point, second)}."
-    wider = fastest(chosen(summary, "one_point"))
-    if choice == "no_loss" and wider is not None:
-        measured, split = reported(wider)
-        mark = mark_of(test_status(wider.test, summary.margins.one_point), summary.margins.one_point)
-        if wider is point or wider.speedup <= point.speedup:
-            yield "Allowing one point of loss gains nothing: no timed setting within it is faster."
-        elif mark.kind == "contradicted":
-            yield f"Allowing one point of loss does not help: of {point_text(wider)} test says {mark.words}."
-        else:
-            cost = cost_text(measured, summary.metric, lossless=wider.lossless)
-            yield f"Allowing one point of loss, {point_text(wider)} is {speed_text(measured)} on {split}; {cost}."
-    exact = fastest_lossless(summary)
-    if exact is not None and not point.lossless:
-        measured, split = reported(exact)
-        values = f"{point_text(exact)}: {speed_text(measured)} on {split}"
-        yield f"If the output must be the large model's own on any text, take {values}."
-    other = fastest(standing("unaligned")) if point.arm == "aligned" else None
-    if other is not None and other is second:
-        yield "Without aligning the drafter, that runner-up is the best."
-    elif other is not None:
-        yield f"Without aligning the drafter the best {words} is {point_text(other)}: {_against(point, other)}."
-    elif point.arm == "aligned":
-        yield f"Without aligning the drafter, no timed setting is {words}."
+    words, wider = _CHOICES[choice], best("one_point")
+    ways = {
+        f"The runner-up {words}, ranked on {CHOSEN_ON},": best(choice),
+        "The fastest setting within one point of loss": wider if wider and wider.speedup > point.speedup else None,
+        "The fastest setting whose output is the large model's own": None if point.lossless else fastest_lossless(summary),
+    }
+    for what, other in ways.items():
+        if other is not None:
+            tested = point.test and other.test
+            own, its, split = (point.test, other.test, REPORTED_ON) if tested else (point, other, CHOSEN_ON)
+            assert own is not None and its is not None  # noqa: S101 (both were measured on that split)
+            first, second = own.speedup_interval, its.speedup_interval
+            overlap = first is not None and second is not None and first[0] <= second[1] and second[0] <= first[1]
+            speed = (
+                f"{speed_text(its)} against {own.speedup:.2f}× on {split}{', within noise of each other' if overlap else ''}"
+            )
+            yield f"{what} is {point_text(other)}: {speed}; {cost_text(its, summary.metric, lossless=other.lossless)}."
     untimed = [
-        one
+        (one.predicted.speedup, one)
         for one in summary.points
         if not one.timed and not one.same_as and one.predicted and one.predicted.speedup > point.speedup
-        if one.difference_bounds is not None and keeps_quality(one.difference_bounds.lower, margin)
+        if one.difference_bounds is not None and keeps_quality(one.difference_bounds.lower, summary.margins.of(choice))
     ]
-    best = max(untimed, key=lambda one: one.predicted.speedup if one.predicted else 0.0, default=None)
-    if best is not None and best.predicted is not None:
-        what = f"{point_text(best)}, predicted {best.predicted.speedup:.2f}×"
+    if untimed:
+        speedup, predicted = max(untimed, key=lambda one: one[0])
+        what = f"{point_text(predicted)}, predicted {speedup:.2f}×"
         yield f"Not timed, but predicted faster {words}: {what}. Time it before believing it."
-
-
-def _against(point: TimedPoint, other: TimedPoint) -> str:
-    """Another point's speed against the recommended one's, both on test where both were measured there."""
-    both = point.test and other.test
-    own, others, split = (point.test, other.test, REPORTED_ON) if both else (point, other, CHOSEN_ON)
-    assert own is not None and others is not None  # noqa: S101 (both were measured on that split)
-    first, second = own.speedup_interval, others.speedup_interval
-    overlap = first is not None and second is not None and first[0] <= second[1] and second[0] <= first[1]
-    return f"{speed_text(others)} against {own.speedup:.2f}× on {split}" + (", within noise of each other" if overlap else "")
 
 
 def _conditions(summary: Summary, found: Candidate | None) -> Iterator[str]:
