@@ -247,14 +247,6 @@ def on_split(measured: TimedPoint | ModelAlone | None, split: str) -> TimedMeasu
     return measured if measured is None or split == CHOSEN_ON else measured.test
 
 
-def same_timed(first: LoadedResult, second: LoadedResult, arm: str, split: str) -> bool:
-    """Whether both are known to have timed the same examples: by what they recorded, or by one and the same fingerprint of
-    settings, data and code."""
-    prints = [{row.fingerprint for row in one.rows.get(arm, ())} for one in (first, second)]
-    one_print = len(prints[0]) == 1 and prints[0] == prints[1] and "" not in prints[0]
-    return one_print or same_examples(first.summary.pairs.of(arm), second.summary.pairs.of(arm), split)
-
-
 @dataclass(frozen=True)
 class Number:
     """One number in both results, and its change."""
@@ -391,7 +383,8 @@ def _point(
         yield _difference(f"{label}: {metric} minus vanilla's", split, losses)
     speeds = first.speedup(before, split), second.speedup(after, split)
     lengths = {None if one.latencies is None else len(one.latencies) for one in speeds}
-    paired = same_timed(first, second, before.arm, split) and len(lengths) == 1 and None not in lengths
+    first_pair, second_pair = (one.summary.pairs.of(before.arm) for one in (first, second))
+    paired = same_examples(first_pair, second_pair, split) and len(lengths) == 1 and None not in lengths
     number = _difference(f"{label}: speed-up", split, speeds, "×")
     yield dataclasses.replace(number, change=speedup_ratio(*speeds, paired, seed), paired=paired)
 

@@ -90,11 +90,6 @@ def normal_bounds(differences: PairedDifferences, alpha: float) -> Floats:
     return _lower(differences, NormalDist().inv_cdf(1.0 - alpha))
 
 
-def bonferroni_bounds(differences: PairedDifferences, alpha: float, points: int) -> Floats:
-    """Lower bounds `[points]` of which any misses with probability at most `alpha`, for a family of so many points."""
-    return normal_bounds(differences, alpha / max(points, 1))
-
-
 def max_t_bounds(differences: PairedDifferences, alpha: float, seed: int = 0) -> Floats:
     """Lower bounds `[points]` of which any misses with probability at most `alpha`, by the distribution of the largest error.
 
@@ -213,7 +208,8 @@ def point_bounds(
         quality: of the point.
         vanilla: of the large model on the same examples.
         margins: with the confidence.
-        compared: points among which the split chooses (Bonferroni's correction); None where it chooses none, as test does.
+        compared: points among which the split chooses (Bonferroni's correction); None where it chooses none,
+            as test does.
         lossless: whether its output is vanilla's by construction.
         sampled: whether tokens are drawn, so that a lossless output is vanilla's in distribution only.
     """
@@ -222,7 +218,8 @@ def point_bounds(
     differences = paired_differences(quality.statistics[None], vanilla.statistics)
     level = 1.0 - margins.confidence
     own = level if compared is None else level_of_arm(margins)
-    [lower], [upper] = bonferroni_bounds(differences, own, compared or 1), upper_bounds(differences, level)
+    # Bonferroni: of the family's bounds any misses with at most the probability of the level.
+    [lower], [upper] = normal_bounds(differences, own / (compared or 1)), upper_bounds(differences, level)
     return DifferenceBounds(lower=float(lower), upper=float(upper), compared=compared or 1)
 
 
@@ -268,18 +265,14 @@ def choose_rows(rows: Sequence[SweepRow], margins: MarginSettings = DEFAULT_MARG
     points = [tradeoff_of(row) if row.split == CHOSEN_ON else None for row in rows]
     if not any(row.method == VANILLA and point is not None for row, point in zip(rows, points, strict=True)):
         return {}
+    bounds = [row.difference_bounds if isinstance(row, MeasuredRow) else None for row in rows]
+    lower = [None if bound is None else bound.lower for bound in bounds]
     found: dict[tuple[str, str], int | None] = {}
     for method in dict.fromkeys(row.method for row in rows if row.method not in BASELINES):
         own = [point if row.method == method else None for row, point in zip(rows, points, strict=True)]
         for choice in CHOICES:
-            found[method, choice] = choose(own, [keeps_quality(lower_bound(row), margins.of(choice)) for row in rows])
+            found[method, choice] = choose(own, [keeps_quality(bound, margins.of(choice)) for bound in lower])
     return found
-
-
-def lower_bound(row: SweepRow) -> float | None:
-    """The corrected lower bound of a row's difference to vanilla; None where the row holds none."""
-    bounds = row.difference_bounds if isinstance(row, MeasuredRow) else None
-    return None if bounds is None else bounds.lower
 
 
 # Learn then Test.
@@ -377,15 +370,9 @@ def controlled(points: Sequence[_Tested], risk: RiskSettings) -> list[TestedSequ
 
 def _tested(fixed: Settings, own: Sequence[_Tested], tolerance: float, level: float) -> TestedSequence[_Tested]:
     points = sorted(own, key=threshold_of, reverse=True)
-    p_values = [p_value_of(point, tolerance) for point in points]
+    # `controlled` leaves out what has no loss or no examples.
+    p_values = [hoeffding_bentkus(point.loss_share or 0.0, point.examples or 1, tolerance) for point in points]
     return TestedSequence(fixed, points, p_values, level, fixed_sequence(p_values, level))
-
-
-def p_value_of(point: Tested, tolerance: float) -> float:
-    """`hoeffding_bentkus` of a point; 1 where no loss was measured."""
-    if point.loss_share is None or not point.examples:
-        return 1.0
-    return hoeffding_bentkus(point.loss_share, point.examples, tolerance)
 
 
 def threshold_of(point: Tested) -> float:

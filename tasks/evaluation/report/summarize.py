@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 
 import numpy as np
@@ -26,35 +29,32 @@ from scipy.special import ndtri
 
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.methods.baselines import VANILLA
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, Gap, TradeOff, frontier, frontier_gap
+from tasks.errors import InputError
+from tasks.evaluation.frontier import (
+    BASELINES,
+    CHOSEN_ON,
+    REPORTED_ON,
+    Gap,
+    TradeOff,
+    frontier,
+    frontier_gap,
+    tradeoff_of,
+)
+from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.report.paper_tables import paper_tables
-from tasks.evaluation.report.points import SweepPoints, Sweeps, failures, latest, models_alone, rows_of
+from tasks.evaluation.report.points import Sweeps, rows_of, sweep_command, test_status
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.tables import PURPOSES, table_rows
+from tasks.evaluation.results import rows as records
+from tasks.evaluation.results import summary as parts
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import Choice, MeasuredRow, OperatingPoint, SweepRow, TimedPoint, TimedRound, TimedRow
-from tasks.evaluation.results.summary import (
-    ALL_METHODS,
-    AlignmentEffect,
-    ArmComparison,
-    ArmPoint,
-    ArmResult,
-    Finding,
-    NamedTestSet,
-    OverBild,
-    ParetoFront,
-    PointOutputs,
-    Recommendation,
-    Summary,
-    SweptPairs,
-    TemperaturePoints,
-    rounded,
-)
+from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPoint, TimedRound, TimedRow, numbers_of
+from tasks.evaluation.results.summary import ALL_METHODS, ArmPoint, ArmResult, OverBild, Summary, rounded
 from tasks.evaluation.rounds import speed_ratio, speedup_of, student
-from tasks.evaluation.selection import DEFAULT_MARGINS
-from tasks.evaluation.settings import CHOICES
+from tasks.evaluation.selection import DEFAULT_MARGINS, choose_rows
+from tasks.evaluation.settings import CHOICES, MarginSettings
 from tasks.evaluation.statistics import Interval, resampled_sums
 from tasks.paths import ARMS
 
@@ -105,7 +105,7 @@ def summarize(
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
     """
-    about = SweptPairs(**{arm: (pairs or {}).get(arm) for arm in ARMS})
+    about = parts.SweptPairs(**{arm: (pairs or {}).get(arm) for arm in ARMS})
     margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair and pair.margins), DEFAULT_MARGINS)
     rows = {arm: latest(sweeps[arm]) for arm in ARMS}
     found = SweepPoints()
@@ -131,7 +131,7 @@ def summarize(
         failed=failures(rows),
         definitions=definitions(),
         tables={},
-        recommendation=Recommendation(text="", changes=[]),
+        recommendation=parts.Recommendation(text="", changes=[]),
         table=[],
         temperatures=temperature_points(task, temperatures or {}, pairs or {}),
     )
@@ -143,17 +143,181 @@ def summarize(
     return dataclasses.replace(summary, test_sets=named_test_sets(summary, test_names, seeds or {}, further or {}))
 
 
-def pareto_fronts(points: Sequence[OperatingPoint]) -> list[ParetoFront]:
+# The points of a sweep, each a row of validation with its row of test.
+
+
+@dataclass(frozen=True)
+class SweepPoints:
+    """The points of both sweeps, without failed rows; those of a sweep follow one another."""
+
+    points: list[TimedPoint | records.UntimedPoint] = field(default_factory=list)
+    """On validation, baselines left out, in the order of the rows."""
+    rows: list[MeasuredRow] = field(default_factory=list)
+    """The row behind each point."""
+    choices: list[Choice] = field(default_factory=list)
+
+    def add(
+        self, task: str, arm: str, rows: Sequence[SweepRow], pair: PairRecord, margins: MarginSettings = DEFAULT_MARGINS
+    ) -> None:
+        """Adds the points of one sweep and the choices among them.
+
+        Args:
+            task: Its name, for errors.
+            arm: One of `ARMS`.
+            rows: Both splits, each point once (`latest`).
+            pair: What the sweep recorded of its two models.
+            margins: What a choice may lose.
+
+        Raises:
+            InputError: there is no timed vanilla large row on the validation split.
+        """
+        timed = _timed_rows(rows)
+        vanilla = {row.split: row.value for row in timed if row.method == VANILLA}
+        if CHOSEN_ON not in vanilla:
+            raise InputError(
+                f"the {arm} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
+                f"make it by: {sweep_command(task, arm)}"
+            )
+
+        def tested(row: MeasuredRow) -> records.TimedMeasurements | None:
+            """The row's point on test, if it was timed there."""
+            test = tests.get(_setting_key(row))
+            if test is None:
+                return None
+            difference = test.value - vanilla[test.split] if test.split in vanilla else None
+            return joined(records.TimedMeasurements, test, **numbers_of(test), quality_difference=difference)
+
+        swept = [row for row in rows if row.split == CHOSEN_ON]
+        tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
+        choices = choose_rows(swept, margins)
+        index_of: dict[int | None, int] = {}
+        for position, row in enumerate(swept):
+            if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
+                index_of[position] = len(self.points)
+                recorded = row.counts.kept is not None
+                kind: type[TimedPoint | records.UntimedPoint] = (
+                    TimedPoint if isinstance(row, TimedRow) else records.UntimedPoint
+                )
+                point = joined(
+                    kind,
+                    row,
+                    **numbers_of(row),
+                    quality_difference=row.value - vanilla[CHOSEN_ON],
+                    accepted_lengths=accepted_lengths(row.counts) if recorded else None,
+                    acceptance_by_position=acceptance_by_position(row.counts) if recorded else None,
+                    operations=_operations(row, pair),
+                    # The stricter choice names a point that is both; `choices` lists each choice by itself.
+                    chosen=next((name for name in CHOICES if choices[row.method, name] == position), None),
+                    test=tested(row),
+                )
+                self.points.append(point)
+                self.rows.append(row)
+        for (method, name), found in choices.items():
+            index, margin = index_of.get(found), margins.of(name)
+            status = None if index is None else test_status(self.points[index].test, margin)
+            self.choices.append(Choice(method=method, arm=arm, choice=name, margin=margin, point=index, test=status))
+
+
+def _operations(row: MeasuredRow, pair: PairRecord) -> records.Operations | None:
+    """The theoretical work of a point over that of the large model alone; None where sizes were not recorded."""
+    sizes = pair.sizes
+    if sizes is None or sizes.large is None or sizes.source_tokens is None or not row.examples:
+        return None
+    small = sizes.small if row.settings.get("drafter", "small") == "small" else None
+    shares = sizes.shares_encoder
+    return relative_operations(row.counts, row.examples, sizes.source_tokens, small, sizes.large, shares_encoder=shares)
+
+
+def accepted_lengths(counts: records.DecodingCounts) -> dict[int, int]:
+    """Verified drafts by how many of their tokens were kept, from none to the longest draft's length; empty without `kept`."""
+    drafts = _drafts(counts)
+    found: Counter[int] = Counter()
+    for (_, kept), number in drafts.items():
+        found[kept] += number
+    return {kept: found[kept] for kept in range(max((drafted for drafted, _ in drafts), default=-1) + 1)}
+
+
+def acceptance_by_position(counts: records.DecodingCounts) -> list[float]:
+    """P(token i of a draft is kept | all before it were, and it exists), for i = 1, 2, …, up to the last position reached."""
+    drafts = _drafts(counts)
+    shares = []
+    for position in range(1, max((drafted for drafted, _ in drafts), default=0) + 1):
+        reached = sum(number for (drafted, kept), number in drafts.items() if drafted >= position and kept >= position - 1)
+        if not reached:
+            break
+        shares.append(sum(number for (_, kept), number in drafts.items() if kept >= position) / reached)
+    return shares
+
+
+def _drafts(counts: records.DecodingCounts) -> dict[tuple[int, int], int]:
+    """Drafts by the numbers of drafted and of kept tokens."""
+    split = ((key.split("/"), number) for key, number in (counts.kept or {}).items())
+    return {(int(drafted), int(kept)): number for (drafted, kept), number in split}
+
+
+def models_alone(sweeps: Sweeps) -> parts.VanillaModels:
+    """The models alone: large and small of the unaligned sweep, and the aligned small model.
+
+    Args:
+        sweeps: By arm; the unaligned one holds vanilla large on validation (`SweepPoints`).
+    """
+
+    def alone(arm: str, method: str) -> records.ModelAlone | None:
+        rows = {row.split: row for row in _timed_rows(sweeps[arm]) if row.method == method}
+        own, test = rows.get(CHOSEN_ON), rows.get(REPORTED_ON)
+        tested = None if test is None else joined(records.TimedMeasurements, test, **numbers_of(test))
+        return None if own is None else joined(records.ModelAlone, own, **numbers_of(own), test=tested)
+
+    large = alone("unaligned", VANILLA)
+    assert large is not None  # noqa: S101 (`SweepPoints` refuses such a sweep)
+    return parts.VanillaModels(
+        large=large, small=alone("unaligned", "vanilla_small"), small_aligned=alone("aligned", "vanilla_small")
+    )
+
+
+def failures(sweeps: Sweeps) -> list[records.FailedRow]:
+    """The rows that hold an error, or numbers that are not finite."""
+    other = "no finite quality and speed-up"
+    rows = [row for arm in ARMS for row in sweeps[arm] if has_failed(row)]
+    return [joined(records.FailedRow, row, error=getattr(row, "error", other)) for row in rows]
+
+
+def has_failed(row: SweepRow) -> bool:
+    """Whether a row holds an error, no finite quality, or no positive finite speed-up; not being timed is no failure."""
+    if isinstance(row, TimedRow):
+        return tradeoff_of(row) is None
+    return isinstance(row, records.FailedRow) or not math.isfinite(row.value)
+
+
+def _timed_rows(rows: Iterable[SweepRow]) -> list[TimedRow]:
+    """The timed rows with finite measurements."""
+    return [row for row in rows if isinstance(row, TimedRow) and not has_failed(row)]
+
+
+def _setting_key(row: SweepRow) -> str:
+    """Names the point of a row whatever its split: method, settings and sampling."""
+    return json.dumps([row.method, row.settings, row.sampling and dataclasses.asdict(row.sampling)], sort_keys=True)
+
+
+def latest(rows: Iterable[SweepRow]) -> list[SweepRow]:
+    """One row for each point and split, the last written: a point that failed and was run again counts as it ended."""
+    return list({(row.split, _setting_key(row)): row for row in rows}.values())
+
+
+# What is told of the points.
+
+
+def pareto_fronts(points: Sequence[records.OperatingPoint]) -> list[parts.ParetoFront]:
     """For each arm the frontier of each of its methods with a timed point, and of all its methods together."""
     found = []
     for arm in ARMS:
         methods = dict.fromkeys(point.method for point in points if point.timed and point.arm == arm)
         for method in (*methods, ALL_METHODS) if methods else ():
-            found.append(ParetoFront(arm=arm, method=method, points=frontier(_tradeoffs(points, arm, method))))
+            found.append(parts.ParetoFront(arm=arm, method=method, points=frontier(_tradeoffs(points, arm, method))))
     return found
 
 
-def _tradeoffs(points: Sequence[OperatingPoint], arm: str, method: str) -> list[TradeOff | None]:
+def _tradeoffs(points: Sequence[records.OperatingPoint], arm: str, method: str) -> list[TradeOff | None]:
     """Quality and speed-up of each point; None for a point of another arm or method, or without times."""
     return [
         TradeOff(point.quality, point.speedup)
@@ -163,7 +327,7 @@ def _tradeoffs(points: Sequence[OperatingPoint], arm: str, method: str) -> list[
     ]
 
 
-def bild_gap(points: Sequence[OperatingPoint], rows: Sequence[MeasuredRow]) -> Gap | None:
+def bild_gap(points: Sequence[records.OperatingPoint], rows: Sequence[MeasuredRow]) -> Gap | None:
     """How far BiLD's aligned frontier lies above the unaligned one; None where they cannot be compared.
 
     The intervals come from frontiers of resampled points: speed-ups by resampling examples, the same for all points; qualities,
@@ -209,7 +373,7 @@ def _resampled(curve: Sequence[tuple[float, TimedRow]], rng: np.random.Generator
     return [[TradeOff(*both) for both in zip(*draw, strict=True)] for draw in draws]
 
 
-def compare_arms(task: str, sweeps: Seeds) -> ArmComparison:
+def compare_arms(task: str, sweeps: Seeds) -> parts.ArmComparison:
     """Both arms over all seeds.
 
     Raises:
@@ -228,10 +392,10 @@ def compare_arms(task: str, sweeps: Seeds) -> ArmComparison:
         measured = [point for point in points if point is not None]
         results.append(ArmResult(arm=arm, seed=seed, training=pair.training, points=measured))
     effects = (effect_of(purpose, results) for purpose in PURPOSES)
-    return ArmComparison(results=results, effects=[effect for effect in effects if effect is not None])
+    return parts.ArmComparison(results=results, effects=[effect for effect in effects if effect is not None])
 
 
-def _arm_point(purpose: str, choice: Choice, point: OperatingPoint | None) -> ArmPoint | None:
+def _arm_point(purpose: str, choice: Choice, point: records.OperatingPoint | None) -> ArmPoint | None:
     """The chosen point on test, or vanilla where none was chosen; None where the chosen one was not measured on test."""
     if point is None:
         return ArmPoint(purpose=purpose)
@@ -240,7 +404,7 @@ def _arm_point(purpose: str, choice: Choice, point: OperatingPoint | None) -> Ar
     return joined(ArmPoint, point.test, purpose=purpose, settings=point.settings, margin=choice.margin, test=choice.test)
 
 
-def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | None:
+def effect_of(purpose: str, results: Sequence[ArmResult]) -> parts.AlignmentEffect | None:
     """The effect for one purpose; None where no seed has both arms.
 
     A seed counts only where the arms' own models draft: a copy or a table drafts alike in both, and its speed is no effect.
@@ -264,8 +428,8 @@ def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | N
         interval = math.exp(mean - reach), math.exp(mean + reach)
     by_seed = {seed: math.exp(value) for seed, value in zip(seeds, logs, strict=True)}
     is_open = interval is None or interval[0] <= 1.0 <= interval[1]
-    finding: Finding = "open" if is_open else "helps" if mean > 0 else "hurts"
-    return AlignmentEffect(purpose=purpose, by_seed=by_seed, mean=math.exp(mean), interval=interval, finding=finding)
+    finding: parts.Finding = "open" if is_open else "helps" if mean > 0 else "hurts"
+    return parts.AlignmentEffect(purpose=purpose, by_seed=by_seed, mean=math.exp(mean), interval=interval, finding=finding)
 
 
 def _log_error(point: ArmPoint) -> float:
@@ -342,10 +506,10 @@ def _over(own: Sequence[TimedRound], bild: Sequence[TimedRound]) -> tuple[float,
     return speed_ratio(own, bild, _SAMPLES, _SEED)
 
 
-def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[PointOutputs]:
+def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[parts.PointOutputs]:
     """The worst outputs of every chosen point on each split that it was timed on, an entry for each split."""
     return [
-        PointOutputs(point=index, split=row.split, worst=row.worst)
+        parts.PointOutputs(point=index, split=row.split, worst=row.worst)
         for index, point in enumerate(summary.points)
         if point.chosen
         for row in rows_of(point, sweeps)
@@ -355,7 +519,7 @@ def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[PointOutputs]:
 
 def temperature_points(
     task: str, sweeps: Mapping[tuple[str, float], Sequence[SweepRow]], pairs: Mapping[str, PairRecord | None]
-) -> list[TemperaturePoints]:
+) -> list[parts.TemperaturePoints]:
     """What each sweep measured at each further temperature, compared with vanilla at the same.
 
     Args:
@@ -373,11 +537,13 @@ def temperature_points(
         swept.add(task, arm, own, pairs.get(arm) or PairRecord())
         vanilla = next(row.value for row in own if isinstance(row, MeasuredRow) and row.method == VANILLA)
         points = [dataclasses.replace(point, chosen=None) for point in swept.points]
-        found.append(TemperaturePoints(arm=arm, temperature=degree, vanilla_quality=vanilla, points=points))
+        found.append(parts.TemperaturePoints(arm=arm, temperature=degree, vanilla_quality=vanilla, points=points))
     return found
 
 
-def named_test_sets(summary: Summary, names: Sequence[str], seeds: Seeds, further: Mapping[str, Seeds]) -> list[NamedTestSet]:
+def named_test_sets(
+    summary: Summary, names: Sequence[str], seeds: Seeds, further: Mapping[str, Seeds]
+) -> list[parts.NamedTestSet]:
     """The test sets of a task, the main one first; none where the only one has no name.
 
     Each further one has Table 1 and the effects with its rows in place of test: the points are those that validation chose.
@@ -406,5 +572,5 @@ def named_test_sets(summary: Summary, names: Sequence[str], seeds: Seeds, furthe
             table = [{**row, "published": {}} for row in table_rows(rounded(of_set))]
             effects = compare_arms(summary.task, swept).effects
         examples = vanilla.large.test.examples if vanilla.large.test else None
-        found.append(NamedTestSet(name=name, split=split, examples=examples, table=table, effects=effects))
+        found.append(parts.NamedTestSet(name=name, split=split, examples=examples, table=table, effects=effects))
     return found

@@ -111,44 +111,28 @@ class HypothesisFile:
             fingerprint: Of the settings, data and code that the outputs depend on.
         """
         self.path, self._fingerprint = path, fingerprint
-        self._texts: list[str] = []
-        self._indices: dict[str, int] = {}
-        self._points: dict[tuple[str, str], np.ndarray] = {}
-        for key, texts in _read(path, fingerprint):
-            self._add(key, texts)
+        self._points: dict[tuple[str, str], Sequence[str]] = dict(_read(path, fingerprint))
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self._points
 
     def add(self, points: Mapping[tuple[str, str], Sequence[str]]) -> None:
         """Add the texts of points by `point_key`, by example, and write the file."""
-        for key, texts in points.items():
-            self._add(key, texts)
+        self._points |= points
         if points:
             self._write()
-
-    def _add(self, key: tuple[str, str], texts: Sequence[str]) -> None:
-        indices, known = self._indices, self._texts
-        for text in texts:
-            if text not in indices:
-                indices[text] = len(known)
-                known.append(text)
-        self._points[key] = np.array([indices[text] for text in texts], dtype=np.int32)
 
     def _write(self) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 
-        keys = list(self._points)
         # Example by example: neighbouring lines then mostly have one text, which compresses best.
-        texts = np.stack([self._points[key] for key in keys], axis=1)
-        examples = len(texts)
-        points = np.tile(np.arange(len(keys), dtype=np.int32), examples)
+        texts = list(zip(*self._points.values(), strict=True))
         columns = {
-            "method": pa.DictionaryArray.from_arrays(points, [method for method, _ in keys]),
-            "settings": pa.DictionaryArray.from_arrays(points, [settings for _, settings in keys]),
-            "example": pa.array(np.repeat(np.arange(examples, dtype=np.int32), len(keys))),
-            "text": pa.DictionaryArray.from_arrays(texts.ravel(), self._texts),
+            "method": pa.array([method for method, _ in self._points] * len(texts)).dictionary_encode(),
+            "settings": pa.array([settings for _, settings in self._points] * len(texts)).dictionary_encode(),
+            "example": pa.array(np.repeat(np.arange(len(texts), dtype=np.int32), len(self._points))),
+            "text": pa.array([text for line in texts for text in line]).dictionary_encode(),
         }
         table = pa.table(columns).replace_schema_metadata({_WORK: self._fingerprint.encode()})
         with atomic_path(self.path) as partial:

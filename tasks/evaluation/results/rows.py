@@ -15,7 +15,7 @@ from annotated_types import Len
 
 from tasks.decoding.method import SamplingSettings
 from tasks.evaluation.metrics import metric_of, points_of
-from tasks.evaluation.results.codec import Json, Settings, Source, decode, is_json, parse
+from tasks.evaluation.results.codec import Json, Settings, Source, decode, parse
 from tasks.evaluation.statistics import Interval, Status
 
 
@@ -281,9 +281,7 @@ def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:
     """
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    if not is_json(lines[-1]):
-        lines.pop()
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
     sources = [Source(f"{name or path}, line {number}", fix) for number in range(1, len(lines) + 1)]
     return [row_from(parse(line, source), source) for line, source in zip(lines, sources, strict=True) if line.strip()]
 

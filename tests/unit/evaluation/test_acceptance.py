@@ -19,7 +19,7 @@ from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSetti
 from tasks.decoding.registry import decode
 from tasks.evaluation import acceptance
 from tasks.evaluation.acceptance import Drafting, measure_acceptance
-from tasks.evaluation.report.points import acceptance_by_position, accepted_lengths
+from tasks.evaluation.report.summarize import acceptance_by_position, accepted_lengths
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
 from tasks.evaluation.sweep.grid import SweepPoint

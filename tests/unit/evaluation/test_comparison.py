@@ -20,7 +20,6 @@ from tasks.evaluation.comparison import (
     Comparison,
     Estimate,
     Facts,
-    LoadedResult,
     Number,
     compare,
     difference,
@@ -95,17 +94,6 @@ def test_other_examples_are_not_paired() -> None:
     found = numbers(compare(BEFORE, loaded("B", summary, rows)))
     assert found["bild unaligned, no loss: speed-up (test)"].paired
     assert not found["bild aligned, no loss: speed-up (test)"].paired
-
-
-def test_one_fingerprint_means_the_same_examples() -> None:
-    results: list[LoadedResult] = []
-    for seed in (0, 1):
-        summary, rows = finished(seed=seed)
-        summary["pairs"] = {}
-        marked = {arm: [{**row, "fingerprint": "f"} for row in lines] for arm, lines in rows.items()}
-        results.append(loaded("one", summary, marked))
-    first, second = results
-    assert numbers(compare(first, second))["bild aligned, no loss: speed-up (test)"].paired
 
 
 def test_a_summary_alone_is_compared_by_its_intervals() -> None:
