@@ -52,28 +52,6 @@ def working_lock(device: str) -> contextlib.AbstractContextManager[None]:
     return _held(lambda blocking: lock.acquire_read(blocking=blocking), lock.release, _in_use(device))
 
 
-class MachineBusyError(Exception):
-    """Something is timed on this machine."""
-
-
-@contextlib.contextmanager
-def working_lock_if_free(device: str) -> Iterator[None]:
-    """Hold what `working_lock` holds, but do not wait for it.
-
-    Raises:
-        MachineBusyError: something is timed on the device.
-    """
-    lock = _device_lock(device)
-    try:
-        lock.acquire_read(blocking=False)
-    except Timeout:
-        raise MachineBusyError(_in_use(device)) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 @contextlib.contextmanager
 def host_lock() -> Iterator[None]:
     """Hold while the processor works for no device in particular, as `working_lock` does for each device.

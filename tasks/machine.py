@@ -51,7 +51,7 @@ class MachineSettings:
         le=256,
     )
     dask: str | None = setting(
-        "Address of a Dask scheduler, such as tcp://127.0.0.1:8786, whose workers share the untimed part of a sweep too.",
+        "Address of a Dask scheduler, such as tcp://127.0.0.1:8786, whose workers share the untimed part of a sweep instead.",
         default=None,
     )
 

@@ -25,7 +25,7 @@ from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.promotion import Gain, Setting, Side, decide, gain, measure_sides
 from tasks.evaluation.quality import Quality
 from tasks.evaluation.results.rows import TimedRound
-from tasks.evaluation.rounds import combined
+from tasks.evaluation.statistics import combined
 from tasks.files import checksum
 from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock

@@ -26,14 +26,20 @@ from tasks.evaluation.results import codec
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
-from tasks.evaluation.rounds import scatter_text, vanilla_scatter
 from tasks.evaluation.sweep.fan_out import ALONE
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import expand
-from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Split
-from tasks.evaluation.sweep.rows import RowWriter
-from tasks.evaluation.sweep.run import BatchTimer, SweepRunner, measure_temperatures, measure_tests, points_at, points_by_batch
+from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
+from tasks.evaluation.sweep.run import (
+    BatchTimer,
+    SweepRunner,
+    measure_temperatures,
+    measure_tests,
+    points_at,
+    points_by_batch,
+    vanilla_scatter,
+)
 from tasks.files import remove
 from tasks.lineage import lineage
 from tasks.loaded_pair import cache_folder, fan_out_of, load_pair, measure_pair, require_composable, work_fingerprint
@@ -143,7 +149,7 @@ def sweep(
         varied = measure_temperatures(runner, temperatures, evaluator_at, validation, grid)
         batches = None
         if first and settings.batch_sizes and not given:
-            batches = BatchTimer(evaluator, test).load_or_measure(points_by_batch(done, grid, settings.margins), cache)
+            batches = BatchTimer(evaluator, test).measure(points_by_batch(done, grid, settings.margins))
         # 7. The record of the pair.
         references = (text for example in validation.examples for text in example.references)
         recorded: dict[str, JsonValue] = {"sweep": codec.encode(settings), "machine": codec.encode(params.machine.alone())}
@@ -153,7 +159,7 @@ def sweep(
             outputs=evaluator.check_vanilla(validation),
             unsupported_script=unsupported_script(references, task.metric),
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
-            costs=None if writer.costs is None else writer.costs.record(),
+            costs=None if runner.costs is None else runner.costs.record(),
             plan=runner.plan,
             margins=settings.margins,
             risk=settings.risk,
@@ -190,7 +196,7 @@ def main() -> None:
     parser.add_argument("--arm", required=True, choices=ARMS)
     workers = "processes that replay and decode (default: machine.workers in the parameter file); one alone does the timing"
     parser.add_argument("--workers", type=int, metavar="N", help=workers)
-    dask = "Dask scheduler whose workers replay and decode too, such as tcp://127.0.0.1:8786 (default: machine.dask)"
+    dask = "Dask scheduler whose workers replay and decode instead, such as tcp://127.0.0.1:8786"
     parser.add_argument("--dask", metavar="ADDRESS", help=dask)
     arguments = parser.parse_args()
     params = with_workers(load(arguments.params), arguments.workers, arguments.dask)
@@ -204,7 +210,7 @@ def main() -> None:
     log.info("%s/%s: %s (%s)", arguments.task, arguments.arm, counts, pairs[0].runtime)
     for pair in pairs:
         if pair.vanilla_scatter is not None:
-            log.info("%s", scatter_text(pair.vanilla_scatter, f"{arguments.arm}, seed {pair.seed}"))
+            log.info("%s", pair.vanilla_scatter.sentence(f"{arguments.arm}, seed {pair.seed}"))
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0].error}")
 

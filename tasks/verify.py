@@ -29,7 +29,7 @@ from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import DRAFTER, LARGE, certified, engine_draft_length, read_examples, read_manifest
 from tasks.errors import InputError, read_text_file, stage
-from tasks.evaluation.mismatches import MARGIN_TOLERANCE, Mismatch, find_mismatches
+from tasks.evaluation.timing import MARGIN_TOLERANCE, Mismatch, find_mismatches
 from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import load_from
 

@@ -61,15 +61,17 @@ def _note(what: str, when: str) -> None:
 def _wait_for_others(what: str) -> None:
     """Wait until every process has done a unit of this kind of work, unless this one has not."""
     deadline, file = time.monotonic() + PATIENCE, Path(os.environ[JOURNAL])
-    while os.getpid() in (done := done_by(journal(file), what)) and len(done) < int(os.environ[PROCESSES]):
+    # The process that sweeps replays the first example, and decodes nothing.
+    wanted = int(os.environ[PROCESSES]) - (what == "decode")
+    while os.getpid() in (done := done_by(journal(file), what)) and len(done) < wanted:
         assert time.monotonic() < deadline, f"only {done} did {what}"
         time.sleep(0.05)
 
 
 def keep_journal() -> None:
     """Note each unit of shared work and each timing of this process."""
-    from tasks.evaluation.sweep.point import PointEvaluator
     from tasks.evaluation.sweep.replay import GridReplay, PointDecoder
+    from tasks.evaluation.sweep.rows import PointEvaluator
 
     _keep_journal_of(GridReplay, "__call__", "replay")
     _keep_journal_of(PointDecoder, "__call__", "decode")

@@ -13,8 +13,8 @@ from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
 from tasks.evaluation.settings import MarginSettings, SweepSettings
-from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Split
+from tasks.evaluation.sweep.rows import PointEvaluator
 from tasks.models.settings import TextSettings
 from tests.toys import END, VOCABULARY, Predict, PrefixDecoder, random_table, toy_sources
 

@@ -39,9 +39,8 @@ from tasks.decoding.registry import decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON
-from tasks.evaluation.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_margin
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.timing import on_threads
+from tasks.evaluation.timing import MARGIN_TOLERANCE, find_mismatches, on_threads, widest_margin
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size
 from tasks.models.prompting import encode_sources

@@ -35,8 +35,7 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, FusedDecoder, SyncPolicy
 from tasks.errors import InputError
-from tasks.evaluation.mismatches import MARGIN_TOLERANCE, first_mismatch, top_two_margin
-from tasks.evaluation.timing import synchronised_clock
+from tasks.evaluation.timing import MARGIN_TOLERANCE, first_mismatch, synchronised_clock, top_two_margin
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -34,9 +34,8 @@ from tasks.evaluation.results.pair import PredictionError
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint, expand
-from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Split
-from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.sweep.run import SweepRunner
 from tasks.loaded_pair import load_pair
 from tasks.paths import ARMS, TaskPaths

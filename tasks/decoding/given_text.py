@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,10 +55,6 @@ class GivenText(TokenSource):
         """The log-probability of each token of a text in nats, under the model that drew it last."""
         recorded = self._recorded[example]
         return [recorded[index] for index in range(len(self.texts[example]))]
-
-    def log_likelihood(self) -> float:
-        """Log-likelihood of all texts in nats."""
-        return math.fsum(value for example in range(len(self.texts)) for value in self.log_probabilities(example))
 
 
 def without_end_tokens(pair: Pair) -> Pair:

@@ -12,7 +12,7 @@ from torch import Tensor
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, TokenSource, transform
 from tasks.decoding.drafters import make_drafter
-from tasks.decoding.drafters.base import Drafter, DraftRule
+from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
@@ -158,41 +158,27 @@ def _predictions_of(name: str, given: _Texts, encoder_output: EncoderOutput) -> 
         return lambda _large, _begin: transform(next(steps).logits, sampling)
     drafter = make_drafter(name, pair, sampling, TokenSource(given.seed))
     drafter.start(encoder_output, given.sources)
-    return _OneByOne(drafter, given, pair.large.start(encoder_output)).follow
+    prompts, rows = pair.large.start(encoder_output), len(given.texts)
 
+    def prefixes(length: int) -> Rows:
+        return [[*prompt, *text[:length]] for prompt, text in zip(prompts, given.texts, strict=True)]
 
-@dataclass(frozen=True)
-class _OneByOne:
-    """Any other drafter drafts one token behind each prefix, and sees the large model's prediction there before the next."""
-
-    drafter: Drafter
-    given: _Texts
-    prompts: Rows
-
-    def follow(self, large: Step, begin: int) -> Tensor:
-        """Return q along the large model's next run."""
+    def follow(large: Step, begin: int) -> Tensor:
         found = torch.zeros_like(large.logits, dtype=torch.float32)
-        for offset in range(large.logits.shape[1]):
-            self._draft(found[:, offset], begin + offset)
-            self._observe(large, offset, begin + offset)
+        for offset, position in enumerate(range(begin, begin + large.logits.shape[1])):
+            # 1. Any other drafter drafts one token behind each prefix; rows for which nothing is proposed stay 0.
+            budgets = [int(position < len(text)) for text in given.texts]
+            draft = drafter.draft(prefixes(position), given.examples, budgets, _ONE)
+            proposed = [row for row, tokens in enumerate(draft.tokens) if tokens]
+            if proposed:
+                found[proposed, offset] = draft.q.dist[proposed, 0].to(found)
+            # 2. It sees the large model's prediction there before the next.
+            here = slice(offset, offset + 1)
+            hidden = None if large.hidden is None else large.hidden[:, here]
+            drafter.observe(prefixes(position + 1), Step(large.logits[:, here], [1] * rows, hidden), [0] * rows)
         return found
 
-    def _draft(self, q: Tensor, position: int) -> None:
-        """Write q of the rows for which something is proposed."""
-        budgets = [int(position < len(text)) for text in self.given.texts]
-        draft = self.drafter.draft(self._prefixes(position), self.given.examples, budgets, _ONE)
-        proposed = [row for row, tokens in enumerate(draft.tokens) if tokens]
-        if proposed:
-            q[proposed] = draft.q.dist[proposed, 0].to(q)
-
-    def _observe(self, large: Step, offset: int, position: int) -> None:
-        rows, here = len(self.given.texts), slice(offset, offset + 1)
-        hidden = None if large.hidden is None else large.hidden[:, here]
-        step = Step(large.logits[:, here], [1] * rows, hidden)
-        self.drafter.observe(self._prefixes(position + 1), step, [0] * rows)
-
-    def _prefixes(self, length: int) -> Rows:
-        return [[*prompt, *text[:length]] for prompt, text in zip(self.prompts, self.given.texts, strict=True)]
+    return follow
 
 
 def _predictions(decoder: Decoder, encoder_output: EncoderOutput, texts: Rows) -> Iterator[Step]:

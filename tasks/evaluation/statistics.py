@@ -1,5 +1,6 @@
-"""The paired bootstrap: examples are resampled with replacement, and all values of an example are resampled together.
+"""Intervals: the paired bootstrap over examples, and speed-ups from several rounds of timing.
 
+In the bootstrap examples are resampled with replacement, and all values of an example are resampled together.
 Efron and Tibshirani, *An Introduction to the Bootstrap*, chapter 13 (percentile intervals); Koehn, *Statistical
 Significance Tests for Machine Translation Evaluation*, 2004 (resampling sentences for BLEU).
 """
@@ -7,11 +8,17 @@ Significance Tests for Machine Translation Evaluation*, 2004 (resampling sentenc
 from __future__ import annotations
 
 import functools
+import math
+import statistics
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+if TYPE_CHECKING:
+    from tasks.evaluation.results.rows import TimedRound
 
 Interval = tuple[float, float]
 """Lower and upper end of a 95 % confidence interval."""
@@ -49,9 +56,9 @@ def _times_drawn(rows: int, samples: int, seed: int) -> NDArray[np.float64]:
     return np.array(times, dtype=np.float64)
 
 
-def percentile_interval(statistics: ArrayLike) -> Interval:
-    """The 2.5th and the 97.5th percentile of the resampled `statistics`, shape `[samples]`."""
-    low, high = np.percentile(np.asarray(statistics, dtype=np.float64), _PERCENTILES)
+def percentile_interval(resampled: ArrayLike) -> Interval:
+    """The 2.5th and the 97.5th percentile of `resampled` values, shape `[samples]`."""
+    low, high = np.percentile(np.asarray(resampled, dtype=np.float64), _PERCENTILES)
     return float(low), float(high)
 
 
@@ -79,3 +86,107 @@ def status_of(bounds: Interval, limit: float) -> Status:
     if lower > limit:
         return "confirmed"
     return "contradicted" if upper < limit else "open"
+
+
+# Rounds: a round is one visit to a point, in which its examples are timed once, each beside vanilla; other points are timed
+# between two rounds. Examples of one round share the state of the machine at that moment, so that timing more examples does not
+# replace rounds.
+
+_STALLED = 2.0
+"""Where the scatter of rounds is measured, a call counts for at most this many times what was to be expected of it."""
+
+
+def combined(rounds: Sequence[TimedRound]) -> tuple[list[float], list[float]]:
+    """Milliseconds of each example with the method and with vanilla: medians over the rounds, against single slow calls."""
+    method, vanilla = (np.median(_table(rounds, name), axis=0) for name in ("latency_ms", "vanilla_latency_ms"))
+    return method.tolist(), vanilla.tolist()
+
+
+def speedup_of(rounds: Sequence[TimedRound]) -> float:
+    """Σ vanilla's time / Σ the method's, each example at its median over the rounds."""
+    method, vanilla = combined(rounds)
+    return sum(vanilla) / sum(method)
+
+
+def speedup_interval(rounds: Sequence[TimedRound], samples: int, seed: int) -> Interval:
+    """The 95 % interval of a speed-up: for other examples, and for what another sweep of this machine would measure.
+
+    Two errors are added in quadrature, on the logarithm: the paired bootstrap over examples of the combined latencies, and
+    the scatter of rounds (`rounds_reach`). Both hold the noise of single calls, so that the interval is conservative.
+    With a single round it covers examples only.
+
+    Args:
+        rounds: Of the same examples in the same order, at least one.
+        samples: Bootstrap resamples.
+        seed: Of the resamples.
+    """
+    method, vanilla = combined(rounds)
+    speedup = sum(vanilla) / sum(method)
+    return _widened(speedup, ratio_interval(vanilla, method, samples, seed), rounds_reach(rounds))
+
+
+def speed_ratio(method: Sequence[TimedRound], other: Sequence[TimedRound], samples: int, seed: int) -> tuple[float, Interval]:
+    """How many times as fast a method is as another one, each against vanilla beside it, with its 95 % interval.
+
+    The ratio of two speed-ups, so that a slow moment of the machine, which slows vanilla as well, counts for neither. Examples
+    are resampled for both together; the scatter of the rounds of both is added in quadrature, as in `speedup_interval`.
+
+    Args:
+        method: Rounds of the one, at least one.
+        other: Rounds of the other on the same examples in the same order.
+        samples: Bootstrap resamples.
+        seed: Of the resamples.
+
+    Raises:
+        ValueError: the two were timed on different numbers of examples.
+    """
+    columns = np.column_stack([*combined(method), *combined(other)])
+    ratios = _ratio_of_speedups(resampled_sums(columns, samples, seed))
+    ratio = float(_ratio_of_speedups(columns.sum(axis=0)))
+    reach = math.hypot(rounds_reach(method), rounds_reach(other))
+    return ratio, _widened(ratio, percentile_interval(ratios), reach)
+
+
+def _widened(ratio: float, interval: Interval, reach: float) -> Interval:
+    """The interval over examples with another error of its logarithm added in quadrature."""
+    below, above = (math.hypot(math.log(ratio / interval[0]), reach), math.hypot(math.log(interval[1] / ratio), reach))
+    return ratio * math.exp(-below), ratio * math.exp(above)
+
+
+def _ratio_of_speedups(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of sums `[…, 4]`: the method, vanilla beside it, the other, vanilla beside that."""
+    ratios: NDArray[np.float64] = (sums[..., 1] / sums[..., 0]) / (sums[..., 3] / sums[..., 2])
+    return ratios
+
+
+def rounds_reach(rounds: Sequence[TimedRound]) -> float:
+    """Half the width of the 95 % interval of the logarithm of a speed-up, from the scatter of its rounds; 0 for one round.
+
+    It is Student's prediction interval for the mean of as many rounds of another sweep, √2 times as wide as that of the mean.
+    A single stalled call (once 430 ms for a text of 0.6 ms) does not count in full: the medians of `combined`, whose error
+    this is, do not hold it either. A round that is slow as a whole does.
+    """
+    if len(rounds) < 2:
+        return 0.0
+    method, vanilla = (_capped(rounds, name).sum(axis=1) for name in ("latency_ms", "vanilla_latency_ms"))
+    logs: list[float] = np.log(vanilla / method).tolist()
+    return student(len(rounds) - 1) * statistics.stdev(logs) * math.sqrt(2 / len(rounds))
+
+
+def student(freedom: int) -> float:
+    """The 97.5th percentile of Student's t."""
+    return float(stdtrit(freedom, 0.975))
+
+
+def _capped(rounds: Sequence[TimedRound], name: str) -> NDArray[np.float64]:
+    """`[rounds, examples]`, each call at most `_STALLED` times what its example takes at the pace of its round."""
+    table = _table(rounds, name)
+    usual = np.median(table, axis=0)
+    pace = np.median(table / usual, axis=1, keepdims=True)
+    capped: NDArray[np.float64] = np.minimum(table, _STALLED * pace * usual)
+    return capped
+
+
+def _table(rounds: Sequence[TimedRound], name: str) -> NDArray[np.float64]:
+    """`[rounds, examples]`."""
+    return np.array([getattr(one, name) for one in rounds], dtype=np.float64)

@@ -1,4 +1,8 @@
-"""Latency measured as a ratio of neighbours: each example is timed with a method and with vanilla, back to back."""
+"""Latency measured as a ratio of neighbours, and whether the timed calls gave the tokens that quality was measured on.
+
+Each example is timed with a method and with vanilla, back to back. Where the tokens of a timed call differ from the expected
+ones, the top-2 logit margin of that place says whether the guarantee of the runtimes allows it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,17 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import torch
+
+from tasks.decoding.decoder import Decoder, Rows, TokenGuarantee
+from tasks.decoding.generation import Generation
+from tasks.decoding.method import Pair
+
+if TYPE_CHECKING:  # a machine with a GPU may lack what a sweep needs
+    from tasks.evaluation.sweep.grid import SweepPoint
+    from tasks.evaluation.sweep.replay import Outputs, Split
 
 Output = TypeVar("Output")
 """What decoding one example returns."""
@@ -33,7 +47,6 @@ def synchronised_clock(device: str) -> Callable[[], float]:
     """A clock in seconds that waits for the device to finish its queued work before each reading."""
     if device == "cpu":
         return time.perf_counter
-    import torch
 
     def clock() -> float:
         torch.cuda.synchronize()
@@ -45,8 +58,6 @@ def synchronised_clock(device: str) -> Callable[[], float]:
 @contextlib.contextmanager
 def on_threads(count: int) -> Iterator[None]:
     """Limits torch to `count` CPU threads inside the block; 0 leaves the number unchanged."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -93,3 +104,108 @@ def measure(
     method_ms, vanilla_ms = ([times[name][example] for example in examples] for name in calls)
     method_outputs, vanilla_outputs = ([outputs[name][example] for example in examples] for name in calls)
     return Latencies(method_ms, vanilla_ms, method_outputs, vanilla_outputs)
+
+
+# Tokens: where two sequences differ, and whether that is allowed.
+
+MARGIN_TOLERANCE = 1e-4
+"""Top-2 logit margin below which two float32 runtimes may choose different tokens, since they sum in different orders."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """The first position at which two texts differ."""
+
+    example: int
+    position: int
+    margin: float
+    """Top-2 logit margin of the model at that position."""
+
+
+def first_mismatch(tokens: Sequence[int], expected: Sequence[int]) -> int | None:
+    """The first position at which the texts differ, None for equal texts; a text that ends early differs at its end."""
+    pairs = enumerate(zip(tokens, expected, strict=False))
+    differing = next((position for position, (token, other) in pairs if token != other), None)
+    if differing is None and len(tokens) != len(expected):
+        return min(len(tokens), len(expected))
+    return differing
+
+
+def find_mismatches(decoder: Decoder, sources: Rows, texts: Rows, expected: Rows) -> list[Mismatch]:
+    """The first mismatch of each text that differs from the expected one; a final end token is not compared.
+
+    Args:
+        decoder: The model that wrote the expected texts; its margins are reported.
+        sources: Token ids of each source.
+        texts: New tokens of each source.
+        expected: New tokens of each source.
+    """
+    found = []
+    for example, (source, *pair) in enumerate(zip(sources, texts, expected, strict=True)):
+        text, other = (tokens[:-1] if tokens and tokens[-1] in decoder.end_tokens else tokens for tokens in pair)
+        position = first_mismatch(text, other)
+        if position is not None:
+            found.append(Mismatch(example, position, top_two_margin(decoder, source, text[:position])))
+    return found
+
+
+def widest_margin(mismatches: Sequence[Mismatch]) -> float:
+    """The widest margin; 0 for no mismatch."""
+    return max((mismatch.margin for mismatch in mismatches), default=0.0)
+
+
+@torch.inference_mode()
+def top_two_margin(decoder: Decoder, source: list[int], prefix: Sequence[int]) -> float:
+    """Difference between the model's two highest logits after `prefix`, the new tokens so far."""
+    [start] = decoder.start(decoder.encode([source]))
+    logits = decoder.forward([start + list(prefix)]).last([1])[0, 0]
+    first, second = logits.float().topk(2).values.tolist()
+    return float(first - second)
+
+
+class TimedTokensError(RuntimeError):
+    """A timed call generated other tokens than the replay, or than the decoding that quality was measured on."""
+
+
+def guarantee_of(pair: Pair) -> TokenGuarantee:
+    """The weaker guarantee of the pair's two runtimes."""
+    order = list(TokenGuarantee)
+    return max((decoder.capabilities.tokens for decoder in (pair.small, pair.large)), key=order.index)
+
+
+def count_mismatches(point: SweepPoint, timed: Sequence[Generation], expected: Outputs, split: Split, pair: Pair) -> int:
+    """The number of timed examples whose tokens differ from the expected ones within the pair's guarantee.
+
+    Args:
+        point: The timed point, decoded greedily.
+        timed: By timed example, what the timed call generated.
+        expected: The point's outputs on the split.
+        split: The examples.
+        pair: The models.
+
+    Raises:
+        TimedTokensError: a text differs beyond the guarantee; the message names point, example, position and both tokens.
+    """
+    guarantee, mismatches = guarantee_of(pair), 0
+    for example, generation in zip(split.timed, timed, strict=True):
+        tokens = expected.tokens[example]
+        position = first_mismatch(generation.tokens, tokens)
+        if position is None:
+            continue
+        mismatches += 1
+        if not _tolerated(guarantee, pair, split.sources[example], tokens[:position]):
+            raise TimedTokensError(
+                f"{point}: {split.name} example {example}, position {position}: the timed call generated "
+                f"{_token(generation.tokens, position)} where {_token(tokens, position)} was {expected.how}"
+            )
+    return mismatches
+
+
+def _tolerated(guarantee: TokenGuarantee, pair: Pair, source: list[int], prefix: Sequence[int]) -> bool:
+    if guarantee is TokenGuarantee.EQUAL_BEYOND_TOLERANCE:
+        return min(top_two_margin(model, source, prefix) for model in (pair.small, pair.large)) < MARGIN_TOLERANCE
+    return guarantee is TokenGuarantee.NONE
+
+
+def _token(tokens: Sequence[int], position: int) -> str:
+    return f"token {tokens[position]}" if position < len(tokens) else "no token"

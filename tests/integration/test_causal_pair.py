@@ -23,9 +23,8 @@ from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Split
-from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.sweep.run import SweepRunner
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.pair import check_architectures, check_pair, vocabulary_size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,12 +14,12 @@ import pytest
 
 from tasks.decoding.method import Pair
 from tasks.errors import InputError
-from tasks.evaluation.sweep.fan_out import DaskCluster, FanOut, find_cluster, map_units
+from tasks.evaluation.sweep.fan_out import FanOut, count_workers
 from tests.dask_cluster import dask_scheduler, dask_workers
 from tests.served import PATIENCE, until
 from tests.services import HOST
 from tests.sweeps import Sweep
-from tests.unit.evaluation.sweep.test_fan_out import FEW, mortal_pair, require_serial_rows_of, toy_pair, without_times
+from tests.unit.evaluation.sweep.test_fan_out import FEW, mortal_pair, toy_pair, without_times
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,29 +33,29 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def cluster_of(scheduler: str, open_pair: Callable[[], Pair], size: int = 2) -> DaskCluster:
-    """The cluster once it has so many workers."""
+def shared_by(scheduler: str, open_pair: Callable[[], Pair], size: int = 2) -> FanOut:
+    """The workers of a scheduler once it has so many."""
 
-    def found() -> DaskCluster | None:
+    def found() -> FanOut | None:
         with contextlib.suppress(InputError):
-            cluster = find_cluster(scheduler, open_pair, "cpu")
-            return cluster if cluster.size == size else None
+            if count_workers(scheduler) == size:
+                return FanOut(size, open_pair, scheduler)
         return None
 
-    cluster: DaskCluster = until(f"{size} workers", found)
-    return cluster
+    fan_out: FanOut = until(f"{size} workers", found)
+    return fan_out
 
 
 def test_a_scheduler_without_workers_is_refused(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal() -> str:
         with pytest.raises(InputError) as refused:
-            find_cluster(scheduler, toy_pair, "cpu")
+            count_workers(scheduler)
         return str(refused.value)
 
     until("the scheduler", lambda: f"the scheduler at {scheduler} has no worker" in refusal())
     monkeypatch.setattr("tasks.evaluation.sweep.fan_out._PATIENCE_SECONDS", 5)
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "):
-        find_cluster(f"tcp://{HOST}:1", toy_pair, "cpu")
+        count_workers(f"tcp://{HOST}:1")
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +64,16 @@ def workers(scheduler: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield scheduler
 
 
-def test_a_killed_dask_worker_changes_no_row(
-    workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    cluster = cluster_of(workers, functools.partial(mortal_pair, tmp_path))
-    require_serial_rows_of(FanOut(1, toy_pair, cluster), tmp_path, monkeypatch)
-    assert capfd.readouterr().err.count("has ended; the others do its part") == 1
+def test_a_killed_dask_worker_changes_no_row(workers: str, tmp_path: Path) -> None:
+    fan_out = shared_by(workers, functools.partial(mortal_pair, tmp_path))
+    rows = Sweep(tmp_path / "shared", fan_out=fan_out).validate(FEW)
+    assert (tmp_path / "victim").exists()
+    assert without_times(rows) == without_times(Sweep(tmp_path / "serial").validate(FEW))
 
 
 def test_points_that_are_decoded_are_shared_too(workers: str, tmp_path: Path) -> None:
     """Also with the worker that Dask has started in place of the killed one."""
-    fan_out = FanOut(1, toy_pair, cluster_of(workers, toy_pair))
-    rows = Sweep(tmp_path / "shared", fan_out=fan_out, plan=False).validate(FEW)
+    rows = Sweep(tmp_path / "shared", fan_out=shared_by(workers, toy_pair), plan=False).validate(FEW)
     assert without_times(rows) == without_times(Sweep(tmp_path / "serial", plan=False).validate(FEW))
 
 
@@ -82,10 +81,17 @@ def test_without_a_scheduler_the_sweep_goes_on_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tasks.evaluation.sweep.fan_out._PATIENCE_SECONDS", 5)
-    gone = DaskCluster(f"tcp://{HOST}:1", 2, toy_pair, "cpu")
-    rows = Sweep(tmp_path / "shared", fan_out=FanOut(1, toy_pair, gone)).validate(FEW)
+    gone = FanOut(2, toy_pair, f"tcp://{HOST}:1")
+    assert gone.map(range(3), doubled, of_doubled, toy_pair(), id) == [0, 2, 4]
     assert "no Dask scheduler answers" in capfd.readouterr().err
-    assert without_times(rows) == without_times(Sweep(tmp_path / "serial").validate(FEW))
+
+
+def doubled(unit: int) -> int:
+    return 2 * unit
+
+
+def of_doubled(_: Pair) -> Callable[[int], int]:
+    return doubled
 
 
 def stuck(folder: Path, unit: int) -> int:
@@ -94,23 +100,20 @@ def stuck(folder: Path, unit: int) -> int:
     return unit
 
 
-def open_stuck(folder: Path) -> Callable[[int], int]:
+def of_stuck(folder: Path, _: Pair) -> Callable[[int], int]:
     return functools.partial(stuck, folder)
 
 
 def test_a_scheduler_killed_at_work_costs_no_unit(tmp_path: Path) -> None:
-    with dask_scheduler(tmp_path) as (address, scheduler):
+    with dask_scheduler(tmp_path) as (address, scheduler), dask_workers(address, 1, tmp_path):
 
-        def double(unit: int) -> int:
-            """Works here once the worker has a unit and its scheduler is dead."""
+        def kill() -> None:
             until("the worker", (tmp_path / "at-work").exists)
-            for process in scheduler.children(recursive=True) if scheduler.is_running() else ():
+            for process in scheduler.children(recursive=True):
                 process.kill()
-            return 2 * unit
 
-        with dask_workers(address, 1, tmp_path):
-            cluster = cluster_of(address, toy_pair, 1)
-            open_worker = functools.partial(open_stuck, tmp_path)
-            with cluster.connected(open_worker) as channels:
-                assert len(channels) == 1
-                assert map_units(range(4), double, open_worker, 1, channels=channels) == [0, 2, 4, 6]
+        killer = threading.Thread(target=kill)
+        killer.start()
+        fan_out = shared_by(address, toy_pair, 1)
+        assert fan_out.map(range(4), doubled, functools.partial(of_stuck, tmp_path), toy_pair(), id) == [0, 2, 4, 6]
+        killer.join()

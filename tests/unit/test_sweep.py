@@ -40,8 +40,8 @@ from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow
 from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
 from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
-from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Outputs, Split
+from tasks.evaluation.sweep.rows import PointEvaluator
 from tasks.loaded_pair import calibration_targets, files_fingerprint, open_pair, require_composable
 from tasks.locks import timing_lock
 from tasks.paths import ARMS

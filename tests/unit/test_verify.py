@@ -14,7 +14,7 @@ from tasks import verify
 from tasks.decoding import load_pair
 from tasks.decoding.generation import Counts, Generation, total
 from tasks.errors import stage
-from tasks.evaluation.mismatches import Mismatch
+from tasks.evaluation.timing import Mismatch
 from tasks.verify import Comparison, TransformersEngine, as_json, count_drafts, decode_here, described, verdict
 from tests.pair_folders import LETTERS, agreeing_pair
 

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import altair as alt
 
@@ -20,14 +19,15 @@ from tasks.decoding.methods.speculative import (
     oracle_speedup,
     oracle_tokens,
 )
+from tasks.evaluation.metrics import PERPLEXITY
 from tasks.evaluation.report import charts
 from tasks.evaluation.report.charts import (
+    ARM_SERIES,
     COLORS,
     INK,
     PALETTE,
     REFERENCE,
     SHAPES,
-    Figure,
     Panel,
     Record,
     Series,
@@ -375,46 +375,20 @@ def _theory_panel(
     return alt.layer(*layers, **({"title": title} if title else {}))
 
 
-class ScoredText(NamedTuple):
-    """The perplexity of a text with fallback at one threshold."""
-
-    threshold: float
-    perplexity: float
-    large_share: float
-    """Of the positions, those that the large model scored."""
-    speedup: float | None
-    """Over the large model alone; None where it was not timed."""
-
-
-def fallback_curve(points: Sequence[ScoredText]) -> Figure:
-    """Perplexity against the large model's share and, where every threshold was timed, against latency.
-
-    Thresholds whose perplexity is infinite are left out (BiLD's first version, Figure 4, language modelling).
-    """
-    drawn = sorted(point for point in points if math.isfinite(point.perplexity))
-    axes = {"positions that the large model scores (%)": [100 * point.large_share for point in drawn]}
-    times = [1 / point.speedup for point in drawn if point.speedup is not None]
-    if drawn and len(times) == len(drawn):
-        axes["latency relative to the large model alone (= 1)"] = times
-    series, panels = Series("small model with fallback", COLORS["unaligned"]), list[Panel]()
-    for title, across in axes.items():
-        records: list[Record] = [
-            {
-                "x": x,
-                "y": point.perplexity,
-                "series": series.name,
-                "threshold": f"{point.threshold:g}",
-                "text": f"fallback {point.threshold:g}: perplexity {point.perplexity:.2f}, "
-                f"large model at {point.large_share:.1%}",
-            }
-            for x, point in zip(across, drawn, strict=True)
+@figure("Perplexity with fallback", "Kim et al., first arXiv version, Figure 4")
+def perplexity(summary: Summary, _: Sweeps) -> list[Panel]:
+    """Each mark is a fallback threshold: the large model scores the positions where the small one's highest probability is at
+    or under it, and the one after the longest draft. Lower is better; further left costs less."""
+    scored = [one for one in summary.timed_points() if one.method == "bild" and PERPLEXITY in one.qualities]
+    across: dict[str, Callable[[TimedPoint], float]] = {
+        "positions that the large model scores (%)": lambda point: 100 * (point.large_calls_per_token or 0.0),
+        "latency relative to vanilla large (= 1)": lambda point: point.relative_latency,
+    }
+    panels = []
+    for title, x in across.items():
+        records = [
+            point_record(summary, point, x=x(point), y=point.qualities[PERPLEXITY], series=point.arm)
+            for point in sorted(scored, key=x)
         ]
-        marks = charts.curves(records, [series], title, "perplexity", tooltip="text:N")
-        x, y = alt.X("x:Q", title=title, scale=charts.PADDED), alt.Y("y:Q", title="perplexity", scale=charts.PADDED)
-        names = alt.Chart(charts.data(records)).mark_text(align="left", dx=7, dy=-7, fontSize=11)
-        panels.append(alt.layer(*marks, names.encode(x=x, y=y, text="threshold:N")))
-    caption = (
-        "Each mark is a fallback threshold: the large model scores the positions where the small one's highest probability "
-        "is at or under it, none at 0 and all at 1. Lower is better; further left costs less."
-    )
-    return Figure("Perplexity with fallback", caption, panels, "Kim et al., first arXiv version, Figure 4")
+        panels.append(alt.layer(*charts.curves(records, ARM_SERIES, title, "perplexity")))
+    return panels if scored else []

@@ -53,7 +53,7 @@ PROPOSERS = {"s": "small", "l": "large", "c": "corrected"}
 """Who proposed a piece of text, as rows abbreviate it."""
 OUTPUT_HEADINGS = [
     *("point", "looping", "cut off", "empty", "differ from vanilla", "equal a reference", "words / reference"),
-    *("tokens / vanilla", "chrF", "p50 ms", "p95 ms", "p99 ms", "quality by source length, shortest third first"),
+    *("tokens / vanilla", "chrF", "p50 ms", "p95 ms", "p99 ms"),
 ]
 POINT_COLUMNS: dict[str, Callable[[OperatingPoint], str]] = {
     "method": lambda point: method_name(point.method),
@@ -235,12 +235,8 @@ def _output_cells(name: str, measured: Measurements) -> list[str]:
     ratios = [getattr(counted, field) for field in ("length_ratio", "vanilla_length_ratio")]
     timed = isinstance(measured, TimedMeasurements)
     times = [getattr(measured, f"latency_ms_p{percent}") if timed else None for percent in (50, 95, 99)]
-    bands = [
-        f"{band.shortest} to {band.longest} tokens: {band.quality:.2f} ({band.difference:+.2f})"
-        for band in measured.by_length or ()
-    ]
     shown = [f"{number} of {count}" if count else number for number in counts]
-    return [name, *shown, *(number_text(value) for value in (*ratios, measured.chrf, *times)), "; ".join(bands) or NOTHING]
+    return [name, *shown, *(number_text(value) for value in (*ratios, measured.chrf, *times))]
 
 
 def worst_by_split(summary: Summary) -> list[tuple[str, list[tuple[int, list[WorstOutput]]]]]:

@@ -33,7 +33,6 @@ from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, ModelMemory
 from tasks.evaluation.results.rows import Choice, ModelAlone, TimedPoint
 from tasks.evaluation.results.summary import ArmPoint, Summary, TableRow
-from tasks.evaluation.rounds import scatter_text
 from tasks.paths import ARMS
 
 Cells = list[list[str]]
@@ -223,7 +222,7 @@ def notes(summary: Summary) -> list[str]:
     if summary.failed:
         count = len(summary.failed)
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
-    found += [scatter_text(one, arm) for arm in ARMS if (one := summary.pairs.of(arm).vanilla_scatter)]
+    found += [one.sentence(arm) for arm in ARMS if (one := summary.pairs.of(arm).vanilla_scatter)]
     if summary.signature:
         found.append(f"{METRIC_NAMES[metric_of(summary.metric).name]}: {summary.signature}.")
     found += dict.fromkeys(f"Warning: {text}." for arm in ARMS if (text := summary.pairs.of(arm).unsupported_script))

@@ -107,16 +107,6 @@ class PairSizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodOverhead:
-    """Milliseconds that a method takes besides its model runs."""
-
-    text: float
-    """For each text."""
-    call: float
-    """For each call of the large model."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MeasuredCosts:
     """Milliseconds of the parts that decoding one example is made of."""
 
@@ -126,10 +116,6 @@ class MeasuredCosts:
     small_step_ms: float | None = None
     verify_ms: dict[int, float] | None = None
     """A run of the large model by the number of positions that it verifies."""
-    overhead_ms: dict[str, MethodOverhead] | None = None
-    """By method."""
-    small_step_slowdown: float | None = None
-    """How much longer a small step takes beside the large model than alone, as a share; fitted."""
     cost_ratio: float | None = None
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""
 
@@ -220,6 +206,16 @@ class VanillaScatter:
     def busy(self) -> bool:
         """Whether something else ran on the machine, or its clock changed."""
         return self.share > BUSY
+
+    def sentence(self, arm: str) -> str:
+        """One sentence about the machine during the sweep of an arm."""
+        fact = (
+            f"vanilla's own time for the same texts varied by {self.share:.0%} "
+            f"(5th to 95th percentile of {self.visits} visits, over the median)"
+        )
+        if self.busy:
+            return f"The machine was busy during the {arm} sweep: {fact}; repeat it on an idle machine."
+        return f"The machine was steady during the {arm} sweep: {fact}."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,22 +40,6 @@ class OutputStatistics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LengthBand:
-    """Quality on a third of the examples, by the length of their sources."""
-
-    shortest: int
-    """Tokens of the shortest source, end token included."""
-    longest: int
-    examples: int
-    quality: float
-    """By the task's metric, in points."""
-    difference: float
-    """From vanilla large on the same examples."""
-    difference_interval: Interval
-    """95 %, paired."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class WorstOutput:
     """An output beside vanilla large's, which is better by the sentence-level metric."""
 
@@ -77,8 +61,6 @@ class OutputDetails:
     """chrF in points, beside BLEU; None for other metrics."""
     chrf_signature: str | None = None
     """How chrF was computed, in sacrebleu's own words."""
-    by_length: list[LengthBand] | None = None
-    """Shortest sources first."""
     loss_share: float | None = None
     """Mean over the examples of what an output loses against vanilla large's by the sentence-level metric, in [0, 1]; an output
     that gains counts as 0."""
@@ -88,7 +70,7 @@ class OutputDetails:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingCounts:
-    """Raw counts, summed over the examples of a split; ratios are made from them once, in `measurements`."""
+    """Raw counts, summed over the examples of a split; ratios are made from them once, by `measure`."""
 
     tokens: int
     small_steps: int = 0
@@ -212,11 +194,9 @@ class Timing:
     speedup: float
     """Sum of vanilla's latencies over the sum of the method's, before they were rounded."""
     speedup_interval: Interval | None = None
-    """95 %, from examples and rounds (`rounds.speedup_interval`)."""
+    """95 %, from examples and rounds (`statistics.speedup_interval`)."""
     rounds: list[TimedRound] | None = None
     """In the order of time; fewer than `sweep.latency_rounds` in a sweep that was interrupted."""
-    time_ms: dict[str, float] | None = None
-    """Mean milliseconds of an example by part: encoders, small, large, other."""
     timed_mismatches: int | None = None
     """Timed examples whose tokens differ from those that quality was measured on, in the round with most of them; None where a
     difference fails the point."""
@@ -306,8 +286,6 @@ class Measurements(Decoded):
     relative_latency: float | None = None
     """1 / speedup."""
     predicted: Prediction | None = None
-    time_ms: dict[str, float] | None = None
-    """Mean milliseconds of an example by part: encoders, small, large, other."""
     large_calls_per_token: float | None = None
     small_steps_per_token: float | None = None
     accepted_share: float | None = None
@@ -320,8 +298,6 @@ class Measurements(Decoded):
     """chrF in points; of timed points, beside BLEU."""
     loss_share: float | None = None
     """Mean loss of an output against vanilla's by the sentence-level metric, gains as 0, in [0, 1]; of timed points."""
-    by_length: list[LengthBand] | None = None
-    """Quality by the length of the source; of timed points."""
     examples: int | None = None
     """Examples of the split."""
     timed_examples: int = 0

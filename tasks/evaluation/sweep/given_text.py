@@ -26,13 +26,13 @@ from tasks.decoding.methods.baselines import SmallModelMethod, as_small
 from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import LoopParts
 from tasks.errors import InputError
-from tasks.evaluation.mismatches import TimedTokensError, guarantee_of
 from tasks.evaluation.quality import OutputCheck, Quality, score_likelihoods
 from tasks.evaluation.results.rows import OutputDetails, OutputStatistics
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Outputs, Split
+from tasks.evaluation.sweep.rows import PointEvaluator
+from tasks.evaluation.timing import TimedTokensError, guarantee_of
 from tasks.models.tokenizers import encode
 
 if TYPE_CHECKING:
@@ -56,19 +56,6 @@ def given_tokens(tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example]
         if not text:
             raise InputError(f"example {number}: its text has no token to score; raise text.max_target_tokens, or remove it")
     return texts
-
-
-def read_along(pair: Pair, sources: Rows, texts: Rows, label: str) -> list[TextPredictions]:
-    """Read each text with both models, each in one run; these predictions give the perplexity of any point.
-
-    Args:
-        pair: The two models, without end tokens.
-        sources: The context of each text: the source of an encoder-decoder, the first tokens of a decoder-only model.
-        texts: The tokens to score, none of them empty.
-        label: Text before the progress bar.
-    """
-    bar = progress(zip(sources, texts, strict=True), desc=label, total=len(texts), unit="text", mininterval=2.0)
-    return [predict_along(pair, source, text) for source, text in bar]
 
 
 class GivenTextEvaluator(PointEvaluator):
@@ -156,7 +143,9 @@ class GivenTextEvaluator(PointEvaluator):
         """Both models' predictions along the texts of a split, by example."""
         if split.name not in self._predictions:
             texts = self._texts_of(split)
-            self._predictions[split.name] = read_along(self._endless, split.sources, texts, f"read {split.name}")
+            read = zip(split.sources, texts, strict=True)
+            bar = progress(read, desc=f"read {split.name}", total=len(texts), unit="text", mininterval=2.0)
+            self._predictions[split.name] = [predict_along(self._endless, source, text) for source, text in bar]
         return self._predictions[split.name]
 
 

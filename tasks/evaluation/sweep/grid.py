@@ -90,15 +90,13 @@ def preset_values(entry: GridSettings) -> dict[str, Sequence[Any]]:
 
 def presets_table() -> str:
     """All presets as a Markdown table."""
-    return "\n".join(["| method | preset | points | values | source |", "|---|---|---|---|---|", *_lines()])
-
-
-def _lines() -> Iterator[str]:
+    lines = ["| method | preset | points | values | source |", "|---|---|---|---|---|"]
     for method, spec in METHODS.items():
         for name, preset in spec.presets.items():
             values = "; ".join(f"`{key}` {', '.join(map(_text, given))}" for key, given in preset.values.items())
             points = math.prod(len(given) for given in preset.values.values())
-            yield f"| `{method}` | `{name}` | {points} | {values} | {preset.source} |"
+            lines.append(f"| `{method}` | `{name}` | {points} | {values} | {preset.source} |")
+    return "\n".join(lines)
 
 
 def _text(value: Any) -> str:
@@ -123,11 +121,8 @@ def perplexity_problems(task: Task) -> Iterator[str]:
         )
     if sweep.temperatures:
         yield "sweep: temperatures is set, but a perplexity is of temperature 1 alone; remove it"
-    for name, training in (
-        ("finetune.large", task.finetune.large),
-        ("finetune.small", task.finetune.small),
-        ("align", task.align),
-    ):
+    trainings = {"finetune.large": task.finetune.large, "finetune.small": task.finetune.small, "align": task.align}
+    for name, training in trainings.items():
         if training.choose_by == "quality":
             yield f"{name}: choose_by is quality, which is of outputs; set it to validation_loss, the logarithm of a perplexity"
     if task.align.draft_vocabulary:

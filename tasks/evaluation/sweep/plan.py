@@ -11,6 +11,7 @@ predicted. Each timed point refines the cost model, so a plan proceeds step by s
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -19,6 +20,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +34,7 @@ from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.compiled import LEAST_SHARE, bandwidth_share
 from tasks.evaluation.frontier import TradeOff, resolution
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, MethodOverhead, PredictionError, interpolated
+from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, PredictionError, interpolated
 from tasks.evaluation.selection import choose, keeps_quality
 from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.files import atomic_write
@@ -70,11 +72,20 @@ class Work:
     """Share of the texts in which the large model ran and a drafter proposed something."""
 
 
+class MethodOverhead(NamedTuple):
+    """Milliseconds that a method takes besides its model runs."""
+
+    text: float = 0.0
+    """For each text."""
+    call: float = 0.0
+    """For each call of the large model."""
+
+
 @dataclass(frozen=True)
 class Overheads:
     """Milliseconds besides the model runs."""
 
-    common: MethodOverhead = field(default_factory=lambda: MethodOverhead(text=0.0, call=0.0))
+    common: MethodOverhead = field(default_factory=MethodOverhead)
     """Of a method without a timed point."""
     by_method: dict[str, MethodOverhead] = field(default_factory=dict)
     small: float = 0.0
@@ -210,8 +221,6 @@ class Costs:
             encode_large_ms=self.encode_large_ms,
             small_step_ms=self.small_step_ms,
             verify_ms=dict(self.verify_ms),
-            overhead_ms=dict(self.overheads.by_method),
-            small_step_slowdown=self.overheads.small,
             cost_ratio=self.cost_ratio,
         )
 
@@ -229,6 +238,7 @@ def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
     return Costs(**parts, verify_ms={int(positions): ms for positions, ms in stored["verify_ms"].items()})
 
 
+@torch.inference_mode()
 def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, clock: Callable[[], float]) -> Costs:
     """Time the parts on each of these sources in several rounds; each part is the median round.
 
@@ -238,70 +248,58 @@ def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, cl
         request: Length limit and sampling.
         clock: Seconds, synchronised with the device.
     """
-    encode_small = 0.0 if pair.shares_encoder else _encode_ms(pair.small, sources, clock)
-    encode_large = _encode_ms(pair.large, sources, clock)
-    small_step = _step_ms("vanilla_small", pair, sources, request, clock, _encode_ms(pair.small, sources, clock))
-    large_step = _step_ms("vanilla_large", pair, sources, request, clock, encode_large)
+
+    def median_ms(run: Callable[[], object]) -> float:
+        run()  # warms up
+        times = []
+        for _ in range(_ROUNDS):
+            begun = clock()
+            run()
+            times.append(1000 * (clock() - begun))
+        return statistics.median(times)
+
+    def encode_all(model: Decoder) -> None:
+        for source in sources:
+            model.start(model.encode([source]))
+
+    def alone(method: str) -> list[Sequence[int]]:
+        return [decode(method, VanillaSettings(), pair, [source], request)[0].tokens for source in sources]
+
+    # 1. The encoders, each over all sources.
+    encode_small, encode_large = (
+        median_ms(functools.partial(encode_all, model)) / len(sources) for model in (pair.small, pair.large)
+    )
+    # 2. A step of a model that decodes alone: its texts' time without the encoder, by token.
+    small_step, large_step = (
+        max(0.0, median_ms(functools.partial(alone, method)) - encode_ms * len(sources)) / sum(map(len, alone(method)))
+        for method, encode_ms in (("vanilla_small", encode_small), ("vanilla_large", encode_large))
+    )
+    # 3. Runs of the large model over several positions, as far as they take longer than a run over one.
     widths = [width for width in _WIDTHS if 2 * width <= max(2, request.max_new_tokens)]
-    single, *wider = (_run_ms(pair, sources, width, request, clock) for width in widths)
+    texts = list(zip(sources, alone("vanilla_large"), strict=True))[: max(1, len(sources) // 3)]
+    single, *wider = (
+        statistics.fmean(median_ms(_run_of(pair.large, source, text, width)) for source, text in texts) for width in widths
+    )
     verify = {1: large_step, **{width: large_step + ms - single for width, ms in zip(widths[1:], wider, strict=True)}}
     # A wider run is never cheaper; where it seems so, that is noise.
     for before, width in itertools.pairwise(widths):
         verify[width] = max(verify[width], verify[before])
-    return Costs(encode_small, encode_large, small_step, verify)
+    return Costs(0.0 if pair.shares_encoder else encode_small, encode_large, small_step, verify)
 
 
-def _median_ms(run: Callable[[], object], clock: Callable[[], float]) -> float:
-    """The median of several rounds in milliseconds, after a warm-up round."""
-    run()
-    times = []
-    for _ in range(_ROUNDS):
-        begun = clock()
-        run()
-        times.append(1000 * (clock() - begun))
-    return statistics.median(times)
-
-
-@torch.inference_mode()
-def _encode_ms(decoder: Decoder, sources: Sequence[list[int]], clock: Callable[[], float]) -> float:
-    def run() -> None:
-        for source in sources:
-            decoder.start(decoder.encode([source]))
-
-    return _median_ms(run, clock) / len(sources)
-
-
-def _step_ms(
-    method: str, pair: Pair, sources: Sequence[list[int]], request: Request, clock: Callable[[], float], encode_ms: float
-) -> float:
-    """A step of a model that decodes alone: its texts' time without the encoder, by token."""
-    tokens = sum(len(decode(method, VanillaSettings(), pair, [source], request)[0].tokens) for source in sources)
+def _run_of(large: Decoder, source: list[int], text: Sequence[int], width: int) -> Callable[[], object]:
+    """A run of the large model over `width` tokens in the middle of its own text."""
+    [start] = large.start(large.encode([source]))
+    tokens = start + (list(text) * width)[: len(text) // 2 + width]
+    cached, new = tokens[: len(tokens) - width], tokens[len(tokens) - width :]
+    if cached:
+        large.forward([cached])
 
     def run() -> None:
-        for source in sources:
-            decode(method, VanillaSettings(), pair, [source], request)
+        large.rewind([len(cached)])
+        large.forward([new])
 
-    return max(0.0, _median_ms(run, clock) - encode_ms * len(sources)) / tokens
-
-
-@torch.inference_mode()
-def _run_ms(pair: Pair, sources: Sequence[list[int]], width: int, request: Request, clock: Callable[[], float]) -> float:
-    """A run of the large model over `width` tokens in the middle of its own texts."""
-    large, times = pair.large, []
-    for source in sources[: max(1, len(sources) // 3)]:
-        [text] = decode("vanilla_large", VanillaSettings(), pair, [source], request)
-        [start] = large.start(large.encode([source]))
-        tokens = start + (text.tokens * width)[: len(text.tokens) // 2 + width]
-        cached = len(tokens) - width
-        if cached:
-            large.forward([tokens[:cached]])
-
-        def run(cached: int = cached, new: list[int] = tokens[cached:]) -> None:
-            large.rewind([cached])
-            large.forward([new])
-
-        times.append(_median_ms(run, clock))
-    return statistics.fmean(times)
+    return run
 
 
 def slow_step_warning(large: Decoder, costs: Costs) -> str:

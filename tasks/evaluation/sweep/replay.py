@@ -1,7 +1,6 @@
 """Replay many points on one split from cached predictions: their exact outputs, at a fraction of the cost of decoding each.
 
-Points that cannot be replayed are decoded ahead, where several processes share the sweep. What is decoded is kept in the folder
-of cached predictions, so that an interrupted sweep decodes no point twice.
+Points that cannot be replayed are decoded ahead, where several processes share the sweep.
 """
 
 from __future__ import annotations
@@ -10,13 +9,12 @@ import contextlib
 import functools
 import gc
 import itertools
-import json
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks.console import progress
 from tasks.corpora.example import Example
@@ -30,8 +28,6 @@ from tasks.errors import InputError
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.fan_out import ALONE, FanOut
 from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.files import atomic_write
-from tasks.fingerprint import fingerprint
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 
@@ -134,20 +130,6 @@ class ReplayedGrid:
                     self.errors[index] = following.errors[index]
 
 
-@dataclass(frozen=True)
-class ReplayUnit:
-    """Consecutive examples of a split, which one process replays."""
-
-    split: str
-    first: int
-    """Index of the first example."""
-    sources: Rows
-    timed: frozenset[int]
-    """Indices of the timed examples among them."""
-    known: Sequence[Sequence[int]]
-    """By example, a text along which both models predict in one run before the replay; empty for none."""
-
-
 class GridReplay:
     """Replays every point of a grid that allows it, example by example. Each prediction is computed once for all points."""
 
@@ -156,6 +138,8 @@ class GridReplay:
         points: Sequence[SweepPoint],
         request: Request,
         folder: Path,
+        split: Split,
+        known: Sequence[Sequence[int]],
         pair: Pair,
         on_example: Callable[[], object] = int,
     ) -> None:
@@ -165,26 +149,28 @@ class GridReplay:
             points: The grid.
             request: Length limit, sampling and seed.
             folder: Stores the predictions of each example.
+            split: The examples.
+            known: By example, a text along which both models predict in one run before the replay; empty for none.
             pair: The models, which run where no prediction is cached.
             on_example: Called after each example.
         """
         self._cache = PredictionCache(pair, folder)
         self._methods = _composed(points, replay_pair(pair, self._cache), request)
-        self._limit = request.max_new_tokens
+        self._split, self._known, self._limit = split, known, request.max_new_tokens
         self._on_example = on_example
 
-    def __call__(self, unit: ReplayUnit) -> ReplayedGrid:
-        """Replay some examples; a point is left out after its first failure."""
-        methods = dict(self._methods)
+    def __call__(self, examples: range) -> ReplayedGrid:
+        """Replay some examples, by their indices; a point is left out after its first failure."""
+        methods, timed = dict(self._methods), set(self._split.timed)
         replayed = ReplayedGrid({index: Outputs("replayed") for index in methods})
         with _collector_paused():
-            for example, (source, known) in enumerate(zip(unit.sources, unit.known, strict=True), unit.first):
-                name, before = f"{unit.split}-{example}", self._cache.runs
+            for example in examples:
+                source, name, before = self._split.sources[example], f"{self._split.name}-{example}", self._cache.runs
                 self._cache.open_source(source, name)
                 if methods:
                     _predict_small_text(self._cache, self._limit)
-                    if known:
-                        _predict_along(self._cache, known)
+                    if self._known:
+                        _predict_along(self._cache, self._known[example])
                 for index, method in list(methods.items()):
                     try:
                         [generation] = method.run([source], [example], self._limit)
@@ -194,7 +180,7 @@ class GridReplay:
                         replayed.errors[index] = f"{type(error).__name__}: {error}"
                         del methods[index], replayed.outputs[index]
                     else:
-                        replayed.outputs[index].add(example, generation, timed=example in unit.timed)
+                        replayed.outputs[index].add(example, generation, timed=example in timed)
                 if self._cache.runs > before:
                     self._cache.save(name)
                 self._on_example()
@@ -223,34 +209,21 @@ def replay_grid(
         known: By example, a text along which both models predict in one run before the replay; empty for none.
         fan_out: The processes that share the examples.
     """
-    make = functools.partial(GridReplay, points, request, folder)
-    with progress(total=len(split.sources), desc=label, unit="example", mininterval=2.0) as bar:
-        own = GridReplay(points, request, folder, pair, bar.update)
-        first, *rest = _units(split, known, fan_out.size)
+    make = functools.partial(GridReplay, points, request, folder, split, known)
+    count = len(split.sources)
+    if fan_out == ALONE:
+        units = [range(count)]
+    else:
+        size = max(1, math.ceil(count / (_UNITS_A_PROCESS * fan_out.size)))
+        units = [range(*cut) for cut in itertools.pairwise([0, *range(1, count, size), count])]
+    with progress(total=count, desc=label, unit="example", mininterval=2.0) as bar:
+        own = make(pair, bar.update)
         # Here and alone: a method that measures what its drafter costs does so in the first text, for all processes.
-        whole = own(first)
-        for following in fan_out.map(rest, own, make, pair, lambda unit: bar.update(len(unit.sources))):
+        whole = own(units[0])
+        for following in fan_out.map(units[1:], own, make, pair, lambda unit: bar.update(len(unit))):
             whole.extend(following)
     whole.errors = dict(sorted(whole.errors.items()))
     return whole
-
-
-def _units(split: Split, known: Sequence[Sequence[int]], processes: int) -> list[ReplayUnit]:
-    """Cut a split into units of work: one for one process, or the first example alone and then equal parts."""
-    count = len(split.sources)
-    size = max(1, math.ceil(count / (_UNITS_A_PROCESS * processes)))
-    cuts = [0, count] if processes == 1 else [0, *range(1, count, size), count]
-    timed = frozenset(split.timed)
-    return [
-        ReplayUnit(
-            split.name,
-            first,
-            split.sources[first:end],
-            timed & frozenset(range(first, end)),
-            known[first:end] or [()] * (end - first),
-        )
-        for first, end in itertools.pairwise(cuts)
-    ]
 
 
 @contextlib.contextmanager
@@ -310,53 +283,28 @@ def duplicates(outputs: Mapping[int, Outputs], points: Sequence[SweepPoint]) -> 
 # Decoding ahead, in several processes, before any point is timed.
 
 
+@dataclass(frozen=True)
 class PointDecoder:
     """Decodes points on a split."""
 
-    def __init__(self, request: Request, batch: int, split: Split, folder: Path, pair: Pair) -> None:
-        """Take what decoding needs.
+    request: Request
+    batch: int
+    split: Split
+    pair: Pair
 
-        Args:
-            request: Length limit, sampling and seed.
-            batch: Batch size.
-            split: The examples.
-            folder: Keeps what was decoded.
-            pair: The models.
-        """
-        self.request, self.batch, self.split, self.folder, self.pair = request, batch, split, folder, pair
-
-    def __call__(self, point: SweepPoint) -> str | None:
-        """Decode a point, keep its outputs and return them as text; None where a model fails, which the point's row reports."""
+    def __call__(self, point: SweepPoint) -> Outputs | None:
+        """Decode a point; None where a model fails, which the point's row reports."""
         sources = self.split.sources
-        try:
+        with contextlib.suppress(RuntimeError):
             generations = decode_all(point.method, point.settings, self.pair, sources, self.request, self.batch)
-        except RuntimeError:
-            return None
-        text = json.dumps([_to_json(one) for one in generations])
-        self.keep(point, text)
-        return text
-
-    def keep(self, point: SweepPoint, text: str) -> None:
-        """Write what a call returned, here or on another machine."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(self._path(point), text)
+            return collect_outputs("decoded", generations, self.split)
+        return None
 
     def measure_cost(self, point: SweepPoint) -> None:
         """Let a method that measures what its drafter costs do so here, for all processes: by decoding one text."""
         if getattr(point.settings, "cost_ratio", 0.0) is None:
             with contextlib.suppress(RuntimeError):  # the row of the point reports it
                 decode(point.method, point.settings, self.pair, self.split.sources[:1], self.request)
-
-    def kept(self, point: SweepPoint) -> Outputs | None:
-        """The outputs of a point that was decoded here or by an earlier process; None where there are none."""
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-            generations = map(_from_json, json.loads(self._path(point).read_text(encoding="utf-8")))
-            return collect_outputs("decoded", generations, self.split)
-        return None
-
-    def _path(self, point: SweepPoint) -> Path:
-        name = fingerprint({"method": point.method, "settings": point.row_settings}, [], [])
-        return self.folder / f"decoded-{self.split.name}-{name}.json"
 
 
 def decode_points(
@@ -370,31 +318,9 @@ def decode_points(
         fan_out: The processes that share the points.
         label: Text before the progress bar.
     """
-    waiting = [point for point in points if decoder.kept(point) is None]
-    for point in waiting:
+    for point in points:
         decoder.measure_cost(point)
-    with progress(total=len(waiting), desc=label, unit="point") as bar:
-
-        def here(point: SweepPoint) -> str | None:
-            done = decoder(point)
-            bar.update()
-            return done
-
-        like_it = functools.partial(PointDecoder, decoder.request, decoder.batch, decoder.split, decoder.folder)
-        for point, text in zip(waiting, fan_out.map(waiting, here, like_it, decoder.pair, lambda _: bar.update()), strict=True):
-            if text is not None and decoder.kept(point) is None:  # another machine's disk holds it
-                decoder.keep(point, text)
-    found = {point: decoder.kept(point) for point in points}
-    return {point: outputs for point, outputs in found.items() if outputs is not None}
-
-
-def _to_json(generation: Generation) -> list[Any]:
-    """Tokens, proposers, and counts with keys that JSON can hold."""
-    counts = {**vars(generation.counts), "verified": list(generation.counts.verified.items())}
-    return [generation.tokens, generation.proposers, {**counts, "kept": list(generation.counts.kept.items())}]
-
-
-def _from_json(value: list[Any]) -> Generation:
-    tokens, proposers, counts = value
-    made = Counts(**{**counts, "verified": dict(counts["verified"]), "kept": {tuple(key): n for key, n in counts["kept"]}})
-    return Generation(tokens, proposers, made)
+    make = functools.partial(PointDecoder, decoder.request, decoder.batch, decoder.split)
+    with progress(total=len(points), desc=label, unit="point") as bar:
+        found = fan_out.map(points, decoder, make, decoder.pair, lambda _: bar.update())
+    return {point: outputs for point, outputs in zip(points, found, strict=True) if outputs is not None}

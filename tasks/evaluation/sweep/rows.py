@@ -1,18 +1,390 @@
-"""Write the rows of a sweep: appended after each round of a point, reported with all its rounds, failed one by one."""
+"""Rows of a sweep: a point is evaluated, and its row is appended after each of its rounds.
+
+Evaluated are quality and counts on the whole split, and latency beside vanilla on a subset. A point that fails costs its own
+row, not the sweep.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
+from tasks.corpora.example import Example
+from tasks.decoding.decoder import TokenGuarantee
+from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.registry import METHODS, ORACLES, build_method, decode_all
+from tasks.evaluation.metrics import chrf_of, chrf_signature, metric_of, texts_to_match
+from tasks.evaluation.quality import OutputCheck, Quality, check_outputs, score, sentence_scores
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.files import HypothesisFile, SweepRowFile, point_key
-from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, RowHeader, SweepRow, TimedRow
+from tasks.evaluation.results.rows import (
+    DecodingCounts,
+    DifferenceBounds,
+    FailedRow,
+    MeasuredRow,
+    Outcome,
+    OutputDetails,
+    OutputStatistics,
+    Prediction,
+    RowHeader,
+    ShownExample,
+    SweepRow,
+    TimedRound,
+    TimedRow,
+    Timing,
+    WorstOutput,
+)
+from tasks.evaluation.selection import grid_bounds, point_bounds
+from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.statistics import combined, speedup_interval
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
-from tasks.evaluation.sweep.plan import Costs
-from tasks.evaluation.sweep.point import PointEvaluator, is_vanillas_output
-from tasks.evaluation.sweep.replay import Outputs, Split
+from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
+from tasks.evaluation.timing import count_mismatches, guarantee_of, measure, on_threads, synchronised_clock
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+_EXAMPLES_SHOWN = 6
+"""Examples whose texts a timed row holds."""
+
+
+class PointEvaluator:
+    """Evaluates points of one sweep with one pair of models."""
+
+    def __init__(
+        self, pair: Pair, tokenizer: PreTrainedTokenizerBase, metric: str, request: Request, sweep: SweepSettings, device: str
+    ) -> None:
+        self.pair = pair
+        self.metric = metric
+        self.request = request
+        self.sweep = sweep
+        self.clock = synchronised_clock(device)
+        self._tokenizer = tokenizer
+        # Points of a grid generate the same output for most examples.
+        self._hypothesis = functools.cache(self._make_hypothesis)
+        self._details: dict[tuple[str, int], OutputDetails] = {}
+        self._qualities: dict[tuple[str, int], Quality] = {}
+        self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
+        self._compared: dict[str, int] = {}
+
+    def decoded(self, point: SweepPoint, split: Split) -> Outputs:
+        """The point's outputs on the whole split, decoded in batches."""
+        batch = self.sweep.quality_batch
+        generations = decode_all(point.method, point.settings, self.pair, split.sources, self.request, batch)
+        return collect_outputs("decoded", generations, split)
+
+    def vanilla(self, split: Split) -> Outputs:
+        """The outputs of the large model alone, decoded once for each split."""
+        return self._vanilla_of(split)[0]
+
+    def check_vanilla(self, split: Split) -> OutputCheck | None:
+        """How the large model's outputs compare with trivial baselines; None where the model cannot run."""
+        try:
+            texts = self.texts(self.vanilla(split))
+        except RuntimeError:  # the rows of the baselines report it
+            return None
+        return check_outputs(texts, split.examples, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
+
+    def compare(self, points: Sequence[SweepPoint], split: Split) -> None:
+        """Announce the points among which a split chooses, so that their bounds are corrected for it."""
+        self._compared[split.name] = sum(point.method not in ORACLES for point in points)
+
+    def assess(self, outputs: Outputs, split: Split, *, lossless: bool = False) -> Outcome:
+        """Quality, its difference from vanilla's, and counts; the lower bound of the difference has a share of the level.
+
+        Args:
+            outputs: of one point.
+            split: the examples.
+            lossless: whether they are vanilla's by construction (`is_vanillas_output`).
+        """
+        quality, (_, vanilla) = self._quality(outputs, split), self._vanilla_of(split)
+        compared = self._compared.get(split.name)
+        sampled = not self.request.sampling.greedy
+        bounds = point_bounds(quality, vanilla, self.sweep.margins, compared, lossless=lossless, sampled=sampled)
+        return self._outcome(outputs, split, quality, bounds)
+
+    def assess_grid(self, points: Sequence[SweepPoint], outputs: Mapping[int, Outputs], split: Split) -> dict[int, Outcome]:
+        """What `assess` gives for the replayed points of a grid, with lower bounds that hold for all of them at once."""
+        _, vanilla = self._vanilla_of(split)
+        qualities = {index: self._quality(one, split) for index, one in outputs.items()}
+        compared = {index: one for index, one in qualities.items() if points[index].method not in ORACLES}
+        bounds = grid_bounds(
+            *(compared, vanilla, self.sweep.margins),
+            lossless={index for index in compared if is_vanillas_output(points[index])},
+            compared=self._compared.get(split.name, len(compared)),
+            seed=self.sweep.seed,
+        )
+        return {index: self._outcome(outputs[index], split, quality, bounds.get(index)) for index, quality in qualities.items()}
+
+    def _outcome(self, outputs: Outputs, split: Split, quality: Quality, bounds: DifferenceBounds | None) -> Outcome:
+        return Outcome(
+            how=outputs.how,
+            quality=quality.scores,
+            quality_interval=quality.interval,
+            quality_difference_interval=quality.minus(self._vanilla_of(split)[1]),
+            difference_bounds=bounds,
+            signature=quality.signature,
+            counts=counts_record(outputs.counts),
+            outputs=self._statistics(outputs, split),
+        )
+
+    def texts(self, outputs: Outputs) -> list[str]:
+        """The texts of outputs, by example."""
+        return [one.text for one in self._hypotheses(outputs)]
+
+    def details(self, outputs: Outputs, split: Split) -> OutputDetails:
+        """chrF, and what outputs lose against vanilla large's, the worst in full (of timed points alone)."""
+        key = split.name, hash(tuple(outputs.tokens))
+        if key not in self._details:
+            self._details[key] = details_of(self.texts(outputs), self.texts(self.vanilla(split)), split.examples, self.metric)
+        return self._details[key]
+
+    def time(self, point: SweepPoint, outputs: Outputs, split: Split, earlier: Timing | None = None) -> Timing:
+        """One round of latencies beside vanilla, combined with the earlier rounds, and some texts.
+
+        Raises:
+            TimedTokensError: a timed call generated other tokens than the outputs, beyond what the runtimes allow.
+        """
+        # The methods are composed before the clock starts, so that only decoding is timed.
+        method, vanilla = (self._timed_call(one, split) for one in (point, VANILLA))
+        rounds = [] if earlier is None else earlier.rounds or []
+        with on_threads(self.sweep.latency_threads):
+            latencies = measure(
+                method,
+                vanilla,
+                split.timed,
+                warmup=self.sweep.warmup_examples,
+                rng=random.Random(f"{self.sweep.seed} {point} {len(rounds)}"),  # noqa: S311 (an order, not a secret)
+                clock=self.clock,
+            )
+        self._mismatches(VANILLA, [one for [one] in latencies.vanilla_outputs], self.vanilla(split), split)
+        generations = [one for [one] in latencies.method_outputs]
+        mismatches = self._mismatches(point, generations, outputs, split)
+        if mismatches is not None:
+            mismatches = max(mismatches, (earlier and earlier.timed_mismatches) or 0)
+        rounds = [*rounds, TimedRound(latency_ms=_rounded(latencies.method), vanilla_latency_ms=_rounded(latencies.vanilla))]
+        method_ms, vanilla_ms = combined(rounds)
+        return Timing(
+            latency_ms=_rounded(method_ms),
+            vanilla_latency_ms=_rounded(vanilla_ms),
+            speedup=sum(vanilla_ms) / sum(method_ms),
+            speedup_interval=speedup_interval(rounds, self.sweep.bootstrap_samples, self.sweep.seed),
+            rounds=rounds,
+            timed_mismatches=mismatches,
+            shown=shown_examples(generations[:_EXAMPLES_SHOWN], self.vanilla(split), split, self._detokenise),
+        )
+
+    def _timed_call(self, point: SweepPoint, split: Split) -> Callable[[int], list[Generation]]:
+        """What is timed of a point: decoding one example alone, by its number."""
+        method, limit = build_method(point.method, point.settings, self.pair, self.request), self.request.max_new_tokens
+        return lambda example: method.run([split.sources[example]], [example], limit)
+
+    def _mismatches(self, point: SweepPoint, generations: Sequence[Generation], outputs: Outputs, split: Split) -> int | None:
+        """Timed examples whose tokens are not those of the outputs; None where tokens are drawn, or must be equal and are."""
+        if not self.request.sampling.greedy:
+            return None
+        found = count_mismatches(point, generations, outputs, split, self.pair)
+        return None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else found
+
+    def _statistics(self, outputs: Outputs, split: Split) -> OutputStatistics | None:
+        vanilla = self._hypotheses(self.vanilla(split))
+        return statistics_of(self._hypotheses(outputs), vanilla, split.examples, self.metric)
+
+    def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
+        if split.name not in self._vanilla:
+            outputs = self.decoded(VANILLA, split)
+            self._vanilla[split.name] = outputs, self._quality(outputs, split)
+        return self._vanilla[split.name]
+
+    def _hypotheses(self, outputs: Outputs) -> list[Hypothesis]:
+        return [self._hypothesis(tuple(tokens)) for tokens in outputs.tokens]
+
+    def _make_hypothesis(self, tokens: tuple[int, ...]) -> Hypothesis:
+        """One output as a text with what is counted of it."""
+        text = self._detokenise(tokens)
+        cut_off = not (tokens and tokens[-1] in self.pair.large.end_tokens)
+        return Hypothesis(text, len(tokens), len(text.split()), is_looping(tokens), cut_off)
+
+    def _quality(self, outputs: Outputs, split: Split) -> Quality:
+        texts = tuple(self.texts(outputs))
+        key = (split.name, hash(texts))
+        if key not in self._qualities:
+            references = [example.references for example in split.examples]
+            self._qualities[key] = score(texts, references, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
+        return self._qualities[key]
+
+    def _detokenise(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text
+
+
+def is_vanillas_output(point: SweepPoint) -> bool:
+    """Whether a point gives the output of the vanilla large model; a beam search gives that of another search."""
+    return METHODS[point.method].lossless and "beam" not in point.method
+
+
+def _rounded(milliseconds: Sequence[float]) -> list[float]:
+    """To a tenth of a microsecond, which is below the noise of any call."""
+    return [round(one, 4) for one in milliseconds]
+
+
+def counts_record(counts: Counts) -> DecodingCounts:
+    """Counts as rows hold them: `kept` by `drafted/kept`."""
+    return DecodingCounts(
+        **{
+            **vars(counts),
+            "verified": dict(sorted(counts.verified.items())),
+            "kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in sorted(counts.kept.items())},
+        }
+    )
+
+
+# Outputs as texts with their statistics, each distinct output once: points of a sweep share most of them.
+
+_WORST = 5
+"""Outputs that a timed row shows for losing most."""
+
+
+class Hypothesis(NamedTuple):
+    """One output."""
+
+    text: str
+    tokens: int
+    """End token included."""
+    words: int
+    looping: bool
+    cut_off: bool
+
+
+def statistics_of(
+    found: Sequence[Hypothesis], vanilla: Sequence[Hypothesis], examples: Sequence[Example], metric: str
+) -> OutputStatistics:
+    """Count outputs beside vanilla large's and the references, all by example; the metric says what a reference is."""
+    tokens, words = sum(one.tokens for one in vanilla), 0
+    exact = differs = 0
+    for own, other, example in zip(found, vanilla, examples, strict=True):
+        references = texts_to_match(example.references, metric)
+        words += _nearest_length(own.words, references)
+        exact += own.text in references
+        differs += own.text != other.text
+    return OutputStatistics(
+        looping=sum(one.looping for one in found),
+        cut_off=sum(one.cut_off for one in found),
+        empty=sum(not one.words for one in found),
+        exact=exact,
+        differs=differs,
+        length_ratio=sum(one.words for one in found) / words if words else None,
+        vanilla_length_ratio=sum(one.tokens for one in found) / tokens if tokens else None,
+    )
+
+
+def details_of(texts: Sequence[str], others: Sequence[str], examples: Sequence[Example], metric: str) -> OutputDetails:
+    """chrF beside BLEU, and the losses of outputs by the sentence-level metric.
+
+    Args:
+        texts: The point's outputs by example.
+        others: Vanilla large's.
+        examples: Sources and references.
+        metric: The task's.
+    """
+    references = [example.references for example in examples]
+    chrf = metric_of(metric).name == "bleu"
+    different = [index for index, (own, other) in enumerate(zip(texts, others, strict=True)) if own != other]
+    own, other = (
+        sentence_scores([of[index] for index in different], [references[index] for index in different], metric)
+        for of in (texts, others)
+    )
+    losses = {index: after - before for before, after, index in zip(own, other, different, strict=True) if after > before}
+    return OutputDetails(
+        chrf=chrf_of(texts, references) if chrf else None,
+        chrf_signature=chrf_signature(max(map(len, references))) if chrf else None,
+        # A perfect sentence BLEU may be slightly more than 100 in floating point.
+        loss_share=sum(min(loss / 100, 1.0) for loss in losses.values()) / len(texts),
+        worst=[
+            WorstOutput(
+                example=index,
+                source=examples[index].source,
+                references=list(references[index]),
+                vanilla=others[index],
+                output=texts[index],
+                loss=round(loss, 3),
+            )
+            for index, loss in sorted(losses.items(), key=lambda item: (-item[1], item[0]))[:_WORST]
+        ],
+    )
+
+
+def _nearest_length(words: int, references: Sequence[str]) -> int:
+    """Words of the reference that is nearest in length; of equally near ones the shorter, as in BLEU."""
+    if len(references) == 1:
+        return len(references[0].split())
+    return min((len(text.split()) for text in references), key=lambda length: (abs(length - words), length))
+
+
+# Outputs that run away: those in which a stretch of tokens repeats itself.
+
+LONGEST_PERIOD = 16
+"""Tokens of the longest group whose repetition is looked for."""
+LEAST_TOKENS = 12
+LEAST_REPEATS = 3
+
+
+def is_looping(tokens: Sequence[int]) -> bool:
+    """Whether an output contains a loop.
+
+    A loop is a stretch of at least 12 tokens in which a group of n tokens, 1 ≤ n ≤ 16, occurs at least 3 times in a row: one
+    token 12 times, two tokens 6 times, three tokens 4 times, four to sixteen tokens 3 times. Where the stretch lies does not
+    matter: a loop that an output leaves again is a loop.
+
+    Args:
+        tokens: The output, with or without its end token.
+    """
+    # A loop of 12 tokens has at most 4 different ones, so any loop has 8 repetitions of tokens; most outputs have fewer.
+    if len(tokens) - len(set(tokens)) < LEAST_TOKENS - LEAST_TOKENS // LEAST_REPEATS:
+        return False
+    longest = min(LONGEST_PERIOD, len(tokens) // LEAST_REPEATS)
+    return any(_repeats(tokens, period) for period in range(1, longest + 1))
+
+
+def _repeats(tokens: Sequence[int], period: int) -> bool:
+    """Whether a stretch that is long enough has this period."""
+    needed = max(LEAST_TOKENS, LEAST_REPEATS * period) - period
+    equal = 0
+    for earlier, later in zip(tokens, tokens[period:], strict=False):
+        equal = equal + 1 if earlier == later else 0
+        if equal >= needed:
+            return True
+    return False
+
+
+def shown_examples(generations: Sequence[Generation], vanilla: Outputs, split: Split, text: Detokenise) -> list[ShownExample]:
+    """The first timed examples of a split.
+
+    Args:
+        generations: The point's, of the first timed examples.
+        vanilla: The large model's outputs on the split.
+        split: The examples.
+        text: Makes a text of tokens.
+    """
+    return [
+        ShownExample(
+            source=split.examples[example].source,
+            references=list(split.examples[example].references),
+            vanilla=text(tuple(vanilla.tokens[example])),
+            pieces=pieces_by_proposer(generation.tokens, generation.proposers, text),
+            proposers=generation.proposers,
+        )
+        for example, generation in zip(split.timed, generations, strict=False)
+    ]
+
+
+# Writing rows.
 
 
 @dataclass
@@ -25,8 +397,6 @@ class RowWriter:
     arm: str
     on_row: Callable[[SweepRow], object] = id
     """Called with each finished row."""
-    costs: Costs | None = None
-    """Of the parts of decoding; None in a sweep that does not plan."""
     _known: dict[tuple[str, SweepPoint], tuple[Outputs, Outcome]] = field(default_factory=dict, init=False, repr=False)
     """Of points that were decoded and have rounds left."""
     _files: dict[str, HypothesisFile] = field(default_factory=dict, init=False, repr=False)
@@ -62,7 +432,7 @@ class RowWriter:
             why, predicted = earlier.why or why, earlier.predicted or predicted
         try:
             outputs, outcome = known or self._decoded(point, split)
-            timing = self.evaluator.time(point, outputs, split, self.costs, earlier)
+            timing = self.evaluator.time(point, outputs, split, earlier)
         except RuntimeError as error:
             return self.write_failed(point, split, f"{type(error).__name__}: {error}")
         parts = self._header(point, split), outcome, timing, self.evaluator.details(outputs, split)
@@ -138,7 +508,17 @@ class RowWriter:
         return self._files[split.name]
 
     def _header(self, point: SweepPoint, split: Split) -> RowHeader:
-        return self.evaluator.header(point, split, self.task, self.arm)
+        return RowHeader(
+            task=self.task,
+            arm=self.arm,
+            split=split.name,
+            method=point.method,
+            settings=point.row_settings,
+            lossless=METHODS[point.method].lossless,
+            metric=self.evaluator.metric,
+            examples=len(split.examples),
+            sampling=self.evaluator.request.sampling,
+        )
 
     def _find(self, point: SweepPoint, split: Split) -> SweepRow | None:
         return self.rows.find(split.name, point.method, point.row_settings)

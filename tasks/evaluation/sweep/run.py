@@ -7,9 +7,7 @@ at further temperatures, and the fastest choices at several batch sizes.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import json
 import math
 import random
 import statistics
@@ -17,20 +15,19 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from tasks.console import log, progress
 from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod
 from tasks.decoding.registry import GREEDY_ONLY, ORACLES, build_method
-from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.metrics import metric_of
-from tasks.evaluation.mismatches import TimedTokensError, guarantee_of
-from tasks.evaluation.results.codec import Source, decode, encode, parse
 from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
-from tasks.evaluation.results.pair import BatchTiming, BatchTimings, SweepPlan, VanillaBatch
+from tasks.evaluation.results.pair import BatchTiming, BatchTimings, SweepPlan, VanillaBatch, VanillaScatter
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
 from tasks.evaluation.selection import choose_rows, controlled
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
@@ -45,11 +42,10 @@ from tasks.evaluation.sweep.plan import (
     prediction_error,
     slow_step_warning,
 )
-from tasks.evaluation.sweep.point import PointEvaluator, is_vanillas_output
 from tasks.evaluation.sweep.replay import Outputs, PointDecoder, ReplayedGrid, Split, decode_points, duplicates, replay_grid
-from tasks.evaluation.sweep.rows import RowWriter
-from tasks.evaluation.timing import on_threads
-from tasks.files import atomic_write, remove
+from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter, is_vanillas_output
+from tasks.evaluation.timing import TimedTokensError, guarantee_of, on_threads
+from tasks.files import remove
 from tasks.fingerprint import fingerprint
 
 
@@ -87,17 +83,12 @@ _COST_SOURCES = 24
 _Item = TypeVar("_Item")
 
 
-@dataclass(frozen=True)
-class _Visit:
+class _Visit(NamedTuple):
     """Why a point is timed, and what is known of it before."""
 
     why: str
     known: tuple[Outputs, Outcome] | None = None
     predicted: Prediction | None = None
-
-    def time(self, writer: RowWriter, point: SweepPoint, split: Split) -> SweepRow:
-        """One more round of the point."""
-        return writer.write_timed(point, split, self.why, self.known, self.predicted)
 
 
 _BASELINES = dict.fromkeys(BASELINES, _Visit("baseline"))
@@ -116,6 +107,8 @@ class SweepRunner:
         """
         self.plan: SweepPlan | None = None
         """How the grid was worked through, for `pair.json`; None in a sweep that does not plan."""
+        self.costs: Costs | None = None
+        """Of the parts of decoding; None in a sweep that does not plan."""
         self._writer = writer
         self._evaluator = writer.evaluator
         self._cache = cache
@@ -130,13 +123,12 @@ class SweepRunner:
             name: The split's.
             differs: What its rows depend on beside the main rows' dependencies.
             files: Files that they depend on.
-            evaluator: None: that of the main rows, and its cost model.
+            evaluator: None: that of the main rows.
         """
         main = self._writer
         work = fingerprint({"work": main.rows.fingerprint, **differs}, files, [])
         rows = SweepRowFile(main.rows.path.with_name(f"rows-{name}.jsonl"), work)
-        costs = main.costs if evaluator is None else None
-        writer = RowWriter(evaluator or main.evaluator, rows, main.task, main.arm, main.on_row, costs)
+        writer = RowWriter(evaluator or main.evaluator, rows, main.task, main.arm, main.on_row)
         return SweepRunner(writer, self._cache, self._fan_out)
 
     def remove_other_splits(self, stem: str, names: Collection[str]) -> None:
@@ -154,7 +146,7 @@ class SweepRunner:
         """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
         begun = time.monotonic()
         self._evaluator.compare(points, split)
-        costs = self._writer.costs = self._costs(split) if self._evaluator.sweep.plan else None
+        costs = self.costs = self._costs(split) if self._evaluator.sweep.plan else None
         # The plan compares with a first round of the baselines; their other rounds are spread over the sweep.
         rows = {point: self._writer.write_timed(point, split, "baseline") for point in BASELINES}
         known = [point for point in map(tradeoff_of, rows.values()) if point is not None]
@@ -210,7 +202,7 @@ class SweepRunner:
             number += 1
             label = f"{self._label('sweep', split)}, pass {number}"
             for point in progress(_shuffled(waiting, f"{self._evaluator.sweep.seed} {number}"), desc=label, unit="point"):
-                rows[point] = visits[point].time(self._writer, point, split)
+                rows[point] = self._writer.write_timed(point, split, *visits[point])
         return rows
 
     def _costs(self, split: Split) -> Costs | None:
@@ -259,9 +251,9 @@ class SweepRunner:
     def _decode_ahead(self, points: Sequence[SweepPoint], split: Split) -> None:
         """Decode points in several processes, before any is timed; one process alone decodes each before its first round."""
         waiting = [point for point in points if point not in BASELINES and not self._writer.is_finished(point, split)]
-        if self._fan_out.size > 1 and waiting:
+        if self._fan_out != ALONE and waiting:
             evaluator = self._evaluator
-            decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, self._cache, evaluator.pair)
+            decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
             for point, outputs in decode_points(waiting, decoder, self._fan_out, self._label("decode", split)).items():
                 self._writer.know(point, outputs, split)
 
@@ -285,7 +277,7 @@ class SweepRunner:
             for index in _shuffled(wanted, self._evaluator.sweep.seed):
                 point, known = grid.points[index], (grid.replayed.outputs[index], grid.outcomes[index])
                 visits[point] = _Visit(plan.why[index], known, _prediction(plan, plan.predict(index)))
-                rows[point] = visits[point].time(self._writer, point, split)
+                rows[point] = self._writer.write_timed(point, split, *visits[point])
                 plan.record(index, *_speedups(rows[point]))
             if not wanted:
                 self._time(visits, split, rows)
@@ -332,6 +324,29 @@ def _shuffled(items: Iterable[_Item], seed: int | str) -> list[_Item]:
     """The items in an order that favours no method."""
     items = list(items)
     return random.Random(seed).sample(items, len(items))  # noqa: S311 (an order, not a secret)
+
+
+_FEWEST_VISITS = 4
+"""Visits below which nothing is said about the machine."""
+
+
+def vanilla_scatter(rows: Iterable[SweepRow], split: str) -> VanillaScatter | None:
+    """How much vanilla's own time for the same examples varied from visit to visit; None for too few visits.
+
+    Args:
+        rows: Of one sweep, each point once.
+        split: The split whose visits are compared; another split has other examples.
+    """
+    visits = [
+        sum(one.vanilla_latency_ms)
+        for row in rows
+        if isinstance(row, TimedRow) and row.split == split
+        for one in row.rounds or ()
+    ]
+    if len(visits) < _FEWEST_VISITS:
+        return None
+    low, middle, high = np.percentile(visits, (5, 50, 95)).tolist()
+    return VanillaScatter(visits=len(visits), median_ms=middle, low_ms=low, high_ms=high)
 
 
 def measure_tests(
@@ -434,20 +449,7 @@ class BatchTimer:
         self._examples = rng.sample(range(len(split.examples)), count)
         self._sizes = [size for size in sweep.batch_sizes if size <= count]
         self._evaluator, self._split, self._rng = evaluator, split, rng
-        self._known: dict[tuple[SweepPoint, int], Sequence[int]] = {}
-
-    def load_or_measure(self, points: Sequence[SweepPoint], cache: Path) -> BatchTimings:
-        """What `measure` gives, from the folder of an earlier process of the same sweep if it measured the same there."""
-        wanted = {"points": list(map(str, points)), "sizes": self._sizes, "examples": self._examples}
-        path = cache / f"batches-{fingerprint(wanted, [], [])}.json"
-        source = Source(str(path), "remove it")
-        with contextlib.suppress(FileNotFoundError, InputError):
-            return decode(BatchTimings, parse(path.read_text(encoding="utf-8"), source), source)
-        found = self.measure(points)
-        if found.error is None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(path, json.dumps(encode(found)))
-        return found
+        self._known: dict[SweepPoint, dict[int, Sequence[int]]] = {}
 
     def measure(self, points: Sequence[SweepPoint]) -> BatchTimings:
         """Time the points and vanilla in rounds: in each, all batch sizes, and at each batch all contenders back to back.
@@ -462,14 +464,16 @@ class BatchTimer:
                 for point in (VANILLA, *points)
             }
             with on_threads(evaluator.sweep.latency_threads):
-                for point, method in contenders.items():
-                    self._learn(point, method)
+                self._known = {point: self._outputs(point, method) for point, method in contenders.items()}
                 laps: _Laps = {(point, size): [] for point in contenders for size in self._sizes}
                 for _ in range(_ROUNDS):
                     self._round(contenders, laps)
         except RuntimeError as error:
             return BatchTimings(**about, error=f"{type(error).__name__}: {error}")
-        rates = {size: self._tokens(size) / _seconds(laps[VANILLA, size]) for size in self._sizes}
+        tokens = {
+            size: sum(len(self._known[VANILLA][one]) for batch in self._batches(size) for one in batch) for size in self._sizes
+        }
+        rates = {size: tokens[size] / _seconds(laps[VANILLA, size]) for size in self._sizes}
         return BatchTimings(
             **about,
             vanilla=[
@@ -479,20 +483,17 @@ class BatchTimer:
             points=[batch_timing(point, size, laps) for point in points for size in self._sizes],
         )
 
-    def _learn(self, point: SweepPoint, method: DecodingMethod) -> None:
-        """Keep the tokens that timed calls have to generate; decoding them warms the caches as well."""
+    def _outputs(self, point: SweepPoint, method: DecodingMethod) -> dict[int, Sequence[int]]:
+        """The tokens that timed calls have to generate, by example; decoding them warms the caches as well."""
+        decoded = self._decode(method, self._examples)
         if is_vanillas_output(point):
             outputs = self._evaluator.vanilla(self._split).tokens
-            self._known |= {(point, example): outputs[example] for example in self._examples}
-        for example, one in zip(self._examples, self._decode(method, self._examples), strict=True):
-            self._known.setdefault((point, example), one.tokens)
+            return {example: outputs[example] for example in self._examples}
+        return {example: one.tokens for example, one in zip(self._examples, decoded, strict=True)}
 
     def _batches(self, size: int) -> list[list[int]]:
         """Examples that are decoded side by side; an incomplete last batch is left out."""
         return [self._examples[begin : begin + size] for begin in range(0, len(self._examples) // size * size, size)]
-
-    def _tokens(self, size: int) -> int:
-        return sum(len(self._known[VANILLA, example]) for batch in self._batches(size) for example in batch)
 
     def _round(self, contenders: Mapping[SweepPoint, DecodingMethod], laps: _Laps) -> None:
         for size in self._rng.sample(self._sizes, len(self._sizes)):
@@ -514,7 +515,7 @@ class BatchTimer:
         if not evaluator.request.sampling.greedy or guarantee_of(evaluator.pair) is not TokenGuarantee.EQUAL:
             return
         for example, one in zip(batch, generations, strict=True):
-            if tuple(one.tokens) != tuple(self._known[point, example]):
+            if tuple(one.tokens) != tuple(self._known[point][example]):
                 raise TimedTokensError(f"{point}: batches of {len(batch)} changed the tokens of {self._split.name} {example}")
 
 

@@ -18,7 +18,7 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.evaluation.mismatches import find_mismatches, widest_margin
+from tasks.evaluation.timing import find_mismatches, widest_margin
 
 CPU = torch.device("cpu")
 LIMIT = 12

@@ -19,7 +19,7 @@ from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.errors import InputError
-from tasks.evaluation.mismatches import MARGIN_TOLERANCE
+from tasks.evaluation.timing import MARGIN_TOLERANCE
 from tests.architectures import models
 from tests.toys import toy_sources
 

@@ -1,9 +1,24 @@
+"""Intervals: the paired bootstrap, and speed-ups from rounds of timing on a busy machine."""
+
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 
-from tasks.evaluation.statistics import percentile_interval, ratio_interval, resampled_sums
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, TimedRound, TimedRow, Timing
+from tasks.evaluation.statistics import (
+    combined,
+    percentile_interval,
+    ratio_interval,
+    resampled_sums,
+    rounds_reach,
+    speed_ratio,
+    speedup_interval,
+)
+from tasks.evaluation.sweep.run import vanilla_scatter
 
 
 def test_the_interval_holds_the_ratio_of_sums_and_narrows_with_examples() -> None:
@@ -44,3 +59,151 @@ def test_what_is_no_pair_of_latencies_is_refused(numerator: list[float], denomin
 def test_nothing_cannot_be_resampled() -> None:
     with pytest.raises(ValueError, match="resamples"):
         resampled_sums(np.empty((0, 2)), samples=10, seed=0)
+
+
+def rounds_of(*rounds: tuple[list[float], list[float]]) -> list[TimedRound]:
+    return [TimedRound(latency_ms=method, vanilla_latency_ms=vanilla) for method, vanilla in rounds]
+
+
+def test_a_slow_call_in_one_round_of_three_changes_nothing() -> None:
+    quiet = ([1.0, 2.0], [3.0, 4.0])
+    assert combined(rounds_of(quiet, ([1.0, 90.0], [80.0, 4.0]), quiet)) == quiet
+    assert combined(rounds_of(quiet, ([3.0, 4.0], [5.0, 8.0]))) == ([2.0, 3.0], [4.0, 6.0])
+
+
+def test_the_scatter_of_rounds_by_hand() -> None:
+    rounds = rounds_of(([1.0, 1.0], [2.0, 2.0]), ([1.0, 1.0], [3.0, 1.0]), ([2.0, 2.0], [6.0, 6.0]))
+    logs = [math.log(2), math.log(2), math.log(3)]
+    assert rounds_reach(rounds) == pytest.approx(4.303 * np.std(logs, ddof=1) * math.sqrt(2 / 3), rel=1e-3)
+    assert rounds_reach(rounds[:1]) == 0.0
+
+
+def test_one_stalled_call_does_not_widen_the_interval_but_a_slow_round_does() -> None:
+    rng = np.random.default_rng(4)
+    ended = [(np.full(50, 0.6) * np.exp(0.02 * rng.normal(size=50))).tolist() for _ in range(4)]
+    rounds = rounds_of(*((method, [1.2] * 50) for method in ended))
+    low, high = speedup_interval(rounds, 200, 0)
+    assert 1.9 < low < high < 2.1
+    ended[0][7] = 430.0  # a round of 460 ms instead of 30: the logarithm of its speed-up falls by 2.7
+    stalled = speedup_interval(rounds_of(*((method, [1.2] * 50) for method in ended)), 200, 0)
+    assert stalled == pytest.approx((low, high), rel=0.08)
+    ended[0] = [1.0] * 50
+    slow = rounds_reach(rounds_of(*((method, [1.2] * 50) for method in ended)))
+    assert slow == pytest.approx(
+        3.182 * np.std([math.log(2), math.log(2), math.log(2), math.log(1.2)], ddof=1) / 2**0.5, rel=0.05
+    )
+
+
+def test_without_scatter_of_rounds_the_interval_is_that_of_the_examples() -> None:
+    latencies = ([1.0, 2.0, 4.0], [3.0, 3.0, 9.0])
+    for count in (1, 3):
+        wanted = ratio_interval(latencies[1], latencies[0], samples=200, seed=3)
+        assert speedup_interval(rounds_of(*[latencies] * count), 200, 3) == pytest.approx(wanted)
+
+
+def simulated(rng: np.random.Generator, rounds: int) -> list[TimedRound]:
+    """Twelve of endlessly many examples whose speed-ups scatter around 2 by 6 %; a round's state adds 4 %, a call 3 %."""
+    lengths, gains = rng.uniform(5, 15, 12), 2.0 * np.exp(0.06 * rng.normal(size=12))
+    found = []
+    for _ in range(rounds):
+        state = np.exp(0.04 * rng.normal())
+        method, vanilla = (lengths * np.exp(0.03 * rng.normal(size=12)) for _ in range(2))
+        found.append(TimedRound(latency_ms=(method / gains * state).tolist(), vanilla_latency_ms=vanilla.tolist()))
+    return found
+
+
+@pytest.mark.parametrize("rounds", [2, 4])
+def test_intervals_hold_the_truth_as_often_as_they_say(rounds: int) -> None:
+    rng = np.random.default_rng(rounds)
+    truth = 2.0 * math.exp(-0.5 * 0.06**2)  # Σ vanilla / Σ method over endlessly many examples
+    intervals = [speedup_interval(simulated(rng, rounds), 200, 0) for _ in range(400)]
+    assert np.mean([low <= truth <= high for low, high in intervals]) > 0.93
+    widths = [math.log(high / low) for low, high in intervals]
+    assert np.median(widths) < {2: 1.1, 3: 0.37, 4: 0.25, 8: 0.16}[rounds]  # and they are no wider than they must be
+
+
+def test_a_repeated_sweep_of_the_same_examples_is_covered_only_with_the_scatter_of_rounds() -> None:
+    """Two sweeps share their examples, so that an interval from examples alone may miss the other sweep."""
+    rng = np.random.default_rng(0)
+    inside: list[bool] = []
+    alone: list[bool] = []
+    for _ in range(300):
+        examples = np.exp(0.005 * rng.normal(size=12)) * rng.uniform(5, 15, 12)
+        first, second = (
+            rounds_of(*(((examples / 2 * np.exp(0.04 * rng.normal())).tolist(), examples.tolist()) for _ in range(4)))
+            for _ in range(2)
+        )
+        other = sum(combined(second)[1]) / sum(combined(second)[0])
+        method, vanilla = combined(first)
+        for found, (low, high) in (
+            (inside, speedup_interval(first, 100, 0)),
+            (alone, ratio_interval(vanilla, method, 100, 0)),
+        ):
+            found.append(low <= other <= high)
+    assert np.mean(inside) > 0.93
+    assert np.mean(alone) < 0.2
+
+
+def test_the_ratio_of_two_methods_by_hand() -> None:
+    fast, slow = rounds_of(([1.0, 2.0], [4.0, 8.0])), rounds_of(([2.0, 4.0], [4.0, 8.0]))
+    # Where the machine is twice as fast while the second method is timed, vanilla beside it is as well.
+    for other in (slow, rounds_of(([1.0, 2.0], [2.0, 4.0]))):
+        ratio, interval = speed_ratio(fast, other, 100, 0)
+        assert ratio == pytest.approx(2.0) and interval == pytest.approx((2.0, 2.0))
+    both = rounds_of(([1.0, 1.0], [2.0, 2.0]), ([1.0, 1.0], [3.0, 3.0]))
+    ratio, (low, high) = speed_ratio(both, both, 100, 0)
+    assert ratio == pytest.approx(1.0) and math.log(high) == pytest.approx(math.sqrt(2) * rounds_reach(both))
+    assert math.log(low) == pytest.approx(-math.log(high))
+
+
+def test_examples_that_gain_unequally_do_not_widen_the_ratio_of_two_methods() -> None:
+    """Each method alone gains 1.2 to 5 times, by the example; the one is always twice as fast as the other."""
+    gains = np.linspace(1.2, 5.0, 40)
+    fast, slow = (rounds_of(((10.0 / (gains * over)).tolist(), [10.0] * 40)) for over in (2.0, 1.0))
+    ratio, (low, high) = speed_ratio(fast, slow, 200, 0)
+    assert ratio == pytest.approx(2.0) and high / low == pytest.approx(1.0)
+    alone = speedup_interval(slow, 200, 0)
+    assert alone[1] / alone[0] > 1.2
+
+
+@pytest.mark.parametrize("rounds", [3])
+def test_the_ratio_of_equal_methods_seldom_excludes_one(rounds: int) -> None:
+    rng = np.random.default_rng(rounds)
+    found = [speed_ratio(simulated(rng, rounds), simulated(rng, rounds), 100, 0)[1] for _ in range(300)]
+    assert np.mean([low <= 1.0 <= high for low, high in found]) > 0.93
+
+
+UNTIMED = MeasuredRow(
+    arm="aligned",
+    split="validation",
+    method="bild",
+    settings={},
+    lossless=False,
+    metric="bleu",
+    quality={"bleu": 1.0},
+    counts=DecodingCounts(tokens=1),
+)
+
+
+def timed_row(vanilla: list[float], split: str = "validation") -> TimedRow:
+    rounds = rounds_of(*(([1.0, 1.0], [total / 2, total / 2]) for total in vanilla))
+    timing = Timing(latency_ms=[1.0, 1.0], vanilla_latency_ms=[1.0, 1.0], speedup=1.0, rounds=rounds)
+    return joined(TimedRow, UNTIMED, timing, split=split)
+
+
+def test_the_scatter_of_vanilla_is_over_all_visits_of_a_split() -> None:
+    rows = [timed_row([100.0, 101.0, 99.0]), timed_row([100.0, 140.0, 100.0]), timed_row([500.0] * 9, "test")]
+    found = vanilla_scatter([*rows, UNTIMED], "validation")
+    assert found is not None
+    assert (found.visits, found.median_ms) == (6, 100.0)
+    assert found.low_ms == pytest.approx(99.25)
+    assert found.high_ms == pytest.approx(130.25)
+    assert found.share == pytest.approx(0.31)
+    assert found.busy
+    assert "was busy during the aligned sweep" in found.sentence("aligned") and "31%" in found.sentence("aligned")
+    calm = vanilla_scatter([timed_row([100.0, 102.0, 99.0, 101.0])], "validation")
+    assert calm is not None and not calm.busy and "steady" in calm.sentence("aligned")
+
+
+def test_nothing_is_said_of_a_few_visits() -> None:
+    assert vanilla_scatter([timed_row([100.0, 900.0, 100.0])], "validation") is None

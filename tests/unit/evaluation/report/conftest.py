@@ -100,7 +100,6 @@ def row_of(arm: str, split: str, method: str, settings: Row, quality: float, cou
         "vanilla_latency_ms": vanilla,
         "speedup": speedup,
         "speedup_interval": [speedup * 0.97, speedup * 1.03],
-        "time_ms": parts,
         "shown": SHOWN,
     }
     return row | measured
@@ -179,7 +178,7 @@ def validation(arm: str) -> list[Row]:
     return [*rows, {**lost, "method": "bild", "settings": failed, "error": "RuntimeError: out of memory"}]
 
 
-TIMES = ("why", "latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "time_ms", "shown")
+TIMES = ("why", "latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "shown")
 
 
 def oracle(arm: str, threshold: float) -> Row:
@@ -214,7 +213,6 @@ def pair_of(arm: str) -> Row:
             "encode_large_ms": 0.42,
             "small_step_ms": STEP,
             "verify_ms": {"1": VERIFY, "6": VERIFY * 1.2},
-            "overhead_ms": {"bild": {"text": 0.05, "call": 0.01}},
             "cost_ratio": STEP / VERIFY,
         },
         "acceptance": {

@@ -462,8 +462,14 @@ def test_a_name_covers_neither_a_mark_nor_another_name() -> None:
     assert placed((0.5, 0.5), *around)[0] == "above left", "every side covers something"
 
 
-def test_a_curve_of_perplexity_leaves_out_what_is_infinite_and_untimed() -> None:
-    scored = [figures_detail.ScoredText(0.5, 30.0, 0.4, 1.5), figures_detail.ScoredText(0.0, 50.0, 0.0, None)]
-    (panel,) = figures_detail.fallback_curve([*scored, figures_detail.ScoredText(0.1, float("inf"), 0.1, 2.0)]).panels
-    assert [(mark["x"], mark["y"]) for mark in drawn(panel, "point")] == [(0.0, 50.0), (40.0, 30.0)]
-    assert len(figures_detail.fallback_curve(scored[:1]).panels) == 2, "against latency too, where all were timed"
+def test_perplexity_is_drawn_over_the_large_models_share_and_over_latency(full_record: Summary) -> None:
+    assert figures_detail.perplexity(full_record, NONE) is None
+    scored = [
+        dataclasses.replace(point, qualities={"perplexity": 20.0 + number}, large_calls_per_token=number / 10)
+        for number, point in enumerate(full_record.timed_points("aligned", "bild")[:3])
+    ]
+    share, latency = present(figures_detail.perplexity(dataclasses.replace(full_record, points=[*scored]), NONE)).panels
+    assert [(mark["x"], mark["y"]) for mark in drawn(share, "point")] == [(0.0, 20.0), (10.0, 21.0), (20.0, 22.0)]
+    assert sorted((mark["x"], mark["y"]) for mark in drawn(latency, "point")) == sorted(
+        (point.relative_latency, point.qualities["perplexity"]) for point in scored
+    )

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from tasks.decoding.decoder import Rows, Step
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.speculative import AdaptiveSettings
 from tasks.evaluation.sweep import fan_out
-from tasks.evaluation.sweep.fan_out import FanOut, Work, map_units
+from tasks.evaluation.sweep.fan_out import FanOut, Submit, Work
 from tasks.evaluation.sweep.grid import BASELINES, SweepPoint
-from tasks.evaluation.sweep.point import PointEvaluator
-from tasks.evaluation.sweep.replay import GridReplay, ReplayedGrid, ReplayUnit, Split, replay_grid
-from tasks.locks import MachineBusyError
+from tasks.evaluation.sweep.replay import ReplayedGrid, Split, replay_grid
+from tasks.evaluation.sweep.rows import PointEvaluator
 from tests.sweeps import BEAMS, GRID, TIMES, Row, Sweep, in_file
 from tests.ticking import LIMIT, Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
 from tests.unit.evaluation.sweep.test_replay import breaks
@@ -62,19 +61,23 @@ def open_twice() -> Work[int, int]:
     return twice
 
 
-def test_a_worker_stays_out_while_something_is_timed_on_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_waits_while_something_is_timed_on_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    opened = fan_out._DaskWork(pickle.dumps(open_twice), "another machine", "cpu")
-    assert opened(pickle.dumps(4)) == 8
+    done = list[int]()
+
+    def work_there(sweeping: str) -> None:
+        done.append(fan_out._work_there(pickle.dumps(open_twice), sweeping, "cpu", pickle.dumps(4)))
+
     with timing(tmp_path):
-        with pytest.raises(MachineBusyError, match="uses the cpu"):
-            opened(pickle.dumps(4))
-        with pytest.raises(MachineBusyError):
-            fan_out._DaskWork(pickle.dumps(open_twice), "another machine", "cpu")
         # The sweep itself holds the lock of its own machine.
-        own = fan_out._DaskWork(pickle.dumps(open_twice), fan_out.machine(), "cpu")
-        assert own(pickle.dumps(4)) == 8
-    assert opened(pickle.dumps(4)) == 8
+        work_there(fan_out.machine())
+        assert done == [8]
+        waiting = threading.Thread(target=work_there, args=("another machine",))
+        waiting.start()
+        waiting.join(timeout=0.5)
+        assert done == [8]
+    waiting.join()
+    assert done == [8, 8]
 
 
 FEW = [*GRID[:3], *GRID[12:14], *GRID[18:]]
@@ -84,29 +87,24 @@ def toy_pair() -> Pair:
     return ticking_pair(Clock())
 
 
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> FanOut:
+class Elsewhere(FanOut):
     """A fan-out whose units are all done as by another process: by what is unpickled there, one worker a unit."""
 
-    def mapped(units: Sequence[Any], work: Any, open_worker: Any, processes: int, on_done: Any, _: Any) -> list[Any]:
-        if processes == 1:
-            return map_units(units, work, open_worker, processes, on_done)
-        found = []
-        for unit in units:
+    @contextlib.contextmanager
+    def _submitting(self, open_worker: Callable[[], Work[Any, Any]]) -> Iterator[Submit]:
+        def submit(unit: Any) -> Callable[[], Any]:
             worker = pickle.loads(pickle.dumps(open_worker))()  # noqa: S301 (made one line above)
-            found.append(pickle.loads(pickle.dumps(worker(pickle.loads(pickle.dumps(unit))))))  # noqa: S301
-            on_done(unit)
-        return found
+            return lambda: pickle.loads(pickle.dumps(worker(pickle.loads(pickle.dumps(unit)))))  # noqa: S301 (as above)
 
-    monkeypatch.setattr("tasks.evaluation.sweep.fan_out.map_units", mapped)
-    return FanOut(2, toy_pair)
+        yield submit
+
+
+ELSEWHERE = Elsewhere(2, toy_pair)
 
 
 def without_times(rows: Sequence[Row]) -> list[Row]:
     """Rows apart from measured times, whose last digits depend on when a simulated clock was read."""
-    return [
-        {name: value for name, value in row.items() if name not in {*TIMES, "rounds", "time_ms", "predicted"}} for row in rows
-    ]
+    return [{name: value for name, value in row.items() if name not in {*TIMES, "rounds", "predicted"}} for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -114,47 +112,12 @@ def without_times(rows: Sequence[Row]) -> list[Row]:
     [{}, {"plan": False, "latency_rounds": 2}, {"request": Request(LIMIT, SamplingSettings(temperature=1.0))}],
     ids=["planned", "not planned", "sampled"],
 )
-def test_rows_are_those_of_the_serial_sweep_in_its_order(tmp_path: Path, elsewhere: FanOut, settings: dict[str, Any]) -> None:
-    grid = [point for point in FEW if "request" not in settings or point is not BEAMS]
-    serial, shared = Sweep(tmp_path / "serial", **settings), Sweep(tmp_path / "shared", fan_out=elsewhere, **settings)
-    wanted, found = ([*sweep.validate(grid), *sweep.report()] for sweep in (serial, shared))
-    assert without_times(found) == without_times(wanted)
-    assert without_times(in_file(shared.path)) == without_times(in_file(serial.path))
-    assert [row.get("speedup") for row in found] == pytest.approx([row.get("speedup") for row in wanted], nan_ok=True)
-
-
-def test_what_was_decoded_ahead_is_not_decoded_again(
-    tmp_path: Path, elsewhere: FanOut, monkeypatch: pytest.MonkeyPatch
+def test_rows_are_those_of_the_serial_sweep_in_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    class KilledError(BaseException):
-        pass
-
-    def kill(*_: Any) -> None:
-        raise KilledError
-
-    ahead = Sweep(tmp_path, fan_out=elsewhere, plan=False)
-    monkeypatch.setattr(ahead.runner, "_time", kill)
-    with pytest.raises(KilledError):
-        ahead.validate(FEW)
-    assert len(list((tmp_path / "this work").glob("decoded-validation-*.json"))) == len(FEW)
-
-    class Nobody(FanOut):
-        def map(self, units: Sequence[Any], *_: Any) -> list[Any]:
-            assert not units
-            return []
-
-    rows = Sweep(tmp_path, fan_out=Nobody(2), plan=False).validate(FEW)
-    assert without_times(rows) == without_times(Sweep(tmp_path / "serial", plan=False).validate(FEW))
-
-
-def test_what_another_machine_decoded_is_kept_here(tmp_path: Path, elsewhere: FanOut, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OtherDisk(FanOut):
-        def map(self, *arguments: Any) -> list[Any]:
-            results = super().map(*arguments)
-            for file in tmp_path.glob("*/decoded-*.json"):
-                file.unlink()
-            return results
-
+    grid = [point for point in FEW if "request" not in settings or point is not BEAMS]
+    serial = Sweep(tmp_path / "serial", **settings)
+    wanted = [*serial.validate(grid), *serial.report()]
     decoded: list[SweepPoint] = []
     whole = PointEvaluator.decoded
 
@@ -163,14 +126,17 @@ def test_what_another_machine_decoded_is_kept_here(tmp_path: Path, elsewhere: Fa
         return whole(self, point, split)
 
     monkeypatch.setattr(PointEvaluator, "decoded", counted)
-    rows = Sweep(tmp_path, fan_out=OtherDisk(elsewhere.processes, elsewhere.open_pair), plan=False).validate(FEW)
-    assert set(decoded) == set(BASELINES)
-    assert without_times(rows) == without_times(Sweep(tmp_path / "serial", plan=False).validate(FEW))
+    shared = Sweep(tmp_path / "shared", fan_out=ELSEWHERE, **settings)
+    found = [*shared.validate(grid), *shared.report()]
+    assert set(decoded) == set(BASELINES), "all others before the timing, by other processes"
+    assert without_times(found) == without_times(wanted)
+    assert without_times(in_file(shared.path)) == without_times(in_file(serial.path))
+    assert [row.get("speedup") for row in found] == pytest.approx([row.get("speedup") for row in wanted], nan_ok=True)
 
 
 @pytest.mark.parametrize("plan", [True, False], ids=["replayed", "decoded"])
 def test_what_a_drafter_costs_is_measured_once_for_all_processes(
-    tmp_path: Path, elsewhere: FanOut, monkeypatch: pytest.MonkeyPatch, plan: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: bool
 ) -> None:
     measured: list[float] = []
 
@@ -180,7 +146,7 @@ def test_what_a_drafter_costs_is_measured_once_for_all_processes(
 
     monkeypatch.setattr("tasks.decoding.methods.speculative.measured_cost_ratio", measure)
     points = [SweepPoint("speculative_adaptive", AdaptiveSettings(drafter="copy", max_draft=length)) for length in (2, 4)]
-    Sweep(tmp_path, fan_out=elsewhere, plan=plan).validate([*points, GRID[0]])
+    Sweep(tmp_path, fan_out=ELSEWHERE, plan=plan).validate([*points, GRID[0]])
     assert measured == [0.1]
 
 
@@ -194,9 +160,7 @@ def broken(side: str, example: int, length: int) -> Pair:
     return pair
 
 
-@pytest.mark.parametrize("side", ["small", "large"])
-@pytest.mark.parametrize("example", [0, 3, 7])
-@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(("side", "example"), [("small", 0), ("large", 3), ("large", 7)])
 def test_a_point_fails_by_its_first_failure_in_any_process(tmp_path: Path, side: str, example: int) -> None:
     split = split_of(toy_pair(), sweep_settings())
 
@@ -205,7 +169,7 @@ def test_a_point_fails_by_its_first_failure_in_any_process(tmp_path: Path, side:
         return replay_grid(GRID, pair, Request(LIMIT), split, tmp_path / folder, "test", fan_out=fan_out)
 
     wanted = replayed(FanOut(), "serial")
-    found = replayed(FanOut(3, functools.partial(broken, side, example, 2)), "shared")
+    found = replayed(Elsewhere(3, functools.partial(broken, side, example, 2)), "shared")
     assert wanted.errors and wanted.outputs
     assert found == wanted
     assert list(found.errors) == list(wanted.errors) == sorted(wanted.errors), "in the grid's order"
@@ -217,9 +181,7 @@ def mortal_pair(folder: Path) -> Pair:
     try:
         (folder / "victim").touch(exist_ok=False)
     except FileExistsError:
-        (folder / f"survivor-{os.getpid()}").touch()
         return pair
-    (folder / "victim").write_text(str(os.getpid()), encoding="utf-8")
     small, forward = pair.small, pair.small.forward
     assert isinstance(small, TickingDecoder)
 
@@ -232,40 +194,37 @@ def mortal_pair(folder: Path) -> Pair:
     return pair
 
 
-def dead(process: str) -> bool:
-    return bool(process) and (not psutil.pid_exists(int(process)) or psutil.Process(int(process)).status() == "zombie")
+def test_a_worker_killed_in_the_replay_changes_no_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shared = Sweep(tmp_path / "shared", fan_out=FanOut(2, functools.partial(mortal_pair, tmp_path)))
+    assert without_times(shared.validate(FEW)) == without_times(Sweep(tmp_path / "serial").validate(FEW))
+    assert (tmp_path / "victim").exists()
+    assert "a process that shared this work has ended" in capfd.readouterr().err
 
 
-def test_a_worker_killed_in_the_replay_changes_no_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    require_serial_rows_of(FanOut(3, functools.partial(mortal_pair, tmp_path)), tmp_path, monkeypatch)
-    assert capfd.readouterr().err.count("has ended; the others do its part") == 1
+def process_of(unit: int) -> tuple[int, int]:
+    return unit, os.getpid()
 
 
-def require_serial_rows_of(fan_out: FanOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweep with two further processes that open `mortal_pair`; fail unless one died, the other worked, and no row differs."""
-    wanted, victim, own, by_others = Sweep(tmp_path / "serial").validate(FEW), tmp_path / "victim", list[int](), list[int]()
-    whole = GridReplay.__call__
+def of_process(_: Pair) -> Work[int, tuple[int, int]]:
+    return process_of
 
-    def patient(self: GridReplay, unit: ReplayUnit) -> ReplayedGrid:
-        """Replays here once one of the other processes is dead and the other one has replayed something."""
-        deadline = time.monotonic() + 600
-        while unit.first and not (victim.is_file() and dead(victim.read_text(encoding="utf-8")) and len(by_others) > 1):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        own.append(unit.first)
-        return whole(self, unit)
 
-    def watched(units: Any, work: Any, open_worker: Any, processes: int, on_done: Any, elsewhere: Any) -> list[Any]:
-        def noted(unit: ReplayUnit) -> None:
-            by_others.append(unit.first)
-            on_done(unit)
+def test_other_processes_do_the_work_in_order_and_end_with_it() -> None:
+    seen = list[int]()
+    found = FanOut(2, toy_pair).map(range(6), process_of, of_process, toy_pair(), seen.append)
+    assert [unit for unit, _ in found] == seen == list(range(6))
+    assert os.getpid() not in {process for _, process in found}
+    assert not any(psutil.pid_exists(process) for _, process in found)
 
-        return map_units(units, work, open_worker, processes, noted, elsewhere)
 
-    monkeypatch.setattr("tasks.evaluation.sweep.fan_out.map_units", watched)
-    monkeypatch.setattr(GridReplay, "__call__", patient)
-    found = Sweep(tmp_path / "shared", fan_out=fan_out).validate(FEW)
-    assert without_times(found) == without_times(wanted)
-    assert sorted(own + by_others) == list(range(8)), "each example once"
+def failing(unit: int) -> int:
+    raise KeyError(unit)
+
+
+def of_failing(_: Pair) -> Work[int, int]:
+    return failing
+
+
+def test_a_unit_that_fails_everywhere_ends_the_work() -> None:
+    with pytest.raises(KeyError):
+        Elsewhere(2, toy_pair).map(range(4), failing, of_failing, toy_pair(), id)

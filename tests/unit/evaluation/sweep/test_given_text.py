@@ -12,26 +12,26 @@ import pytest
 import torch
 
 from tasks.corpora.example import Example
-from tasks.decoding.generation import Generation
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.given_text import UNTRUNCATED
-from tasks.decoding.method import Request
+from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import TokenCascadeSettings
 from tasks.errors import InputError
-from tasks.evaluation.mismatches import TimedTokensError
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.selection import choose_rows
 from tasks.evaluation.settings import MarginSettings
-from tasks.evaluation.sweep.given_text import GivenTextEvaluator, first_difference, given_tokens, read_along
+from tasks.evaluation.sweep.given_text import GivenTextEvaluator, first_difference, given_tokens
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.replay import Split
-from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.rows import RowWriter, counts_record
 from tasks.evaluation.sweep.run import SweepRunner
+from tasks.evaluation.timing import TimedTokensError
 from tasks.models.settings import TextSettings
-from tasks.perplexity import perplexity
 from tests.ticking import LARGE, LIMIT, SMALL, Clock, Words, split_of, sweep_settings, ticking_pair
-from tests.toys import prefix_pair, says
+from tests.toys import START, prefix_pair, says
 
 THRESHOLDS = (0.0, 0.3, 0.6, 1.0)
 GRID = [
@@ -69,16 +69,41 @@ def in_order(rows: list[SweepRow]) -> list[SweepRow]:
     ]
 
 
+def by_hand(pair: Pair, sources: Rows, texts: Rows, threshold: float) -> tuple[float, Counts]:
+    """BiLD-v1, 3.3, literally: the small model scores unless its top probability is not above the threshold."""
+    log_likelihood, counts = 0.0, Counts()
+    for source, text in zip(sources, texts, strict=True):
+        unseen = 0
+        for position, token in enumerate(text):
+            prefix = (START, *text[:position])
+            q, p = (torch.log_softmax(model.predict(tuple(source), prefix), -1) for model in (pair.small, pair.large))  # type: ignore[attr-defined]
+            unseen += 1
+            counts.small_steps += 1
+            if math.exp(float(q.max())) > threshold:
+                counts.drafted += 1
+                log_likelihood += float(q[token])
+            else:
+                counts.fallbacks += 1
+                counts.large_calls += 1
+                counts.accepted += unseen - 1
+                counts.verified[unseen] += 1
+                if unseen > 1:
+                    counts.kept[unseen - 1, unseen - 1] += 1
+                unseen = 0
+                log_likelihood += float(p[token])
+        counts.tokens += len(text)
+    return log_likelihood, counts
+
+
 def test_the_quality_of_a_row_is_minus_the_papers_perplexity(rows: list[SweepRow]) -> None:
-    """`tasks.perplexity` measures the same by the loop, in batches."""
     evaluator, split = ready()
     texts = given_tokens(Words(), split.examples, LIMIT)
     for threshold, row in zip(THRESHOLDS, rows[2:], strict=False):
-        found = perplexity(evaluator.pair, read_along(evaluator._endless, split.sources, texts, "read"), threshold)
+        log_likelihood, counts = by_hand(evaluator.pair, split.sources, texts, threshold)
         assert isinstance(row, TimedRow)
-        assert row.quality == {"perplexity": pytest.approx(found.value, rel=1e-6)}
+        assert row.quality == {"perplexity": pytest.approx(math.exp(-log_likelihood / counts.tokens), rel=1e-6)}
         assert row.value == -row.quality["perplexity"]
-        assert (row.counts.tokens, row.counts.large_calls) == (found.counts.tokens, found.counts.large_calls)
+        assert row.counts == counts_record(counts)
         assert row.how == "scored"
 
 
@@ -103,7 +128,7 @@ def test_decoding_the_text_is_timed() -> None:
     evaluator, split = ready()
     for point in (VANILLA, GRID[1], GRID[2]):
         outputs = evaluator.decoded(point, split)
-        timing = evaluator.time(point, outputs, split, None)
+        timing = evaluator.time(point, outputs, split)
         assert timing.timed_mismatches is None or timing.timed_mismatches == 0
         for milliseconds, counts in zip(timing.latency_ms, outputs.timed(split), strict=True):
             runs = counts.small_steps * SMALL.step + counts.large_calls * LARGE.step
@@ -119,7 +144,7 @@ def test_a_timed_call_that_scores_otherwise_fails_the_point() -> None:
     known = evaluator._along(split)  # what the models predicted in one run
     known[split.timed[0]] = dataclasses.replace(known[split.timed[0]], log_p=[-9.0] * len(known[split.timed[0]].tokens))
     with pytest.raises(TimedTokensError, match="the timed call scored the given text otherwise than one run"):
-        evaluator.time(GRID[1], outputs, split, None)
+        evaluator.time(GRID[1], outputs, split)
 
 
 def test_the_first_difference_is_by_model_or_by_likelihood() -> None:

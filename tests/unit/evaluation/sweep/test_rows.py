@@ -1,23 +1,55 @@
-"""The writer of rows: appended once, found again, reported, and a failure costs its own row alone."""
+"""Rows of a sweep: what is measured of a point, by hand, and the writer, which appends a row once and reports failures."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tasks.corpora.example import Example
+from tasks.decoding.generation import Counts
+from tasks.decoding.method import Request
+from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.evaluation.metrics import chrf_of
+from tasks.evaluation.quality import score
+from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, Timing, read_rows
-from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import Costs
 from tasks.evaluation.sweep.replay import Outputs, Split
-from tasks.evaluation.sweep.rows import RowWriter
-from tests.ticking import LARGE, SMALL, Clock, evaluator_of, split_of, sweep_settings, ticking_pair
+from tasks.evaluation.sweep.rows import (
+    Hypothesis,
+    PointEvaluator,
+    RowWriter,
+    counts_record,
+    details_of,
+    is_looping,
+    statistics_of,
+)
+from tasks.models.settings import TextSettings
+from tests.ticking import (
+    LARGE,
+    LIMIT,
+    SMALL,
+    Clock,
+    Words,
+    evaluator_of,
+    split_of,
+    sweep_settings,
+    ticking_pair,
+)
 
-BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=float("inf")))
+NO_ROLLBACK = SweepPoint("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=float("inf")))
 SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
 PREDICTION = Prediction(latency_ms=9.0, speedup=2.0)
 
@@ -66,23 +98,19 @@ def refuse(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, error: BaseExcept
 
 
 def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
-    row = writer.write_timed(BILD, split, "grid")
+    row = writer.write_timed(NO_ROLLBACK, split, "grid")
     assert isinstance(row, TimedRow)
     assert (row.task, row.arm, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
     assert row.settings["rollback_threshold"] == "inf"
     assert row.shown and row.speedup_interval and row.signature
-    assert row.time_ms is None and row.predicted is None and row.timed_mismatches is None
+    assert row.predicted is None and row.timed_mismatches is None
     assert in_file(path) == reported == [row]
-    writer.costs = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step})
-    other = writer.write_timed(SPECULATIVE, split, "grid")
-    assert isinstance(other, TimedRow)
-    assert other.time_ms is not None
 
 
 def test_a_replayed_point_is_not_decoded_again(writer: RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = replayed(writer, BILD, split)
+    known = replayed(writer, NO_ROLLBACK, split)
     monkeypatch.setattr(writer.evaluator, "decoded", None)
-    row = writer.write_timed(BILD, split, "frontier", known, PREDICTION)
+    row = writer.write_timed(NO_ROLLBACK, split, "frontier", known, PREDICTION)
     assert isinstance(row, TimedRow)
     assert (row.how, row.why, row.predicted) == ("replayed", "frontier", PREDICTION)
     assert row.quality == known[1].quality
@@ -91,26 +119,26 @@ def test_a_replayed_point_is_not_decoded_again(writer: RowWriter, split: Split, 
 def test_a_row_in_the_file_is_not_measured_again(
     writer: RowWriter, split: Split, path: Path, reported: list[SweepRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = writer.write_timed(BILD, split, "frontier")
+    row = writer.write_timed(NO_ROLLBACK, split, "frontier")
     refuse(monkeypatch, writer, AssertionError("timed again"))
-    assert writer.write_timed(BILD, split, "sample") == row
-    assert writer.write_untimed(BILD, split, replayed(writer, BILD, split)[1]) == row
+    assert writer.write_timed(NO_ROLLBACK, split, "sample") == row
+    assert writer.write_untimed(NO_ROLLBACK, split, replayed(writer, NO_ROLLBACK, split)[1]) == row
     assert in_file(path) == [row]
     assert reported == [row] * 3
     with pytest.raises(AssertionError, match="timed again"):  # another split is another row
-        writer.write_timed(BILD, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
+        writer.write_timed(NO_ROLLBACK, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
 
 
 def test_an_untimed_row_may_be_timed_later(writer: RowWriter, split: Split, path: Path) -> None:
-    outputs, outcome = replayed(writer, BILD, split)
-    untimed = writer.write_untimed(BILD, split, outcome, PREDICTION)
+    outputs, outcome = replayed(writer, NO_ROLLBACK, split)
+    untimed = writer.write_untimed(NO_ROLLBACK, split, outcome, PREDICTION)
     assert isinstance(untimed, MeasuredRow) and not isinstance(untimed, TimedRow)
     assert (untimed.why, untimed.predicted, untimed.same_as) == (None, PREDICTION, None)
-    assert writer.write_untimed(BILD, split, outcome) == untimed
-    changed = writer.write_untimed(BILD, split, outcome, Prediction(latency_ms=8.0, speedup=2.0), {"max_draft": 3})
-    timed = writer.write_timed(BILD, split, "frontier", (outputs, outcome))
+    assert writer.write_untimed(NO_ROLLBACK, split, outcome) == untimed
+    changed = writer.write_untimed(NO_ROLLBACK, split, outcome, Prediction(latency_ms=8.0, speedup=2.0), {"max_draft": 3})
+    timed = writer.write_timed(NO_ROLLBACK, split, "frontier", (outputs, outcome))
     assert isinstance(timed, TimedRow)
-    assert writer.write_timed(BILD, split, "frontier") == timed
+    assert writer.write_timed(NO_ROLLBACK, split, "frontier") == timed
     assert in_file(path) == [untimed, changed, timed]
 
 
@@ -119,10 +147,10 @@ def test_a_failure_while_timing_costs_its_own_row(
 ) -> None:
     with monkeypatch.context() as broken:
         refuse(broken, writer, RuntimeError("out of memory"))
-        row = writer.write_timed(BILD, split, "grid")
+        row = writer.write_timed(NO_ROLLBACK, split, "grid")
     assert isinstance(row, FailedRow)
     assert row.error == "RuntimeError: out of memory"
-    again = writer.write_timed(BILD, split, "grid")  # it may work the next time
+    again = writer.write_timed(NO_ROLLBACK, split, "grid")  # it may work the next time
     assert isinstance(again, TimedRow)
     assert in_file(path) == [row, again]
 
@@ -132,5 +160,212 @@ def test_an_error_that_is_not_the_methods_ends_the_sweep(
 ) -> None:
     refuse(monkeypatch, writer, OSError("the disk is full"))
     with pytest.raises(OSError, match="disk"):
-        writer.write_timed(BILD, split, "grid")
+        writer.write_timed(NO_ROLLBACK, split, "grid")
     assert in_file(path) == []
+
+
+BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4))
+ALONE = SweepPoint("vanilla_small", VanillaSettings())
+COSTS = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
+
+
+def ready(clock: Clock | None = None, **settings: Any) -> tuple[PointEvaluator, Split]:
+    """An evaluator and its split, with the same settings."""
+    clock, sweep = clock or Clock(), sweep_settings(**settings)
+    pair = ticking_pair(clock)
+    return evaluator_of(pair, clock, sweep), split_of(pair, sweep)
+
+
+def test_counts_as_rows_hold_them() -> None:
+    counts = Counts(tokens=9, large_calls=3, verified=Counter({4: 1, 1: 2}), kept=Counter({(3, 2): 1, (1, 1): 4}))
+    record = counts_record(counts)
+    assert record.verified == {1: 2, 4: 1}
+    assert record.kept == {"1/1": 4, "3/2": 1}
+    assert (record.tokens, record.large_calls, record.drafted) == (9, 3, 0)
+    written = encode(record)
+    assert json.loads(json.dumps(written)) == written
+    assert written["verified"] == {"1": 2, "4": 1}
+
+
+def test_quality_is_compared_with_vanillas() -> None:
+    evaluator, split = ready(bootstrap_samples=300)
+    vanilla = evaluator.assess(evaluator.vanilla(split), split)
+    assert vanilla.how == "decoded"
+    assert vanilla.quality_difference_interval == (0.0, 0.0)
+    assert vanilla.signature is not None and vanilla.signature.startswith("nrefs:1")
+    small = evaluator.assess(evaluator.decoded(ALONE, split), split)
+    assert small.quality_difference_interval is not None and small.quality_interval is not None
+    low, high = small.quality_difference_interval
+    assert low < small.quality["bleu"] - vanilla.quality["bleu"] < min(high, 0)
+    assert small.quality_interval[0] < small.quality["bleu"] < small.quality_interval[1]
+    same = evaluator.assess(evaluator.decoded(SPECULATIVE, split), split)
+    assert dataclasses.replace(same, counts=vanilla.counts) == vanilla
+    assert same.counts.large_calls < vanilla.counts.large_calls
+
+
+@pytest.mark.parametrize("point", [VANILLA, ALONE, BILD, SPECULATIVE], ids=lambda point: point.method)
+def test_latencies_are_those_of_the_clock(point: SweepPoint) -> None:
+    evaluator, split = ready()
+    outputs = evaluator.decoded(point, split)
+    row = evaluator.time(point, outputs, split, evaluator.time(point, outputs, split))
+    assert row.rounds is not None and len(row.rounds) == 2
+    for latencies, measured in ((row.latency_ms, outputs), (row.vanilla_latency_ms, evaluator.vanilla(split))):
+        wanted = [sum(COSTS.parts(measured.by_example[example]).values()) for example in split.timed]
+        assert latencies == pytest.approx(wanted, abs=0.001)
+    assert row.speedup == pytest.approx(sum(row.vanilla_latency_ms) / sum(row.latency_ms), rel=1e-3)
+    assert row.speedup_interval is not None
+    low, high = row.speedup_interval
+    assert low <= row.speedup <= high
+    if point == VANILLA:
+        assert (low, high) == pytest.approx((1, 1))
+
+
+@pytest.mark.parametrize("point", [ALONE, SPECULATIVE], ids=lambda point: point.method)
+def test_shown_texts(point: SweepPoint) -> None:
+    evaluator, split = ready(latency_examples=7)
+    outputs, words = evaluator.decoded(point, split), Words()
+    shown = evaluator.time(point, outputs, split).shown
+    assert shown is not None
+    assert len(shown) == 6
+    for example, one in zip(split.timed, shown, strict=False):
+        assert one.source == split.examples[example].source
+        assert one.references == list(split.examples[example].references)
+        assert one.vanilla == words.decode(evaluator.vanilla(split).tokens[example], skip_special_tokens=True)
+        assert "".join(text for text, _ in one.pieces) == words.decode(outputs.tokens[example], skip_special_tokens=True)
+        proposers = [proposer for _, proposer in one.pieces]
+        assert all(one != other for one, other in itertools.pairwise(proposers))
+        assert set(proposers) <= {VANILLA: {"l"}, ALONE: {"s"}}.get(point, {"s", "l", "c"})
+
+
+class Halves(Words):
+    """A tokenizer whose tokens are halves of letters, like bytes of characters; a single half decodes to U+FFFD."""
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
+        text = [token for token in tokens if token > 1]
+        whole = "".join(chr(ord("a") + (one + other) % 26) for one, other in zip(text[::2], text[1::2], strict=False))
+        return whole + "\ufffd" * (len(text) % 2)
+
+
+def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
+    words, split = ready(latency_examples=7)
+    evaluator = PointEvaluator(words.pair, Halves(), "bleu", Request(LIMIT), words.sweep, "cpu")
+    outputs = evaluator.decoded(SPECULATIVE, split)
+    shown = evaluator.time(SPECULATIVE, outputs, split).shown
+    assert shown is not None
+    assert any(len(one.pieces) > 3 for one in shown)
+    for example, one in zip(split.timed, shown, strict=False):
+        text = Halves().decode(outputs.tokens[example], skip_special_tokens=True)
+        assert "".join(piece for piece, _ in one.pieces) == text
+
+
+END = 1
+
+
+def of(*outputs: list[int]) -> list[Hypothesis]:
+    evaluator = evaluator_of(ticking_pair(Clock()), Clock(), sweep_settings())
+    return evaluator._hypotheses(Outputs("decoded", tokens=list(outputs)))
+
+
+def examples(*references: tuple[str, ...]) -> list[Example]:
+    return [Example("w2 " * (5 + number), texts) for number, texts in enumerate(references)]
+
+
+def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
+    vanilla = of([5, 6, END], [7, 8, END], [9, END], [3, 4, END])
+    own = of([5, 6, END], [7] * 12, [END], [4, 3])
+    counted = statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)), "bleu")
+    assert (counted.looping, counted.cut_off, counted.empty) == (1, 2, 1)
+    assert counted.differs == 3
+    assert counted.exact == 2
+    # 2, 12, 0 and 2 words beside references of 2, 3, 1 and 2.
+    assert counted.length_ratio == pytest.approx(16 / 8)
+    assert counted.vanilla_length_ratio == pytest.approx((3 + 12 + 1 + 2) / (3 + 3 + 2 + 3))
+
+
+def test_a_loop_that_ends_is_not_cut_off_and_a_long_text_is_no_loop() -> None:
+    ended, long = of([7, 8] * 6 + [END], [*range(2, 20)])
+    assert (ended.looping, ended.cut_off) == (True, False)
+    assert (long.looping, long.cut_off) == (False, True)
+
+
+def split_with(texts: list[tuple[str, ...]]) -> Split:
+    return Split("validation", examples(*texts), Words(), TextSettings(max_source_tokens=64), sweep_settings())
+
+
+def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:
+    return details_of([one.text for one in of(*own)], [one.text for one in of(*vanilla)], split.examples, metric)
+
+
+BEFORE = [[number, number + 1, number + 2, number + 3, number + 4, END] for number in range(2, 11)]
+TEXTS: list[tuple[str, ...]] = [(" ".join(f"w{token}" for token in row[:-1]),) for row in BEFORE]
+
+
+@pytest.mark.parametrize("metric", ["bleu", "rougeL"])
+def test_the_worst_outputs_are_those_that_lose_most_against_vanilla(metric: str) -> None:
+    own = [list(row) for row in BEFORE]
+    own[4] = [20, 21, 22, 23, 24, END]
+    own[7] = [*BEFORE[7][:4], 23, END]
+    split = split_with([*TEXTS[:6], ("w20 w21 w22 w23 w24",), *TEXTS[7:]])
+    own[6] = [20, 21, 22, 23, 24, END]  # better than vanilla's
+    found = details(own, BEFORE, split, metric)
+    worst = found.worst
+    # Of nine texts two lose; that another gains makes up for nothing.
+    assert found.loss_share == pytest.approx((worst[0].loss + worst[1].loss) / 100 / 9, abs=1e-5)
+    assert [one.example for one in worst] == [4, 7]
+    assert worst[0].loss == pytest.approx(100)
+    assert 0 < worst[1].loss < 100
+    assert worst[0].output == "w20 w21 w22 w23 w24"
+    assert worst[0].vanilla == worst[0].references[0] == TEXTS[4][0]
+    assert worst[0].source == split.examples[4].source
+
+
+def test_vanilla_loses_nothing_against_itself_and_nothing_more_than_all() -> None:
+    split = split_with(TEXTS)
+    assert details(BEFORE, BEFORE, split).loss_share == 0
+    assert details([[20, END]] * 9, BEFORE, split).loss_share == 1
+
+
+def test_chrf_stands_beside_bleu_alone() -> None:
+    split = split_with(TEXTS)
+    own = [BEFORE[0]] * 9
+    found, texts = details(own, BEFORE, split), [TEXTS[0][0]] * 9
+    assert found.chrf == pytest.approx(chrf_of(texts, TEXTS))
+    assert found.chrf_signature.startswith("nrefs:1|")
+    assert score(texts, TEXTS, "bleu", 10, 1).signature.startswith("nrefs:1|")
+    other = details(own, BEFORE, split, "rougeL")
+    assert (other.chrf, other.chrf_signature) == (None, None)
+
+
+START, REST = [50, 51, 52, 53], [60, 61, 62, 63, 1]
+
+
+@pytest.mark.parametrize(
+    ("group", "times", "loops"),
+    [
+        ([7], 12, True),
+        ([7], 11, False),
+        ([7, 8], 6, True),
+        ([7, 8], 5, False),
+        ([7, 8, 9], 4, True),
+        ([7, 8, 9], 3, False),
+        ([7, 8, 9, 10], 3, True),
+        ([7, 8, 9, 10], 2, False),
+        (list(range(16)), 3, True),
+        (list(range(16)), 2, False),
+        (list(range(17)), 3, False),
+    ],
+)
+@pytest.mark.parametrize("before", [[], START])
+@pytest.mark.parametrize("after", [[], REST])
+def test_the_shortest_loops_of_each_length(
+    group: list[int], times: int, loops: bool, before: list[int], after: list[int]
+) -> None:
+    assert is_looping(before + group * times + after) is loops
+
+
+def test_text_without_a_stretch_that_repeats_itself_is_no_loop() -> None:
+    rng = random.Random(1)
+    assert not any(is_looping([rng.randrange(40) for _ in range(60)]) for _ in range(300))
+    assert not is_looping([])
+    often = [number for pause in range(20) for number in (7, 100 + pause)]
+    assert not is_looping(often)

@@ -22,8 +22,8 @@ from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.evaluation.sweep import plan as costs_module
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import Costs, slow_step_warning
-from tasks.evaluation.sweep.point import PointEvaluator
 from tasks.evaluation.sweep.replay import Outputs, Split
+from tasks.evaluation.sweep.rows import PointEvaluator
 from tasks.evaluation.sweep.run import BatchTimer, batch_timing, points_by_batch
 from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named, plain
 from tests.ticking import TOY_MARGINS, Clock, Price, evaluator_of, split_of, sweep_settings, ticking_pair
@@ -69,10 +69,9 @@ def test_every_point_has_a_row_and_some_have_no_time(planned: Planned) -> None:
         assert row.keys() >= TIMES
         assert len(row["latency_ms"]) == len(row["vanilla_latency_ms"]) == 4
         assert ("predicted" in row) == (row["how"] == "replayed")
-        assert "time_ms" in row
         assert "same_as" not in row
     for row in untimed:
-        assert not row.keys() & (TIMES | {"why", "time_ms"})
+        assert not row.keys() & (TIMES | {"why"})
         assert row["how"] == "replayed"
         assert point_of(row) is None
         assert ("predicted" in row) == (name_of(row) not in named(ORACLE))  # only its outputs matter
@@ -257,16 +256,6 @@ def test_broken_logits_are_a_row_with_an_error(tmp_path: Path) -> None:
     for row in failed:
         assert row["error"].startswith("BrokenLogitsError: the large model gave NaN")
         assert not row.keys() & (TIMES | {"quality", "predicted", "why"})
-    broken = {name_of(row) for row in failed}
-    for index, point in enumerate(GRID):
-        batch_of_one = dataclasses.replace(sweep.evaluator.sweep, quality_batch=1)
-        sweep.evaluator.sweep = batch_of_one
-        outcome: Outputs | None
-        try:
-            outcome = sweep.evaluator.decoded(point, sweep.validation)
-        except RuntimeError:
-            outcome = None
-        assert (outcome is None) == (next(iter(named(point))) in broken), index
 
 
 def test_without_a_baseline_nothing_is_planned(tmp_path: Path) -> None:
@@ -396,17 +385,6 @@ def test_other_tokens_than_those_known_leave_an_error(monkeypatch: pytest.Monkey
     assert not timings.points and not timings.vanilla
     assert timings.error is not None and timings.error.startswith("TimedTokensError: ")
     assert "changed the tokens of test" in timings.error
-
-
-def test_a_repeated_sweep_takes_over_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, evaluator, split = ready()
-    first = BatchTimer(evaluator, split).load_or_measure(POINTS, tmp_path)
-    [file] = tmp_path.iterdir()
-    monkeypatch.setattr(BatchTimer, "measure", lambda *_: BatchTimings(split="again", examples=0))
-    assert BatchTimer(evaluator, split).load_or_measure(POINTS, tmp_path) == first
-    assert BatchTimer(evaluator, split).load_or_measure(POINTS[:1], tmp_path).split == "again"
-    file.write_text("{", encoding="utf-8")
-    assert BatchTimer(evaluator, split).load_or_measure(POINTS, tmp_path).split == "again"
 
 
 def test_the_fastest_choices_and_the_fastest_with_vanillas_output_are_timed(planned: Planned) -> None:
