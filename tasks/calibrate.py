@@ -17,8 +17,8 @@ from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.errors import InputError, stage, writing
-from tasks.evaluation.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.quality import OutputCheck, against_teacher, check_outputs, described, length_warning
+from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.scoring.quality import OutputCheck, against_teacher, check_outputs, described, length_warning
 from tasks.files import partial_path
 from tasks.fingerprint import code_of, fingerprint
 from tasks.locks import working_lock

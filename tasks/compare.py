@@ -22,7 +22,7 @@ from tasks.config import DEFAULT
 from tasks.errors import InputError, stage
 from tasks.evaluation.comparison import Comparison, LoadedResult, Number, compare, load_result
 from tasks.evaluation.report.formatting import NOTHING, aligned_columns, number_text
-from tasks.evaluation.statistics import Interval
+from tasks.evaluation.scoring.statistics import Interval
 
 _HASH = 12
 _SMALLEST_P = 0.001

@@ -23,7 +23,7 @@ from tasks.consistency import check_task
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
-from tasks.evaluation.metrics import MetricSettings, metric_of
+from tasks.evaluation.scoring.metrics import MetricSettings, metric_of
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweep.grid import expand, expand_entry, presets_table
 from tasks.machine import MachineSettings
@@ -79,7 +79,7 @@ class Task(_Strict):
     @field_validator("metric", mode="before")
     @classmethod
     def _full_name(cls, value: object) -> str:
-        """The full name of the metric, which sections and stages take (`tasks.evaluation.metrics`)."""
+        """The full name of the metric, which sections and stages take (`tasks.evaluation.scoring.metrics`)."""
         if isinstance(value, str):
             return str(metric_of(value))
         try:

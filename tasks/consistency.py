@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tasks.decoding.registry import GREEDY_ONLY, METHODS, T5_ONLY
 from tasks.errors import InputError
-from tasks.evaluation.metrics import PROGRAMS
+from tasks.evaluation.scoring.metrics import PROGRAMS
 from tasks.evaluation.sweep.grid import expand_entry, perplexity_problems
 from tasks.models.settings import from_large_problem, no_encoder_problem
 from tasks.models.tokenizers import is_gguf

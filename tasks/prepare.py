@@ -19,7 +19,7 @@ from tasks.corpora.hub import read as read_data_set
 from tasks.corpora.reading import read
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
-from tasks.evaluation.quality import check_references
+from tasks.evaluation.scoring.quality import check_references
 from tasks.files import atomic_folder, atomic_path
 from tasks.locks import host_lock
 from tasks.models.prompting import SourceEncoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.errors import InputError
-from tasks.evaluation.metrics import require_sandbox
+from tasks.evaluation.scoring.metrics import require_sandbox
 
 
 def _has_sandbox() -> bool:

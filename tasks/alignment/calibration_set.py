@@ -21,7 +21,7 @@ from torch import Tensor
 from tasks.alignment.settings import CalibrateSettings
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.errors import InputError, writing
-from tasks.evaluation.quality import OutputCheck
+from tasks.evaluation.scoring.quality import OutputCheck
 from tasks.files import atomic_folder, checksum, partial_path
 from tasks.fingerprint import discard_others
 from tasks.models.settings import TextSettings

@@ -17,7 +17,7 @@ from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
 from tasks.evaluation.results.pair import AcceptanceRate
-from tasks.evaluation.statistics import ratio_interval
+from tasks.evaluation.scoring.statistics import ratio_interval
 
 _CELLS = 2**24
 """Probabilities of one model in memory at a time: 64 MiB as float32."""

@@ -29,7 +29,7 @@ from tasks.evaluation.report.formatting import CHOICE_NAMES, metric_name, settin
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import ModelAlone, SweepRow, TimedMeasurements, TimedPoint, TimedRow, read_rows
 from tasks.evaluation.results.summary import Summary, read_summary
-from tasks.evaluation.statistics import Interval, resampled_sums
+from tasks.evaluation.scoring.statistics import Interval, resampled_sums
 from tasks.paths import ARMS
 
 SUMMARY = "summary.json"

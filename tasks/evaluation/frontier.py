@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.evaluation.results.rows import SweepRow, TimedRow
-from tasks.evaluation.statistics import Interval
+from tasks.evaluation.scoring.statistics import Interval
 
 BASELINES = (VANILLA, "vanilla_small")
 CHOSEN_ON, REPORTED_ON = "validation", "test"

@@ -22,12 +22,12 @@ from tasks.decoding.generation import Generation
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import DecodingMethod, Request
 from tasks.decoding.registry import ConfiguredMethod, decode_all
-from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.report.formatting import metric_name, number_text, points_text
 from tasks.evaluation.results.rows import TimedRound
+from tasks.evaluation.scoring.quality import Quality, score
+from tasks.evaluation.scoring.statistics import Interval, combined, speedup_interval
 from tasks.evaluation.selection import normal_bounds, paired_differences, upper_bounds
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.statistics import Interval, combined, speedup_interval
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Split, collect_outputs
 from tasks.evaluation.timing import count_mismatches, measure, on_threads, synchronised_clock

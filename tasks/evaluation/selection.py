@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, TradeOff, tradeoff_of
-from tasks.evaluation.metrics import Floats
-from tasks.evaluation.quality import Quality, gradients_of, values_of
 from tasks.evaluation.results.codec import Setting, Settings
 from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow
+from tasks.evaluation.scoring.metrics import Floats
+from tasks.evaluation.scoring.quality import Quality, gradients_of, values_of
 from tasks.evaluation.settings import CHOICES, MarginSettings, RiskSettings
 from tasks.paths import ARMS
 

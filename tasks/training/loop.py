@@ -16,7 +16,7 @@ import torch
 from tasks.console import progress
 from tasks.corpora.example import Example
 from tasks.errors import InputError
-from tasks.evaluation.quality import value_of
+from tasks.evaluation.scoring.quality import value_of
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.training import checkpoints, distributed
@@ -264,7 +264,7 @@ class HeldOutQuality:
             examples: Sources with at least one reference each.
             tokenizer: The model's tokenizer.
             text: Length limits of sources and outputs.
-            metric: One of `tasks.evaluation.metrics.METRICS`.
+            metric: One of `tasks.evaluation.scoring.metrics.METRICS`.
         """
         self._tokenizer, self._limit, self._metric = tokenizer, text.max_target_tokens, metric
         sources = encode_sources(tokenizer, [example.source for example in examples], text)

@@ -15,8 +15,8 @@ from tasks import tracking
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError
-from tasks.evaluation.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.quality import OutputCheck, against_teacher, check_outputs, described, length_warning
+from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.scoring.quality import OutputCheck, against_teacher, check_outputs, described, length_warning
 from tasks.files import atomic_write, partial_path, remove
 from tasks.fingerprint import discard_others, fingerprint
 from tasks.lineage import datasets, lineage
@@ -214,7 +214,7 @@ def _work(job: TrainingJob, device: torch.device) -> str:
     if job.training.choose_by == "quality":
         settings["metric"] = job.metric
         files.append(job.reference_file)
-        code += ["evaluation/quality", "evaluation/metrics", "evaluation/words"]
+        code.append("evaluation/scoring")
     return fingerprint({**settings, "device": device.type, "processes": distributed.world_size()}, files, code)
 
 

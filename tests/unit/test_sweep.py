@@ -27,9 +27,7 @@ from tasks.decoding.methods.cascades import TokenCascadeSettings
 from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.errors import InputError
-from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.operations import sizes_of
-from tasks.evaluation.quality import value_of
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.report.tables import tables_markdown
@@ -37,6 +35,8 @@ from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.files import point_key, read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, TimedRow, Timing
+from tasks.evaluation.scoring.metrics import metric_of
+from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
 from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint

@@ -15,10 +15,10 @@ from tasks import sweep as sweep_stage
 from tasks.alignment.labelling import Labeller
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, write_jsonl
-from tasks.evaluation.quality import OutputCheck
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.codec import Source, decode
+from tasks.evaluation.scoring.quality import OutputCheck
 from tasks.evaluation.settings import GridSettings
 from tasks.loaded_pair import LoadedPair
 from tasks.models.settings import TextSettings

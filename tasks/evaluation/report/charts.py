@@ -22,7 +22,7 @@ from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.points import Sweeps
 from tasks.evaluation.results.rows import OperatingPoint
 from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.statistics import Interval
+from tasks.evaluation.scoring.statistics import Interval
 
 # Okabe and Ito's palette: readers with any kind of colour vision can tell the colours apart.
 COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}

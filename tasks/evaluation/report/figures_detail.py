@@ -19,7 +19,6 @@ from tasks.decoding.methods.speculative import (
     oracle_speedup,
     oracle_tokens,
 )
-from tasks.evaluation.metrics import PERPLEXITY
 from tasks.evaluation.report import charts
 from tasks.evaluation.report.charts import (
     ARM_SERIES,
@@ -47,6 +46,7 @@ from tasks.evaluation.report.points import (
 )
 from tasks.evaluation.results.rows import OperatingPoint, ShownExample, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.scoring.metrics import PERPLEXITY
 
 _THRESHOLDS = ("fallback_threshold", "rollback_threshold")
 _TWO_LINES = "split(datum.label, '|')"

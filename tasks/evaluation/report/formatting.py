@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.rows import Measurements, PointHeader, TestStatus
 from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.statistics import Interval, Status
+from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.scoring.statistics import Interval, Status
 
 METRIC_NAMES = {
     "bleu": "BLEU",

@@ -16,17 +16,17 @@ import yaml
 
 from tasks.decoding.method import SamplingSettings
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
-from tasks.evaluation.metrics import compared_as
 from tasks.evaluation.report.formatting import CHOICE_NAMES, is_contradicted, marks_of_point, method_name, settings_text
 from tasks.evaluation.report.points import acceptance_of, cost_of, fastest, temperature, work_of
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import OperatingPoint, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.scoring.metrics import compared_as
+from tasks.evaluation.scoring.statistics import Status
 from tasks.evaluation.selection import controlled as controlled_sequences
 from tasks.evaluation.selection import hoeffding_bentkus, keeps_quality, threshold_of
 from tasks.evaluation.settings import CHOICES, RiskSettings
-from tasks.evaluation.statistics import Status
 from tasks.paths import ARMS
 
 Row = dict[str, Any]

@@ -23,8 +23,8 @@ from tasks.evaluation.results.rows import (
     TimedRow,
 )
 from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.scoring.statistics import status_of
 from tasks.evaluation.settings import CHOICES
-from tasks.evaluation.statistics import status_of
 
 Sweeps = Mapping[str, Sequence[SweepRow]]
 """The rows of both sweeps by arm."""

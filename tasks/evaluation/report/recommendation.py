@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.registry import METHODS
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.quality import against_teacher
 from tasks.evaluation.report.formatting import (
     difference_text,
     interval_text,
@@ -33,6 +31,8 @@ from tasks.evaluation.report.tables import PURPOSES, batch_sentence
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import ArmComparison, PassedOver, Recommendation, Summary
+from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.scoring.quality import against_teacher
 from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES
 from tasks.paths import ARMS, TaskPaths

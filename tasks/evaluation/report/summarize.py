@@ -52,9 +52,9 @@ from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPoint, TimedRound, TimedRow, numbers_of
 from tasks.evaluation.results.summary import ALL_METHODS, ArmPoint, ArmResult, OverBild, Summary, rounded
+from tasks.evaluation.scoring.statistics import Interval, resampled_sums, speed_ratio, speedup_of, student
 from tasks.evaluation.selection import DEFAULT_MARGINS, choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings
-from tasks.evaluation.statistics import Interval, resampled_sums, speed_ratio, speedup_of, student
 from tasks.paths import ARMS
 
 Swept = tuple[Sequence[SweepRow], PairRecord | None]

@@ -13,7 +13,6 @@ from importlib import resources
 import yaml
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.report.formatting import (
     CHOICE_NAMES,
     METRIC_NAMES,
@@ -33,6 +32,7 @@ from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, ModelMemory
 from tasks.evaluation.results.rows import Choice, ModelAlone, TimedPoint
 from tasks.evaluation.results.summary import ArmPoint, Summary, TableRow
+from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.paths import ARMS
 
 Cells = list[list[str]]

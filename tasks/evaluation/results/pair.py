@@ -11,10 +11,10 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from tasks.decoding.method import OF_SMALL
-from tasks.evaluation.quality import OutputCheck
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
+from tasks.evaluation.scoring.quality import OutputCheck
+from tasks.evaluation.scoring.statistics import Interval
 from tasks.evaluation.settings import MarginSettings, RiskSettings
-from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
 from tasks.models.settings import TrainingRecord
 

@@ -14,9 +14,9 @@ import numpy as np
 from annotated_types import Len
 
 from tasks.decoding.method import SamplingSettings
-from tasks.evaluation.metrics import metric_of, points_of
 from tasks.evaluation.results.codec import Json, Settings, Source, decode, parse
-from tasks.evaluation.statistics import Interval, Status
+from tasks.evaluation.scoring.metrics import metric_of, points_of
+from tasks.evaluation.scoring.statistics import Interval, Status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ from tasks.evaluation.results.rows import (
     UntimedPoint,
     WorstOutput,
 )
+from tasks.evaluation.scoring.statistics import Interval
 from tasks.evaluation.settings import MarginSettings
-from tasks.evaluation.statistics import Interval
 from tasks.models.settings import TrainingRecord
 
 TableRow = dict[str, Any]

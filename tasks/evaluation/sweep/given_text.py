@@ -26,8 +26,8 @@ from tasks.decoding.methods.baselines import SmallModelMethod, as_small
 from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import LoopParts
 from tasks.errors import InputError
-from tasks.evaluation.quality import OutputCheck, Quality, score_likelihoods
 from tasks.evaluation.results.rows import OutputDetails, OutputStatistics
+from tasks.evaluation.scoring.quality import OutputCheck, Quality, score_likelihoods
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split

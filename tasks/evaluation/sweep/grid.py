@@ -17,8 +17,8 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.registry import METHODS, ConfiguredMethod
 from tasks.errors import InputError
-from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import GridSettings
 from tasks.settings import first_error
 

@@ -18,8 +18,6 @@ from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS, ORACLES, build_method, decode_all
-from tasks.evaluation.metrics import chrf_of, chrf_signature, metric_of, texts_to_match
-from tasks.evaluation.quality import OutputCheck, Quality, check_outputs, score, sentence_scores
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.files import HypothesisFile, SweepRowFile, point_key
 from tasks.evaluation.results.rows import (
@@ -39,9 +37,11 @@ from tasks.evaluation.results.rows import (
     Timing,
     WorstOutput,
 )
+from tasks.evaluation.scoring.metrics import chrf_of, chrf_signature, metric_of, texts_to_match
+from tasks.evaluation.scoring.quality import OutputCheck, Quality, check_outputs, score, sentence_scores
+from tasks.evaluation.scoring.statistics import combined, speedup_interval
 from tasks.evaluation.selection import grid_bounds, point_bounds
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.statistics import combined, speedup_interval
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
 from tasks.evaluation.timing import count_mismatches, guarantee_of, measure, on_threads, synchronised_clock

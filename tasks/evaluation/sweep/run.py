@@ -25,10 +25,10 @@ from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod
 from tasks.decoding.registry import GREEDY_ONLY, ORACLES, build_method
 from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
-from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, SweepPlan, VanillaBatch, VanillaScatter
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
+from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.selection import choose_rows, controlled
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep.fan_out import ALONE, FanOut

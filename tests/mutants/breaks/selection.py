@@ -9,19 +9,19 @@ _UNIT = "tests/unit/evaluation"
 BREAKS = (
     Break(
         "interval-not-paired",
-        "tasks.evaluation.statistics",
+        "tasks.evaluation.scoring.statistics",
         "ratio_interval",
         "sums[:, 0] / sums[:, 1]",
         "sums[:, 0] / resampled_sums(denominator, samples, seed + 1)[:, 0]",
-        (f"{_UNIT}/test_statistics.py",),
+        (f"{_UNIT}/scoring/test_statistics.py",),
     ),
     Break(
         "bootstrap-seed-ignored",
-        "tasks.evaluation.statistics",
+        "tasks.evaluation.scoring.statistics",
         "_times_drawn",
         "default_rng(seed)",
         "default_rng(0)",
-        (f"{_UNIT}/test_statistics.py",),
+        (f"{_UNIT}/scoring/test_statistics.py",),
     ),
     Break(
         "frontier-inverted",
@@ -89,7 +89,7 @@ BREAKS = (
     ),
     Break(
         "test-status-flipped",
-        "tasks.evaluation.statistics",
+        "tasks.evaluation.scoring.statistics",
         "status_of",
         "lower > limit",
         "upper > limit",
@@ -105,11 +105,11 @@ BREAKS = (
     ),
     Break(
         "quality-differences-not-paired",
-        "tasks.evaluation.quality",
+        "tasks.evaluation.scoring.quality",
         "Quality.minus",
         "self.resampled - other.resampled",
         "self.resampled - other.resampled[::-1]",
-        (f"{_UNIT}/test_quality.py",),
+        (f"{_UNIT}/scoring/test_quality.py",),
     ),
     Break(
         "failed-row-is-a-point",

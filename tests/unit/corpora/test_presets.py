@@ -12,7 +12,7 @@ from tasks.config import load
 from tasks.corpora.__main__ import main, pasted, table
 from tasks.corpora.presets import DATA_SETS, LOCK, PRESETS, task_section
 from tasks.errors import InputError
-from tasks.evaluation.metrics import METRICS
+from tasks.evaluation.scoring.metrics import METRICS
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.grid import preset_values
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.metrics import metric_of, points_of
 from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
 from tasks.evaluation.results.summary import Summary, summary_json
+from tasks.evaluation.scoring.metrics import metric_of, points_of
 
 Row = dict[str, Any]
 SIZES: Row = {

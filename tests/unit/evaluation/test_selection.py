@@ -13,10 +13,10 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from tasks.evaluation.frontier import TradeOff
-from tasks.evaluation.metrics import bleus_of
-from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, FailedRow, SweepRow, TimedRow
+from tasks.evaluation.scoring.metrics import bleus_of
+from tasks.evaluation.scoring.quality import Quality, score
 from tasks.evaluation.selection import (
     PairedDifferences,
     choose,

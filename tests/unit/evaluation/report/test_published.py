@@ -8,9 +8,9 @@ import pytest
 
 from tasks.corpora.settings import PUBLISHED
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup
-from tasks.evaluation.metrics import METRICS
 from tasks.evaluation.report.paper_tables import anything_published, published, published_rows, table_1_columns
 from tasks.evaluation.report.tables import ROWS
+from tasks.evaluation.scoring.metrics import METRICS
 from tests.theory import THEORY
 
 

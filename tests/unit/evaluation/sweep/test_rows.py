@@ -19,11 +19,11 @@ from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
-from tasks.evaluation.metrics import chrf_of
-from tasks.evaluation.quality import score
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, Timing, read_rows
+from tasks.evaluation.scoring.metrics import chrf_of
+from tasks.evaluation.scoring.quality import score
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import Costs
 from tasks.evaluation.sweep.replay import Outputs, Split

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, TimedRound, TimedRow, Timing
-from tasks.evaluation.statistics import (
+from tasks.evaluation.scoring.statistics import (
     combined,
     percentile_interval,
     ratio_interval,

@@ -12,9 +12,9 @@ from rouge_score import rouge_scorer
 
 from tasks.corpora.example import Example
 from tasks.errors import InputError
-from tasks.evaluation import metrics
-from tasks.evaluation.metrics import ROUGES, bleu_of, bleu_statistics, bleus_of
-from tasks.evaluation.quality import (
+from tasks.evaluation.scoring import metrics
+from tasks.evaluation.scoring.metrics import ROUGES, bleu_of, bleu_statistics, bleus_of
+from tasks.evaluation.scoring.quality import (
     OutputCheck,
     against_teacher,
     check_outputs,

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tasks.corpora.example import UNLABELLED, Example
 from tasks.errors import InputError
-from tasks.evaluation import metrics, words
-from tasks.evaluation.metrics import (
+from tasks.evaluation.scoring import metrics, words
+from tasks.evaluation.scoring.metrics import (
     METRICS,
     PERPLEXITY,
     PROGRAMS,
@@ -32,7 +32,7 @@ from tasks.evaluation.metrics import (
     metric_of,
     points_of,
 )
-from tasks.evaluation.statistics import Interval, percentile_interval, resampled_sums
+from tasks.evaluation.scoring.statistics import Interval, percentile_interval, resampled_sums
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Quality:
     """The quality of a list of hypotheses."""
 
     metric: str
-    """The full name of the task's metric (`tasks.evaluation.metrics`)."""
+    """The full name of the task's metric (`tasks.evaluation.scoring.metrics`)."""
     value: float
     """The metric over all examples, in points, of which more is better (`metrics.points_of`)."""
     interval: Interval
@@ -319,12 +319,12 @@ def check_outputs(
     Args:
         outputs: One text for each example.
         examples: Sources with at least one reference each.
-        metric: One of `tasks.evaluation.metrics.METRICS`.
+        metric: One of `tasks.evaluation.scoring.metrics.METRICS`.
         samples: Bootstrap resamples of the intervals.
         seed: Of the resamples.
 
     Raises:
-        ValueError: as `tasks.evaluation.quality.score`.
+        ValueError: as `tasks.evaluation.scoring.quality.score`.
     """
     references = [example.references for example in examples]
     given, first = Counter(outputs), Counter(texts[0] for texts in references)

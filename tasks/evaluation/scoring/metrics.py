@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.errors import InputError
-from tasks.evaluation.words import split_sentences, unicode_words
+from tasks.evaluation.scoring.words import split_sentences, unicode_words
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:

@@ -13,9 +13,11 @@ from rouge_score import rouge_scorer
 from tasks.config import load
 from tasks.corpora.example import Example
 from tasks.errors import InputError
-from tasks.evaluation import metrics as tokenizers
-from tasks.evaluation.metrics import BLEU_TOKENIZERS, METRICS, MetricSettings, compared_as, metric_of
-from tasks.evaluation.quality import (
+from tasks.evaluation.report.formatting import metric_name
+from tasks.evaluation.report.paper_tables import anything_published
+from tasks.evaluation.scoring import metrics as tokenizers
+from tasks.evaluation.scoring.metrics import BLEU_TOKENIZERS, METRICS, MetricSettings, compared_as, metric_of
+from tasks.evaluation.scoring.quality import (
     check_references,
     example_statistics,
     score,
@@ -24,9 +26,7 @@ from tasks.evaluation.quality import (
     value_of,
     values_of,
 )
-from tasks.evaluation.report.formatting import metric_name
-from tasks.evaluation.report.paper_tables import anything_published
-from tasks.evaluation.words import split_sentences, unicode_words
+from tasks.evaluation.scoring.words import split_sentences, unicode_words
 
 CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
 OTHER = ["今天天气不好,我们去公园。", "他在北京学习了两年中文。"]
@@ -162,7 +162,7 @@ def test_every_tokenizer_is_sacrebleu_s() -> None:
     ],
 )
 def test_a_metric_of_params_yaml_is_a_name_or_a_section(tmp_path: Path, metric: Any, found: str) -> None:
-    params = yaml.safe_load((Path(__file__).parents[3] / "params.yaml").read_text(encoding="utf-8"))
+    params = yaml.safe_load((Path(__file__).parents[4] / "params.yaml").read_text(encoding="utf-8"))
     params["tasks"]["translation"]["metric"] = metric
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(params), encoding="utf-8")

@@ -15,8 +15,9 @@ import pytest
 from sacrebleu.metrics.chrf import CHRF
 
 from tasks.errors import InputError
-from tasks.evaluation import metrics
-from tasks.evaluation.metrics import (
+from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.scoring import metrics
+from tasks.evaluation.scoring.metrics import (
     METRICS,
     PROGRAMS,
     InfinitePerplexityError,
@@ -31,7 +32,7 @@ from tasks.evaluation.metrics import (
     require_sandbox,
     token_f1,
 )
-from tasks.evaluation.quality import (
+from tasks.evaluation.scoring.quality import (
     check_references,
     example_statistics,
     gradients_of,
@@ -42,7 +43,6 @@ from tasks.evaluation.quality import (
     value_of,
     values_of,
 )
-from tasks.evaluation.report.formatting import METRIC_NAMES
 from tasks.evaluation.selection import paired_differences
 from tests.sandbox import sandboxed
 
