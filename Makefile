@@ -11,7 +11,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 unexport PYTHONDONTWRITEBYTECODE
 READY := $(VENV)/.ready
 PORT ?= 5000
-PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 TESTS := tests/unit tests/integration tests/e2e
 
 .DEFAULT_GOAL := help

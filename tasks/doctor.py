@@ -92,9 +92,9 @@ def probe(name: str, *arguments: str, seconds: float = _PROBE_SECONDS) -> Answer
     return value, failure
 
 
-def probe_import(module: str) -> Any:
-    """Import a module and return its version."""
-    return getattr(importlib.import_module(module), "__version__", "of no version")
+def probe_import(*modules: str) -> Any:
+    """Import modules and return the version of the last."""
+    return [getattr(importlib.import_module(name), "__version__", "of no version") for name in modules][-1]
 
 
 def probe_torch() -> Any:
@@ -342,12 +342,13 @@ def compiler(facts: Facts) -> Finding:
 
 
 def libraries(facts: Facts) -> Finding:
-    """Import every dependency of the project, each in a process of its own."""
+    """Import every dependency of the project; where that fails, each in a process of its own."""
     text = Path("pyproject.toml").read_text(encoding="utf-8").partition("\ndependencies = [")[2].partition("]")[0]
     names = re.findall(r'^ +"([\w.-]+)', text, re.MULTILINE)
-    found = {name: probe("import", _MODULES.get(name, name.replace("-", "_")))[1] for name in names}
-    failures = [f"{name} ({failure})" for name, failure in found.items() if failure]
-    if failures:
+    modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in names}
+    if together := probe("import", *modules.values())[1]:
+        alone = {name: probe("import", module)[1] for name, module in modules.items()}
+        failures = [f"{name} ({failure})" for name, failure in alone.items() if failure] or [together]
         said = f"{len(failures)} of {len(names)} cannot be imported: {listed(failures, most=3)}"
         return Finding(MISSING, said, facts.repair(said))
     return Finding(OK, f"all {len(names)} packages can be imported")

@@ -140,16 +140,17 @@ def frontier_csv(summary: Summary) -> str:
 
 def writers(summary: Summary, sweeps: Sweeps) -> dict[str, Writer]:
     """Every file of the report by its name in the folder of results, and what writes it."""
+    figures = all_figures(summary, sweeps)
     verdict = f"# Task {summary.task}: the verdict\n\n{as_lines(summary)}"
     texts = {
         "summary.json": summary_json(summary),
         "metrics.json": json.dumps(flat_metrics(summary), indent=2, allow_nan=False) + "\n",
         "table.md": f"{verdict}\n{tables_markdown(summary)}",
         "frontier.csv": frontier_csv(summary),
-        "report.html": page(summary, sweeps),
+        "report.html": page(summary, sweeps, figures),
     }
     found: dict[str, Writer] = {name: partial(_write_text, text) for name, text in texts.items()}
-    for name, figure in all_figures(summary, sweeps).items():
+    for name, figure in figures.items():
         folder = "" if name == "pareto" else "figures/"
         found |= {f"{folder}{name}{suffix}": partial(save, figure) for suffix in (".png", ".svg")}
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -12,6 +13,19 @@ from tasks import console
 
 _ROOT = Path(__file__).parent
 _TURNS = ("unit", "e2e/test_pipeline.py", "integration", "e2e")
+
+# Imports and tests make millions of objects and hardly any cycles.
+gc.set_threshold(100_000, 20, 100)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than cores, up to four: some tests wait for servers."""
+    return min(4, (os.cpu_count() or 1) + 1)
+
+
+def pytest_collection_finish() -> None:
+    """Spare what is imported from garbage collection, which would look through a million objects each time."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

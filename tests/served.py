@@ -60,9 +60,11 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 def repository(folder: Path, stages: dict[str, Any]) -> Path:
     """Make a git and DVC repository with these stages."""
+    from dvc.repo import Repo
+
     folder.mkdir()
-    for command in (["git", "init", "--quiet"], [sys.executable, "-m", "dvc", "init", "--quiet"]):
-        subprocess.run(command, cwd=folder, check=True)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    Repo.init(str(folder)).close()
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}), encoding="utf-8")
     (folder / "raw.txt").write_text("raw", encoding="utf-8")
     return folder

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from tests.mutants.__main__ import copy_tree
 from tests.served import STAGES, Served, repository, serving
 
 ROOT = Path(__file__).parents[2]
@@ -116,11 +117,7 @@ def environment(clone: Path) -> dict[str, str]:
 
 def make_clone(folder: Path, shrink: Callable[[dict[str, Any]], dict[str, Any]] = lambda params: params) -> Path:
     """Copy the files that git knows to a repository of their own, with the tiny parameters, made smaller by `shrink`."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+    copy_tree(ROOT, folder, without=("tests/", "docs/"))
     (folder / "dvc.lock").unlink(missing_ok=True)
     params = yaml.safe_load((folder / "params.yaml").read_text(encoding="utf-8"))
     write_params(folder, shrink(tiny(params)))

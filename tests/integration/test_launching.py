@@ -33,6 +33,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_srun_starts_ranks_which_meet_at_the_user_s_address() -> None:
     """As srun would start them, with its variables; the first rank that refuses is one line of its own."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -59,6 +60,7 @@ def test_srun_starts_ranks_which_meet_at_the_user_s_address() -> None:
     assert [process.returncode for process in started] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_others_in_one_line() -> None:
     done = ranks("killed", "--nproc", "2")
     assert done.returncode == 1

@@ -69,8 +69,9 @@ def started(*words: str, background: bool = False) -> Server:
 def server(folder: Path) -> Iterator[Server]:
     found = started("--pair", str(folder), "--max-batch", "8", "--threads", "1")
     yield found
-    found.process.terminate()
-    found.process.communicate(timeout=30)
+    if found.process.poll() is None:
+        found.process.terminate()
+        found.process.communicate(timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +175,8 @@ def hang_up(server: Server, source: str) -> None:
 def test_clients_that_hang_up_are_counted_and_an_interrupt_ends_in_order(folder: Path, background: bool) -> None:
     """asyncio warns of every fifth piece and later that is written to a closed socket."""
     server = started("--pair", str(folder), "--warm-up", "0", "--drafting", "never", background=background)
+    assert "decoding always in one way: by the large model alone" in server.said
+    assert ask(server, SOURCES[0])["draftline"]["method"] == "vanilla_large"  # type: ignore[index]
     for number in range(40):
         hang_up(server, SOURCES[number])
     assert server.metric("requests_aborted_total") > 0
@@ -184,10 +187,7 @@ def test_clients_that_hang_up_are_counted_and_an_interrupt_ends_in_order(folder:
     assert "Traceback" not in rest
 
 
-def test_it_ends_in_order(folder: Path) -> None:
-    server = started("--pair", str(folder), "--warm-up", "0", "--drafting", "never")
-    assert "decoding always in one way: by the large model alone" in server.said
-    assert ask(server, SOURCES[0])["draftline"]["method"] == "vanilla_large"  # type: ignore[index]
+def test_it_ends_in_order(server: Server) -> None:
     server.process.send_signal(signal.SIGTERM)
     _, rest = server.process.communicate(timeout=30)
     assert server.process.returncode in (0, -signal.SIGTERM)

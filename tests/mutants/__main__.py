@@ -121,15 +121,26 @@ def _pytest(copy: Path, tests: Sequence[str], *, own_kernel: bool = False) -> in
                 process.wait()
 
 
-def copy_tree(root: Path, copy: Path) -> None:
-    """Copy every file of the working tree that git does not ignore, links aside."""
+def copy_tree(root: Path, copy: Path, without: tuple[str, ...] = ()) -> None:
+    """Copy every file of the working tree that git does not ignore, links aside, with what Python has compiled of it.
+
+    Args:
+        root: The working tree.
+        copy: The folder of the copy.
+        without: Beginnings of paths that are left out.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=root, capture_output=True, check=True
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
-        if (root / name).is_file() and not (root / name).is_symlink():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, copy / name)
+        if not (root / name).is_file() or (root / name).is_symlink() or name.startswith(without):
+            continue
+        # A compiled file names the time of its source, which the copy keeps.
+        compiled = Path(name).parent / "__pycache__" / f"{Path(name).stem}.{sys.implementation.cache_tag}.pyc"
+        for part in (Path(name), compiled):
+            if (root / part).is_file():
+                (copy / part).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(root / part, copy / part)
 
 
 def _refused(root: Path, breaks: Sequence[Break]) -> list[str]:

@@ -72,7 +72,7 @@ def run(
     Unless `drawn`, the page and the pictures are empty: to draw them takes most of the time.
     """
     if not drawn:
-        monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
+        monkeypatch.setattr(report, "page", lambda summary, sweeps, drawn: "")
         monkeypatch.setattr(report, "all_figures", lambda summary, sweeps: {})
     recorded: list[tuple[Any, ...]] = []
     task = {"metric": "rougeL", "seeds": (1,), "corpus.test_sets": test_sets, "corpus.described": "a few texts", "text": TEXT}

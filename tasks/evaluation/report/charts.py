@@ -191,6 +191,11 @@ class Figure:
     zoom: bool = True
     """Whether the reader of the page can move and enlarge the charts; not for categories."""
 
+    @functools.cached_property
+    def svg(self) -> str:
+        """The picture as SVG, from which its PNG is made as well."""
+        return vl_convert.vegalite_to_svg(picture_spec(self))
+
 
 FIGURES: dict[str, Callable[[Summary, Sweeps], Figure | None]] = {}
 """What makes each figure, by the name of its file; None where there are no data for it."""
@@ -225,9 +230,9 @@ def figure(
 def save(found: Figure, path: Path) -> None:
     """Writes PNG or SVG by the suffix of `path`; the same figure gives the same bytes."""
     if path.suffix == ".svg":
-        path.write_text(_renumbered(vl_convert.vegalite_to_svg(picture_spec(found))), encoding="utf-8")
+        path.write_text(_renumbered(found.svg), encoding="utf-8")
     else:
-        path.write_bytes(vl_convert.vegalite_to_png(picture_spec(found), scale=_SCALE))
+        path.write_bytes(vl_convert.svg_to_png(found.svg, scale=_SCALE))
 
 
 def _renumbered(svg: str) -> str:

@@ -82,17 +82,18 @@ _LINEAGE = {
 }
 
 
-def page(summary: Summary, sweeps: Sweeps) -> str:
+def page(summary: Summary, sweeps: Sweeps, drawn: dict[str, Figure]) -> str:
     """The whole page.
 
     Args:
         summary: The task's results.
         sweeps: For each arm the rows that the summary was made of: single examples' times and outputs are in them.
+        drawn: All figures of both.
 
     Returns:
         HTML, about 0.4 MB of it scripts; the same input gives the same text.
     """
-    drawn, datasets = all_figures(summary, sweeps), Spec()
+    datasets = Spec()
     panels = {name: charts.page_specs(figure, datasets) for name, figure in drawn.items()}
     specs = {"config": charts.CONFIG, "datasets": datasets, "panels": panels}
     loader = PackageLoader("tasks.evaluation.report", ".")

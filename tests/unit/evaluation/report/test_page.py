@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.report.page import OUTPUT_HEADINGS, in_pieces, output_rows, page, vega_script, worst_by_split
+from tasks.evaluation.report import page as report_page
+from tasks.evaluation.report.page import OUTPUT_HEADINGS, all_figures, in_pieces, output_rows, vega_script, worst_by_split
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import records, summary_record
@@ -21,6 +22,10 @@ from tests.unit.evaluation.conftest import records, summary_record
 Row = dict[str, Any]
 Records = dict[str, list[SweepRow]]
 Sweeps = dict[str, list[Row]]
+
+
+def page(summary: Summary, rows: Records) -> str:
+    return report_page.page(summary, rows, all_figures(summary, rows))
 
 
 _VOID = {"meta", "input", "br", "link", "img"}
