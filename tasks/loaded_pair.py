@@ -24,7 +24,7 @@ from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.operations import sizes_of
-from tasks.evaluation.results.pair import AcceptanceRate, DraftingAcceptance, DraftVocabulary, PairAcceptance, PairSizes
+from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairSizes
 from tasks.evaluation.sweep.fan_out import ALONE, FanOut, count_workers
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.fingerprint import code_of, fingerprint
@@ -125,26 +125,19 @@ def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
 
 def measure_pair(
     loaded: LoadedPair, sources: Rows, request: Request, task: Task, int8: bool, grid: Sequence[SweepPoint]
-) -> tuple[PairAcceptance, PairSizes]:
+) -> tuple[list[AcceptanceRate], PairSizes]:
     """Acceptance rates of all that the grid drafts with, and sizes of the two models."""
     sweep, wanted = task.sweep, draftings(grid)
-    rates: dict[str, dict[Drafting, AcceptanceRate]] = {}
-    for name, sampling in (("greedy", SamplingSettings()), ("sampled", _SAMPLED)):
+    rates: list[AcceptanceRate] = []
+    for sampling in (SamplingSettings(), _SAMPLED):
         with contextlib.suppress(RuntimeError):  # a model that cannot run is reported by the rows of the baselines
             limit, batch, samples = request.max_new_tokens, sweep.quality_batch, sweep.bootstrap_samples
-            rates[name] = measure_acceptance(wanted, loaded.pair, sources, sampling, sweep.seed, limit, batch, samples=samples)
-    pair, *others = ({name: found[one] for name, found in rates.items()} for one in wanted)
-    acceptance = PairAcceptance(
-        **pair,
-        others=[
-            DraftingAcceptance(drafter=one.drafter, lenience=one.lenience, **found)
-            for one, found in zip(wanted[1:], others, strict=True)
-        ],
-    )
+            found = measure_acceptance(wanted, loaded.pair, sources, sampling, sweep.seed, limit, batch, samples=samples)
+            rates += found.values()
     sizes = {name: sizes_of(model, int8=int8) for name, model in loaded.models.items()}
     source_tokens = statistics.fmean(map(len, sources))
     shared = loaded.pair.shares_encoder
-    return acceptance, PairSizes(
+    return rates, PairSizes(
         **sizes,
         source_tokens=source_tokens,
         shares_encoder=shared,

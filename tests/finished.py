@@ -126,7 +126,7 @@ def _pair(arm: str) -> Row:
             "input data/toy/corpus/test.jsonl": "1" * 32,
             "settings": {"sweep": {"seed": 1, "latency_examples": _TIMED}},
         },
-        "acceptance": {"greedy": {"rate": rate, "interval": _around(rate, 0.02), "tokens": 1000}, "sampled": None},
+        "acceptance": [{"rate": rate, "interval": _around(rate, 0.02), "tokens": 1000}],
     }
 
 

@@ -85,10 +85,12 @@ def measure_acceptance(
     tokens, temperature = sum(lengths), sampling.temperature
     return {
         one: AcceptanceRate(
+            drafter=one.drafter,
+            lenience=one.lenience,
+            temperature=temperature,
             rate=sum(found) / tokens if tokens else 0.0,
             interval=ratio_interval(found, lengths, samples, seed),
             tokens=tokens,
-            temperature=temperature,
         )
         for one, found in sums.items()
     }

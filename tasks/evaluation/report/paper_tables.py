@@ -354,8 +354,7 @@ def acceptance(summary: Summary) -> Iterator[Row]:
     rows: dict[str, Row] = {}
     for arm in ARMS:
         pair = summary.pairs.of(arm)
-        others = () if pair.acceptance is None else pair.acceptance.others
-        for drafter in ("small", *(one.drafter for one in others if one.lenience == 1)):
+        for drafter in ("small", *(one.drafter for one in pair.acceptance if one.lenience == 1)):
             # Of tables, copies and the large model's own layers it is the same in both sweeps.
             label = f"small model, {arm}" if drafter == "small" else drafter
             greedy, drawn = (pair.acceptance_rate(sampled=kind, drafter=drafter) for kind in (False, True))

@@ -28,11 +28,11 @@ from tests.unit.evaluation.conftest import measured_record, pair_record, point_r
 
 PAIR = {
     "costs": {"cost_ratio": 0.2, "verify_ms": {"1": 2.0}},
-    "acceptance": {
-        "greedy": {"rate": 0.8, "interval": [0.78, 0.82], "tokens": 5000},
-        "sampled": {"temperature": 1.0, "rate": 0.7, "interval": [0.68, 0.72], "tokens": 5000},
-        "others": [{"drafter": "bigram", "greedy": {"rate": 0.2, "interval": [0.18, 0.22], "tokens": 5000}}],
-    },
+    "acceptance": [
+        {"rate": 0.8, "interval": [0.78, 0.82], "tokens": 5000},
+        {"temperature": 1.0, "rate": 0.7, "interval": [0.68, 0.72], "tokens": 5000},
+        {"drafter": "bigram", "rate": 0.2, "interval": [0.18, 0.22], "tokens": 5000},
+    ],
     "plan": {
         "points": 60,
         "timed": 12,

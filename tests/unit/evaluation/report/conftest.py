@@ -215,10 +215,10 @@ def pair_of(arm: str) -> Row:
             "verify_ms": {"1": VERIFY, "6": VERIFY * 1.2},
             "cost_ratio": STEP / VERIFY,
         },
-        "acceptance": {
-            "greedy": {"rate": AGREEMENT[arm], "interval": [0.83, 0.91], "tokens": TOKENS},
-            "sampled": {"temperature": 1.0, "rate": 0.78, "interval": [0.76, 0.8], "tokens": TOKENS},
-        },
+        "acceptance": [
+            {"rate": AGREEMENT[arm], "interval": [0.83, 0.91], "tokens": TOKENS},
+            {"temperature": 1.0, "rate": 0.78, "interval": [0.76, 0.8], "tokens": TOKENS},
+        ],
         "sizes": {"small": {**sizes, "parameters": 300_000}, "large": sizes},
         "plan": {
             "points": 54,

@@ -147,14 +147,12 @@ def test_the_notes_name_the_tokenizer_and_what_it_cannot_read(sweeps: Sweeps) ->
 
 PAIR: dict[str, Any] = {
     "costs": {"cost_ratio": 0.2},
-    "acceptance": {
-        "greedy": {"rate": 0.75, "interval": [0.7, 0.8], "tokens": 500},
-        "sampled": {"temperature": 1.0, "rate": 0.5, "interval": [0.4, 0.6], "tokens": 500},
-        "others": [
-            {"drafter": "bigram", "greedy": {"rate": 0.2, "interval": [0.1, 0.3], "tokens": 500}},
-            {"drafter": "small", "lenience": 0.3, "greedy": {"rate": 0.8, "interval": [0.7, 0.9], "tokens": 500}},
-        ],
-    },
+    "acceptance": [
+        {"rate": 0.75, "interval": [0.7, 0.8], "tokens": 500},
+        {"temperature": 1.0, "rate": 0.5, "interval": [0.4, 0.6], "tokens": 500},
+        {"drafter": "bigram", "rate": 0.2, "interval": [0.1, 0.3], "tokens": 500},
+        {"lenience": 0.3, "rate": 0.8, "interval": [0.7, 0.9], "tokens": 500},
+    ],
     "sizes": {"small": {**SIZES, "decoder_parameters": 10}, "large": {**SIZES, "decoder_parameters": 100}},
 }
 
