@@ -143,7 +143,12 @@ def recommend(summary: Summary) -> Recommendation:
         )
     found, passed_over = find_candidate(summary)
     objections = [one.reason for one in passed_over]
-    sentences = _stay(summary, objections) if found is None else _deploy(summary, found)
+    if found is not None:
+        sentences = [*_deploy(summary, found)]
+    elif objections:
+        sentences = ["No choice of the validation split holds on test: keep the vanilla large model."]
+    else:
+        sentences = ["No method beats the vanilla large model on validation: keep it."]
     return Recommendation(
         point=None if found is None else summary.index_of(found.point),
         choice=None if found is None else found.choice,
@@ -184,13 +189,7 @@ def headline(summary: Summary, found: Candidate | None) -> str:
     times = f"{_milliseconds(measured.latency_ms)} instead of {_milliseconds(vanilla_milliseconds(measured))}"
     cost = cost_text(measured, summary.metric, lossless=found.point.lossless)
     speed = f"{measured.speedup:.2f}×{interval} as fast as the large model alone on {split} ({where}; {times})"
-    text = f"Deploy {first}: {speed}; {cost}."
-    if found.point.lossless:
-        return text
-    exact = fastest_lossless(summary)
-    if exact is None or not is_faster(reported(exact)[0]):
-        return f"{text} No lossless setting is reliably faster than the large model."
-    return f"{text} The fastest lossless setting reaches {reported(exact)[0].speedup:.2f}× on {reported(exact)[1]}."
+    return f"Deploy {first}: {speed}; {cost}."
 
 
 def processor(summary: Summary) -> str:
@@ -228,17 +227,6 @@ def cost_text(measured: Measurements, metric: str, *, lossless: bool) -> str:
     if interval[0] <= 0 <= interval[1]:
         return f"no measurable {'loss' if difference <= 0 else 'change'} of quality: {shown}"
     return f"quality {'falls' if difference < 0 else 'rises'} by {abs(difference):.2f} {unit_of(metric)}: {shown}"
-
-
-def _stay(summary: Summary, objections: list[str]) -> Iterator[str]:
-    if objections:
-        yield "No choice of the validation split holds on test: keep the vanilla large model."
-        return
-    yield "No method beats the vanilla large model on validation: keep it."
-    for choice, words in _CHOICES.items():
-        point = fastest(chosen(summary, choice))
-        values = "" if point is None else f"{point_text(point)} at {speed_text(point)}"
-        yield f"The fastest timed setting {words} is {values}." if values else f"No timed setting is {words}."
 
 
 def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
@@ -409,17 +397,9 @@ def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[
 
 
 def _conditions(summary: Summary, found: Candidate | None) -> Iterator[str]:
-    """What else was measured under: sampling, batches, and the machine."""
+    """What else was measured under: batches and the machine."""
     arm = "unaligned" if found is None else found.point.arm
     pair = summary.pairs.of(arm)
-    greedy, sampled = pair.acceptance_rate(), pair.acceptance_rate(sampled=True)
-    # A perplexity is of temperature 1 alone.
-    if greedy is not None and sampled is not None and metric_of(summary.metric).name != PERPLEXITY:
-        less = "less" if sampled.rate < greedy.rate else "no less"
-        yield (
-            f"Sampling at temperature {sampled.temperature:g}, the {arm} pair agrees {less} than greedily (α "
-            f"{sampled.rate:.2f} against {greedy.rate:.2f}); speed-ups and thresholds will differ."
-        )
     if pair.batches is not None:
         yield f"By batch size, with the {arm} drafter on test, {batch_sentence(pair.batches)}."
     machine = pair.origin("host_gpu") or pair.origin("host_cpu")

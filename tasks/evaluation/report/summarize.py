@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any
 
 import numpy as np
 import yaml
@@ -51,8 +52,8 @@ from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPoint, TimedRound, TimedRow, numbers_of
-from tasks.evaluation.results.summary import ALL_METHODS, ArmPoint, ArmResult, OverBild, Summary, rounded
-from tasks.evaluation.scoring.statistics import Interval, resampled_sums, speed_ratio, speedup_of, student
+from tasks.evaluation.results.summary import ALL_METHODS, ArmPoint, ArmResult, Summary, rounded
+from tasks.evaluation.scoring.statistics import Interval, resampled_sums, speed_ratio, student
 from tasks.evaluation.selection import DEFAULT_MARGINS, choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings
 from tasks.paths import ARMS
@@ -439,14 +440,17 @@ def _log_error(point: ArmPoint) -> float:
     return (math.log(high) - math.log(low)) / (2.0 * _NORMAL)
 
 
-def over_bild(summary: Summary, sweeps: Sweeps) -> list[OverBild]:
+def over_bild(summary: Summary, sweeps: Sweeps) -> list[dict[str, Any]]:
     """Each choice of another method against that of BiLD, by choice and arm, the fastest first; none where BiLD was not swept.
+
+    All numbers of a row are of one split: test, or validation where one of the two points was not measured on test. Where no
+    timed setting was shown to keep the quality, `settings` or `bild_settings` is None and vanilla takes its place.
 
     Args:
         summary: Points and choices, unrounded.
         sweeps: The rows that they were made of.
     """
-    found: list[OverBild] = []
+    found: list[dict[str, Any]] = []
     for choice in CHOICES:
         for arm in ARMS:
             chosen = {
@@ -456,30 +460,27 @@ def over_bild(summary: Summary, sweeps: Sweeps) -> list[OverBild]:
             }
             if "bild" in chosen:
                 bild = chosen.pop("bild")
-                rows = [_compared(method, choice, arm, point, bild, sweeps) for method, point in chosen.items()]
-                found += sorted(rows, key=lambda row: -row.over_bild)
+                named = {"arm": arm, "choice": choice}
+                rows = [{"method": method, **named, **_compared(point, bild, sweeps)} for method, point in chosen.items()]
+                found += sorted(rows, key=lambda row: -row["over_bild"])
     return found
 
 
-def _compared(
-    method: str, choice: str, arm: str, point: TimedPoint | None, bild: TimedPoint | None, sweeps: Sweeps
-) -> OverBild:
-    # On test where all that was chosen was measured there.
+def _compared(point: TimedPoint | None, bild: TimedPoint | None, sweeps: Sweeps) -> dict[str, Any]:
     tested = all(one.test is not None for one in (point, bild) if one is not None)
     split = REPORTED_ON if tested else CHOSEN_ON
     ratio, interval = _over(_rounds(point, sweeps, split), _rounds(bild, sweeps, split))
-    named = OverBild(
-        method=method,
-        arm=arm,
-        choice=choice,
-        split=split,
-        bild_settings=None if bild is None else bild.settings,
-        over_bild=ratio,
-        over_bild_interval=interval,
-    )
-    if point is None:
-        return named
-    return joined(OverBild, named, point.test if tested and point.test else point, settings=point.settings)
+    measured = point.test if tested and point else point
+    shown = ("quality_difference", "quality_difference_interval", "speedup_interval")
+    return {
+        "split": split,
+        "settings": point and point.settings,
+        "speedup": 1.0 if measured is None else measured.speedup,
+        **{name: getattr(measured, name, None) for name in shown},
+        "bild_settings": bild and bild.settings,
+        "over_bild": ratio,
+        "over_bild_interval": interval,
+    }
 
 
 def _rounds(point: TimedPoint | None, sweeps: Sweeps, split: str) -> list[TimedRound]:
@@ -500,8 +501,6 @@ def _over(own: Sequence[TimedRound], bild: Sequence[TimedRound]) -> tuple[float,
     if not own and not bild:
         return 1.0, None
     own, bild = own or vanilla(bild), bild or vanilla(own)
-    if len(own[0].latency_ms) != len(bild[0].latency_ms):  # an older row was timed on other examples
-        return speedup_of(own) / speedup_of(bild), None
     return speed_ratio(own, bild, _SAMPLES, _SEED)
 
 

@@ -363,9 +363,9 @@ def _over_bild(summary: Summary) -> RenderedTable:
     rows = []
     for one in summary.over_bild:
         texts = {heading: field_text(one, path) for heading, path in shown.items()}
-        texts |= {"chosen for": CHOICE_NAMES[one.choice], "method": method_name(one.method)}
-        texts["over BiLD"] += "" if one.split == REPORTED_ON else f", on {one.split}"
-        texts["settings"] = "none: vanilla" if one.settings is None else texts["settings"]
+        texts |= {"chosen for": CHOICE_NAMES[one["choice"]], "method": method_name(one["method"])}
+        texts["over BiLD"] += "" if one["split"] == REPORTED_ON else f", on {one['split']}"
+        texts["settings"] = "none: vanilla" if one["settings"] is None else texts["settings"]
         rows.append(list(texts.values()))
     return _rendered("over_bild", list(shown), rows)
 

@@ -83,31 +83,6 @@ class ArmComparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverBild:
-    """The choice of a method beside the choice of BiLD, of one arm and margin, and the ratio of their speed-ups."""
-
-    method: str
-    arm: str
-    choice: str
-    """One of `CHOICES`, of both methods."""
-    split: str
-    """Of all numbers here: test, or validation where one of the two points was not measured on test."""
-    settings: Settings | None = None
-    """None where no timed setting was shown to keep the quality: vanilla takes its place."""
-    quality_difference: float | None = None
-    """Quality minus vanilla's, in points; None for vanilla."""
-    quality_difference_interval: Interval | None = None
-    speedup: float = 1.0
-    speedup_interval: Interval | None = None
-    bild_settings: Settings | None = None
-    """None where vanilla takes the place of BiLD."""
-    over_bild: float = 1.0
-    """Its speed-up over BiLD's."""
-    over_bild_interval: Interval | None = None
-    """95 %, over examples and rounds; None where vanilla takes the place of both."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class TemperaturePoints:
     """One arm's points at one temperature; all differences and speed-ups are from vanilla at the same temperature."""
 
@@ -262,8 +237,8 @@ class Summary:
     recommendation: Annotated[Recommendation, Field(alias="verdict")]
     table: list[TableRow]
     """Table 1."""
-    over_bild: list[OverBild] = field(default_factory=list)
-    """Every other method against BiLD, chosen alike."""
+    over_bild: list[dict[str, Any]] = field(default_factory=list)
+    """Every other method against BiLD, chosen alike (`report.summarize.over_bild`)."""
     temperatures: list[TemperaturePoints] = field(default_factory=list)
     """The grid at further temperatures, by arm."""
     test_sets: list[NamedTestSet] = field(default_factory=list)

@@ -176,17 +176,10 @@ def test_where_nothing_beats_vanilla_it_stays(sweeps: Sweeps) -> None:
     found = summarized("bleu", sweeps, PAIRS)["verdict"]
     assert found["point"] is None
     assert found["text"].startswith("No method beats the vanilla large model on validation: keep it.")
-    assert "at no loss is BiLD with the aligned drafter (α_FB 0.7 α_RB 2) at 0.80× [0.75, 0.85]" in found["text"]
     assert found["headline"] == (
         "Keep the large model alone: no tested setting is reliably faster at equal quality (a small CPU, one text at a time; "
         "20.0 ms for a text)."
     )
-
-
-def test_a_speedup_within_the_noise_does_not_beat_vanilla(sweeps: Sweeps) -> None:
-    for row in (row for rows in sweeps.values() for row in rows if "speedup" in row):
-        row["speedup_interval"] = [1.0, 3.0]
-    assert summarized("bleu", sweeps)["verdict"]["point"] is None
 
 
 def test_a_lossless_choice_says_so(sweeps: Sweeps) -> None:
@@ -219,11 +212,10 @@ def test_what_was_not_timed_is_never_deployed_but_named_as_predicted(sweeps: Swe
 
 
 def test_what_would_change_the_choice(sweeps: Sweeps) -> None:
-    runner, lossless, sampling, machine = summarized("bleu", sweeps, PAIRS)["verdict"]["changes"]
+    runner, lossless, machine = summarized("bleu", sweeps, PAIRS)["verdict"]["changes"]
     other = "speculative with the aligned drafter (γ 3): 1.45× [1.40, 1.50] against 1.55× on test, within noise of each other"
     assert runner == f"The runner-up at no loss, ranked on validation, is {other}; the output is the large model's own."
     assert lossless.startswith(f"The fastest setting whose output is the large model's own is {other}")
-    assert "agrees less than greedily (α 0.60 against 0.80)" in sampling
     assert "(a small CPU, native, float32, batch 1)" in machine and "a small step takes 0.25 of a large one" in machine
     (fast,) = [row for row in rows_of(sweeps, "aligned", "validation", "bild") if row["speedup"] == 2.1]
     fast["quality"] = {"bleu": 59.1}
@@ -245,7 +237,7 @@ def test_the_text_lists_every_change_and_the_models_alone_leave_vanilla(sweeps: 
     assert listed[-len(found.changes) :] == found.changes and set(found.evidence) < set(listed)
     alone = {arm: [row for row in rows if row["method"].startswith("vanilla")] for arm, rows in sweeps.items()}
     left = summarized("bleu", alone, PAIRS)["verdict"]
-    assert left["point"] is None and left["text"].endswith("No timed setting is within one point of vanilla.")
+    assert left["point"] is None and left["text"].startswith("No method beats the vanilla large model")
     assert left["evidence"] == ["Nothing was measured but the models alone."] and list(left["basis"]) == ["measured"]
 
 
@@ -264,7 +256,7 @@ def test_the_headline_says_what_to_deploy_how_fast_at_what_cost_and_where(
     # Aligned BiLD on test is 1.55 times as fast as vanilla's mean of 20 ms; speculative decoding 1.45 times.
     assert headline_of(sweeps) == (
         "Deploy BiLD with the aligned drafter: 1.55× [1.50, 1.60] as fast as the large model alone on test (a small CPU, one "
-        f"text at a time; 12.9 ms instead of 20.0 ms); {cost}. The fastest lossless setting reaches 1.45× on test."
+        f"text at a time; 12.9 ms instead of 20.0 ms); {cost}."
     )
 
 
@@ -284,7 +276,7 @@ def test_a_metric_without_a_unit_is_counted_in_points(sweeps: Sweeps, metric: st
     for row in (row for rows in sweeps.values() for row in rows if "quality" in row):
         value = row["quality"]["bleu"]
         row.update(metric=metric, quality={metric: value if sign > 0 else 90 - value}, outputs=None)
-    assert f"; no measurable loss of quality: -0.60 {unit} [-0.41, +0.02]. " in headline_of(sweeps, metric)
+    assert f"; no measurable loss of quality: -0.60 {unit} [-0.41, +0.02]." in headline_of(sweeps, metric)
     explained_so = any("Quality is minus the perplexity" in note for note in notes(summary_record(metric, sweeps, PAIRS)))
     assert explained_so == (metric == "perplexity")
 

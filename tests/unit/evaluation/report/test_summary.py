@@ -6,13 +6,14 @@ import dataclasses
 import json
 import math
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tasks.errors import InputError
 from tasks.evaluation.report.summarize import definitions, effect_of, temperature_points
-from tasks.evaluation.results.summary import ArmPoint, ArmResult, OverBild, Summary
+from tasks.evaluation.results.summary import ArmPoint, ArmResult, Summary
 from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
 from tests.unit.evaluation.report.conftest import at
 
@@ -271,8 +272,9 @@ def test_without_an_effect_few_simulations_find_one(scatter: float) -> None:
     assert found / 1000 < 0.06
 
 
-def over_bild(sweeps: Sweeps) -> dict[tuple[str, str, str], OverBild]:
-    return {(row.method, row.arm, row.choice): row for row in summary_record("bleu", sweeps).over_bild}
+def over_bild(sweeps: Sweeps) -> dict[tuple[str, str, str], SimpleNamespace]:
+    rows = [SimpleNamespace(**row) for row in summary_record("bleu", sweeps).over_bild]
+    return {(row.method, row.arm, row.choice): row for row in rows}
 
 
 def test_both_choices_are_compared_on_test_with_one_drafter(sweeps: Sweeps) -> None:
