@@ -19,8 +19,7 @@ two); a model that runs at all reads every source (in a sequence cascade the lar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tasks.evaluation.results.pair import ModelMemory, ModelSizes, PairMemory, PairSizes
@@ -131,23 +130,28 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
         int8: Whether its matrices run in 8 bits; keys and values are float32 then.
     """
     import torch
+    from transformers.pytorch_utils import Conv1D
 
     config, decoder_only = model.config, not model.config.is_encoder_decoder
     encoder = set() if decoder_only else set(model.get_encoder().modules())
     weights = {"encoder": 0, "memory": 0, "decoder": 0}
 
-    def count(module: Any, positions: int) -> None:
+    def count(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        """Count a matrix that runs, by the number of positions that it runs over."""
+        positions = inputs[0].numel() // inputs[0].shape[-1]
         part = "encoder" if module in encoder else "memory" if positions == _SOURCE else "decoder"
         weights[part] += _numbers(module)
 
-    with torch.inference_mode(), _watched(model, count):
-        target = torch.zeros(1, _TARGET, dtype=torch.long, device=model.device)
-        if decoder_only:
-            model(input_ids=target, attention_mask=torch.ones_like(target), use_cache=False)
-        else:
-            source = torch.zeros(1, _SOURCE, dtype=torch.long, device=model.device)
-            mask = torch.ones_like(source)
-            model(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
+    matrices = [module for module in model.modules() if isinstance(module, torch.nn.Linear | Conv1D)]
+    hooks = [module.register_forward_pre_hook(count) for module in matrices]
+    target, source = (torch.zeros(1, length, dtype=torch.long, device=model.device) for length in (_TARGET, _SOURCE))
+    ids = {"input_ids": target} if decoder_only else {"input_ids": source, "decoder_input_ids": target}
+    try:
+        with torch.inference_mode():
+            model(**ids, attention_mask=torch.ones_like(ids["input_ids"]), use_cache=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
     heads = _first(config, "decoder_attention_heads", "num_attention_heads")
     head_width = _first(config, "head_dim", default=config.hidden_size // heads)
     return ModelSizes(
@@ -180,13 +184,15 @@ def memory_of(
         shared_parameters: Those of its parameters that are counted with another model.
     """
     can = decoder.capabilities
-    weights = can.weight_bytes or (sizes.parameters - shared_parameters) * sizes.weight_bytes
     if can.cache_bytes is not None:
-        return ModelMemory(weights=weights, cache=can.cache_bytes(source_tokens, target_tokens))
-    # Without an encoder the source is cached as a part of the text.
-    source_width = 2 * sizes.attention_width if sizes.encoder_layers else sizes.cache_width
-    numbers = sizes.layers * (sizes.cache_width * target_tokens + source_width * source_tokens)
-    return ModelMemory(weights=weights, cache=numbers * sizes.cache_bytes)
+        cache = can.cache_bytes(source_tokens, target_tokens)
+    else:
+        # Without an encoder the source is cached as a part of the text.
+        source_width = 2 * sizes.attention_width if sizes.encoder_layers else sizes.cache_width
+        numbers = sizes.layers * (sizes.cache_width * target_tokens + source_width * source_tokens)
+        cache = numbers * sizes.cache_bytes
+    weights = can.weight_bytes or (sizes.parameters - shared_parameters) * sizes.weight_bytes
+    return ModelMemory(weights=weights, cache=cache)
 
 
 def pair_memory(pair: Pair, sizes: PairSizes, source_tokens: int, target_tokens: int) -> PairMemory | None:
@@ -199,24 +205,6 @@ def pair_memory(pair: Pair, sizes: PairSizes, source_tokens: int, target_tokens:
         source_tokens=source_tokens,
         target_tokens=target_tokens,
     )
-
-
-@contextmanager
-def _watched(model: PreTrainedModel, count: Callable[[Any, int], None]) -> Iterator[None]:
-    """Calls `count` with each matrix that runs and the number of positions that it runs over."""
-    import torch
-    from transformers.pytorch_utils import Conv1D
-
-    def hook(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        count(module, inputs[0].numel() // inputs[0].shape[-1])
-
-    matrices = [module for module in model.modules() if isinstance(module, torch.nn.Linear | Conv1D)]
-    hooks = [module.register_forward_pre_hook(hook) for module in matrices]
-    try:
-        yield
-    finally:
-        for handle in hooks:
-            handle.remove()
 
 
 def _numbers(matrix: Any) -> int:

@@ -30,35 +30,24 @@ def find(summary: dict[str, Any], arm: str, **settings: Any) -> dict[str, Any]:
     return found[0]
 
 
-def test_choices_are_marked_on_points(sweeps: Sweeps) -> None:
+def test_choices_are_marked_on_points_and_listed_where_one_point_is_both(sweeps: Sweeps) -> None:
     summary = summarized("bleu", sweeps)
-    assert find(summary, "unaligned", fallback_threshold=0.9)["chosen"] == "no_loss"
-    assert find(summary, "unaligned", fallback_threshold=0.7)["chosen"] == "one_point"
-    assert find(summary, "unaligned", fallback_threshold=0.5)["chosen"] is None
-    assert find(summary, "aligned", fallback_threshold=0.7)["chosen"] == "no_loss"
-    assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] is None
-    assert find(summary, "unaligned", draft_length=5)["chosen"] == "no_loss"
-    assert find(summary, "unaligned", draft_length=3)["chosen"] is None
-
-
-def test_both_choices_are_listed_where_one_point_is_both(sweeps: Sweeps) -> None:
-    summary = summarized("bleu", sweeps)
+    marks = {("unaligned", 0.9): "no_loss", ("unaligned", 0.7): "one_point", ("unaligned", 0.5): None}
+    marks |= {("aligned", 0.7): "no_loss", ("aligned", 0.9): None}
+    assert {key: find(summary, key[0], fallback_threshold=key[1])["chosen"] for key in marks} == marks
+    assert [find(summary, "unaligned", draft_length=length)["chosen"] for length in (5, 3)] == ["no_loss", None]
     both = [c["point"] for c in summary["choices"] if (c["method"], c["arm"]) == ("bild", "aligned")]
     assert len(both) == 2 and both[0] == both[1]
     assert summary["points"][both[0]]["settings"]["fallback_threshold"] == 0.7
 
 
-def test_a_chosen_point_carries_its_test_measurements(sweeps: Sweeps) -> None:
+def test_a_chosen_point_and_the_models_alone_carry_their_test_measurements(sweeps: Sweeps) -> None:
     summary = summarized("bleu", sweeps)
     point = find(summary, "unaligned", fallback_threshold=0.9)
-    assert point["quality"] == 59.95
-    assert (point["test"]["quality"], point["test"]["speedup"]) == (59.5, 1.25)
-    assert point["test"]["latency_ms"] == 16.0
+    test = point["test"]
+    assert (point["quality"], test["quality"], test["speedup"], test["latency_ms"]) == (59.95, 59.5, 1.25, 16.0)
     assert find(summary, "unaligned", fallback_threshold=0.7)["test"] is None
-
-
-def test_vanilla_comes_from_both_sweeps(sweeps: Sweeps) -> None:
-    vanilla = summarized("bleu", sweeps)["vanilla"]
+    vanilla = summary["vanilla"]
     assert (vanilla["large"]["quality"], vanilla["large"]["latency_ms"]) == (60.0, 20.0)
     assert (vanilla["small"]["quality"], vanilla["small"]["test"]["quality"]) == (40.0, 39.0)
     assert (vanilla["small_aligned"]["quality"], vanilla["small_aligned"]["test"]["quality"]) == (42.0, 41.0)
@@ -94,16 +83,12 @@ def test_the_frontiers_and_their_gap(sweeps: Sweeps) -> None:
     assert (found["share_above"], found["share_below"]) == (1.0, 0.0)
 
 
-def test_failed_points_are_listed_and_never_chosen(sweeps: Sweeps) -> None:
-    summary = summarized("bleu", sweeps)
-    assert [(row["arm"], row["error"]) for row in summary["failed"]] == [("unaligned", "RuntimeError: out of memory")]
-    assert len(summary["points"]) == 9
-
-
-def test_a_row_with_nan_counts_as_failed(sweeps: Sweeps) -> None:
+def test_failed_points_and_rows_with_nan_are_listed_and_never_chosen(sweeps: Sweeps) -> None:
     sweeps["aligned"][3]["quality"]["bleu"] = float("nan")
     summary = summarized("bleu", sweeps)
-    assert len(summary["failed"]) == 2
+    failed = [(row["arm"], row["error"]) for row in summary["failed"]]
+    assert failed == [("unaligned", "RuntimeError: out of memory"), ("aligned", "no finite quality and speed-up")]
+    assert len(summary["points"]) == 8
     assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] == "no_loss"
 
 

@@ -140,11 +140,9 @@ def test_rows_without_a_version_have_the_fields_of_version_1(path: Path) -> None
         ({"version": VERSION + 1}, f"version {VERSION + 1}, but this code reads version {VERSION}"),
         ({"split": None}, "field 'split' is None"),
         ({"counts": {"tokens": "many"}}, "field 'counts.tokens' is 'many'"),
-        ({"quality": {"bleu": "good"}}, "field 'quality.bleu' is 'good'"),
         ({"latency_ms": [1.0, "two"]}, "field 'latency_ms.1' is 'two'"),
         ({"speedup": ...}, "field 'speedup' is missing"),
         ({"latency_ms": ...}, "field 'latency_ms' is missing"),
-        ({"quality": ...}, "field 'quality' is missing"),
         ({"settings": ...}, "field 'settings' is missing"),
     ],
 )

@@ -71,7 +71,6 @@ def test_choices_and_frontiers_lead_to_timed_points(path: Path) -> None:
         ({"points": ...}, "field 'points' is missing"),
         ({"vanilla": {}}, "field 'vanilla.large' is missing"),
         ({"choices": [{"method": "bild"}]}, "field 'choices.0.arm' is missing"),
-        ({"pareto": None}, "field 'pareto' is None"),
     ],
 )
 def test_a_damaged_summary_is_named_with_its_field_and_the_fix(path: Path, damage: dict[str, Any], said: str) -> None:
@@ -89,14 +88,6 @@ def test_a_timed_point_without_its_speed_up_is_refused(path: Path) -> None:
     path.write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(InputError, match=rf"field 'points\.{index}\.(.*\.)?speedup' is None"):
         read_summary(path, "a result", FIX)
-
-
-def test_a_summary_without_a_version_has_the_fields_of_version_1(path: Path) -> None:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    expected = read_summary(path, "a result", FIX)
-    del values["version"]
-    path.write_text(json.dumps(values), encoding="utf-8")
-    assert read_summary(path, "a result", FIX) == expected
 
 
 def test_a_pair_is_read_back_as_it_was_written(tmp_path: Path) -> None:
