@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tasks import tracking
 from tasks.evaluation.results.codec import encode, joined
@@ -35,12 +33,12 @@ _COLUMNS = (
 _FIGURE = "Both arms in one figure: *Artifacts*, `report/pareto.png`; the numbers of its frontiers: `frontier.json`."
 
 
-class SweepRecord:
+class SweepRecord(tracking.Recorder):
     """The run of a sweep, written point by point; a context manager that ends the run when the sweep ends.
 
     Args:
         paths: of the task, whose name is the experiment.
-        drafter: unaligned or aligned.
+        arm: unaligned or aligned.
         runtime: what the large model runs on, described.
         settings: of the sweep, for the run's params.
         inputs: the files that the sweep reads, for lineage.
@@ -58,21 +56,20 @@ class SweepRecord:
     ) -> None:
         self._table = dict[str, dict[str, object]]()
         self._tags = {"kind": "sweep", "stage": "sweep", "arm": arm, "runtime": runtime, _COLOR_TAG: _COLORS[arm]}
-        self._arm = arm
-        self._pair = PairRecord()
-        self._run = tracking.Recorder(
+        self._arm, self._pair = arm, PairRecord()
+        super().__init__(
             paths.task,
             f"sweep {arm}" + ("" if seed is None else f" seed {seed}"),
             tags={**self._tags, **lineage(inputs=inputs)},
             params={**settings, "arm": arm},
             flush_seconds=_FLUSH_SECONDS,
         )
-        self._run.log_inputs(datasets(inputs, "sweep"))
+        self.log_inputs(datasets(inputs, "sweep"))
 
     def pair(self, pair: PairRecord) -> None:
         """Records what is known of the two models by now on this run and on the points that follow."""
         self._pair = pair
-        self._run.log_metrics(pair_metrics(pair))
+        self.log_metrics(pair_metrics(pair))
 
     def point(self, row: SweepRow) -> None:
         """Records a finished point: one that was timed, will not be timed, or failed."""
@@ -86,7 +83,7 @@ class SweepRecord:
         self._table[name] = {"arm": self._arm, **described, **{metric: numbers.get(metric) for metric in _COLUMNS}}
         if measured and not timed:
             return
-        self._run.child(
+        self.child(
             name,
             tags={**self._tags, "kind": "point", "timed": timed, **tags},
             params={**settings, "arm": self._arm, "method": row.method},
@@ -97,17 +94,10 @@ class SweepRecord:
     def keep(self, files: Sequence[Path]) -> None:
         """Attaches files to the run, and the table of its points."""
         for file in files:
-            self._run.log_artifact(file)
+            self.log_artifact(file)
         if self._table:
             rows = list(self._table.values())
-            self._run.log_table("points", {name: [row[name] for row in rows] for name in rows[0]})
-
-    def __enter__(self) -> Self:
-        self._run.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._run.__exit__(kind, error, traceback)
+            self.log_table("points", {name: [row[name] for row in rows] for name in rows[0]})
 
 
 def uploaded_hypotheses(folder: Path) -> list[Path]:

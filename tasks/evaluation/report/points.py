@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from tasks.decoding.method import LOOK_UPS
+from tasks.decoding.method import LOOK_UPS, SamplingSettings
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
@@ -123,13 +123,12 @@ def temperature(point: OperatingPoint) -> float:
 
 def acceptance_of(pair: PairRecord, point: OperatingPoint) -> AcceptanceRate | None:
     """α of what drafts at a point, by the point's sampling and lenience; None where it was measured for others only."""
-    sampling, lenience = point.sampling, point.settings.get("lenience")
+    used, lenience = point.sampling or SamplingSettings(), point.settings.get("lenience")
     drafter, lenience = str(point.settings.get("drafter", "small")), 1.0 if lenience is None else float(lenience)
-    if sampling is None or sampling.temperature == 0:
-        return pair.acceptance_rate(drafter=drafter, lenience=lenience)
-    sampled = pair.acceptance_rate(sampled=True, drafter=drafter, lenience=lenience)
-    untruncated = not sampling.top_k and sampling.top_p == 1
-    return sampled if sampled is not None and untruncated and sampled.temperature == sampling.temperature else None
+    found = pair.acceptance_rate(sampled=used.temperature > 0, drafter=drafter, lenience=lenience)
+    # Greedy decoding takes the argmax, whatever is left out below it.
+    untruncated = used.temperature == 0 or (not used.top_k and used.top_p == 1)
+    return found if found is not None and untruncated and found.temperature == used.temperature else None
 
 
 def cost_of(pair: PairRecord, point: OperatingPoint) -> float | None:
