@@ -21,6 +21,7 @@ from tasks.evaluation.report.formatting import (
     interval_text,
     mark_of,
     metric_name,
+    parameters_text,
     point_text,
     points_text,
     quality_text,
@@ -272,16 +273,11 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
 
 
 def _models(pair: PairRecord) -> str:
-    if pair.sizes is None or pair.sizes.large is None or pair.sizes.small is None:
+    sizes = pair.sizes
+    if sizes is None or sizes.large is None or sizes.small is None:
         return ""
-
-    def parameters(count: int) -> str:
-        scale, name = (1e9, "billion") if count >= 1e9 else (1e6, "million")
-        return f"{float(f'{count / scale:.2g}'):g} {name}"
-
-    large, small = (parameters(one.parameters) for one in (pair.sizes.large, pair.sizes.small))
-    shared = pair.sizes.shared_parameters
-    own = f", {parameters(shared)} of them the large model's own (its encoder)" if shared else ""
+    large, small, shared = map(parameters_text, (sizes.large.parameters, sizes.small.parameters, sizes.shared_parameters))
+    own = f", {shared} of them the large model's own (its encoder)" if sizes.shared_parameters else ""
     return f"large model of {large} parameters, small model of {small}{own}"
 
 

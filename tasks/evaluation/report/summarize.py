@@ -304,7 +304,7 @@ def latest(rows: Iterable[SweepRow]) -> list[SweepRow]:
     return list({(row.split, _setting_key(row)): row for row in rows}.values())
 
 
-# What is told of the points.
+# Frontiers of methods, and how far the aligned one lies above the unaligned one.
 
 
 def pareto_fronts(points: Sequence[records.OperatingPoint]) -> list[parts.ParetoFront]:
@@ -373,6 +373,9 @@ def _resampled(curve: Sequence[tuple[float, TimedRow]], rng: np.random.Generator
     return [[TradeOff(*both) for both in zip(*draw, strict=True)] for draw in draws]
 
 
+# Aligned against unaligned over seeds: the speeds of what each arm's sweep chose.
+
+
 def compare_arms(task: str, sweeps: Seeds) -> parts.ArmComparison:
     """Both arms over all seeds.
 
@@ -438,6 +441,9 @@ def _log_error(point: ArmPoint) -> float:
         return 0.0
     low, high = point.speedup_interval
     return (math.log(high) - math.log(low)) / (2.0 * _NORMAL)
+
+
+# Other methods against BiLD, outputs, further temperatures and test sets.
 
 
 def over_bild(summary: Summary, sweeps: Sweeps) -> list[dict[str, Any]]:

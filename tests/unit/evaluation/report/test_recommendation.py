@@ -362,8 +362,7 @@ def test_texts_models_measurement_and_outputs_stand_under_the_first_line(sweeps:
     texts = found.pop("texts and models")
     assert texts.startswith(CorpusSettings().described)
     assert texts.endswith(
-        "large model of 7.2 billion parameters, small model of 0.24 million, 0.12 million of them the large model's own (its "
-        "encoder)"
+        "large model of 7,160 M parameters, small model of 0.236 M, 0.12 M of them the large model's own (its encoder)"
     )
     assert found.pop("seeds")
     assert found == {
