@@ -32,7 +32,6 @@ from tasks.evaluation.report.tables import PURPOSES, batch_sentence
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import ArmComparison, PassedOver, Recommendation, Summary
-from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import against_teacher
 from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES
