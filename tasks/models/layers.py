@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -85,12 +86,12 @@ def decoder_path(model: PreTrainedModel) -> str:
 
 def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
     """Return a view of `model` whose decoder ends after `count` layers; norm, head and all weights are shared."""
-    (*owners, name), _ = _located(model)
-    view = inner = _shallow(model)
-    for owner in owners:
-        setattr(inner, owner, _shallow(getattr(inner, owner)))
-        inner = getattr(inner, owner)
-    setattr(inner, name, getattr(inner, name)[:count])
+    (*owners, name), layers = _located(model)
+    # Only the modules above the layers are copied.
+    above = list(itertools.accumulate(owners, getattr, initial=model))
+    shared = [*model.parameters(), *model.buffers(), *(part for part in model.modules() if part not in above)]
+    view = copy.deepcopy(model, {id(part): part for part in shared})
+    setattr(functools.reduce(getattr, owners, view), name, layers[:count])
     return view
 
 
@@ -116,13 +117,6 @@ def _located(model: PreTrainedModel) -> tuple[list[str], torch.nn.ModuleList]:
             return path.split("."), layers
     kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
     raise InputError(f"the decoder layers of a model of type {kind} cannot be located; name a T5, BART, GPT-2 or Llama")
-
-
-def _shallow(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy that shares all parts, whose submodules can be replaced without changing the original."""
-    twin = copy.copy(module)
-    twin._modules = dict(module._modules)
-    return twin
 
 
 def model_from_layers(large: PreTrainedModel, settings: LayersSettings) -> PreTrainedModel:
