@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tasks.console import log, progress
 from tasks.corpora import translation
-from tasks.corpora.checks import TextLimits, errors, measure_corpus, summary, warnings
+from tasks.corpora.checks import errors, measure_corpus, summary, warnings
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.hub import read as read_data_set
 from tasks.corpora.reading import read
@@ -148,11 +148,11 @@ def report_corpus(
         InputError: training on this corpus is senseless; the report is written first.
     """
     unknown = None if tokenizer.unk_token_id == tokenizer.eos_token_id else tokenizer.unk_token_id
-    limits = TextLimits(text.max_source_tokens, text.max_target_tokens)
+    limits = text.max_source_tokens, text.max_target_tokens
     whole = SourceEncoder(tokenizer, dataclasses.replace(text, max_source_tokens=_WHOLE))
     report = measure_corpus(task, corpus, (whole, lambda texts: encode(tokenizer, texts, _WHOLE)), unknown, limits)
     with atomic_path(TaskPaths(task).corpus_report) as partial:
-        partial.write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(dataclasses.asdict(report), indent=2) + "\n", encoding="utf-8")
     log.info("%s", "\n".join([f"{task}:", *summary(report)]))
     for warning in (*warnings(report), *also):
         log.warning("%s: %s", task, warning)

@@ -118,24 +118,6 @@ def run(
     return subprocess.CompletedProcess(list(command), process.returncode, output, errors)
 
 
-@contextlib.contextmanager
-def signals_as_exit() -> Iterator[None]:
-    """Turn SIGTERM, SIGINT and SIGHUP into `SystemExit` during the block, so that it cleans up before this process ends.
-
-    Only the main thread may enter the block.
-    """
-
-    def leave(number: int, _: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def die_with_parent() -> None:
     """Ask the kernel (Linux) to send this process SIGTERM when its parent ends."""
     if sys.platform == "linux":

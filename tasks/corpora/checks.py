@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -67,21 +66,9 @@ class CorpusReport:
     task: str
     splits: dict[str, SplitReport]
 
-    def as_json(self) -> dict[str, object]:
-        """The report in values of JSON."""
-        return dataclasses.asdict(self)
-
-
-@dataclass(frozen=True)
-class TextLimits:
-    """The longest texts that models read and write, in tokens."""
-
-    source: int
-    target: int
-
 
 def measure_corpus(
-    task: str, corpus: Corpus, tokenise: tuple[Tokenise, Tokenise], unknown: int | None, limits: TextLimits
+    task: str, corpus: Corpus, tokenise: tuple[Tokenise, Tokenise], unknown: int | None, limits: tuple[int, int]
 ) -> CorpusReport:
     """Measure every split.
 
@@ -90,7 +77,7 @@ def measure_corpus(
         corpus: Its splits, further test splits and unlabelled sources; all but these have references.
         tokenise: Makes tokens of sources, and of references.
         unknown: The unknown token; None where the tokenizer has none.
-        limits: Longest texts.
+        limits: The longest source and the longest target that models read and write, in tokens.
     """
     train = corpus[TRAIN]
     known, unlabelled = ({_key(example.source) for example in corpus.get(name, [])} for name in (TRAIN, UNLABELLED))
@@ -105,8 +92,8 @@ def measure_corpus(
         others = name != TRAIN
         found[name] = SplitReport(
             examples=len(examples),
-            sources=_lengths([example.source for example in examples], tokenise[0], unknown, limits.source),
-            targets=_lengths(targets, tokenise[1], unknown, limits.target) if targets else None,
+            sources=_lengths([example.source for example in examples], tokenise[0], unknown, limits[0]),
+            targets=_lengths(targets, tokenise[1], unknown, limits[1]) if targets else None,
             empty_sources=sum(not key for key in keys),
             empty_references=sum(not text.strip() for text in targets),
             copies=sum(example.source == text for example, text in zip(examples, targets, strict=False)),

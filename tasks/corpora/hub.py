@@ -18,7 +18,7 @@ from filelock import FileLock
 from tasks.console import log
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
 from tasks.corpora.presets import PARQUET, DataSet
-from tasks.corpora.reading import passages
+from tasks.corpora.reading import field_of, passages
 from tasks.corpora.settings import SOURCE, HubSettings, Template, columns_of, parse_template
 from tasks.errors import InputError, disk_full, hub_answers, is_connection_error
 from tasks.files import append_line, atomic_folder, atomic_write
@@ -157,7 +157,7 @@ class _ExampleMaker:
 
     def texts(self, row: Mapping[str, object], name: str) -> list[str]:
         """The texts of a column, without empty ones."""
-        value = _get(row, name)
+        value = field_of(row, name)
         texts = []
         for text in value if isinstance(value, list) else [value]:
             if text is not None and not isinstance(text, str):
@@ -167,15 +167,6 @@ class _ExampleMaker:
             if text is not None and text.strip():
                 texts.append(text.strip())
         return texts
-
-
-def _get(row: Mapping[str, object], name: str) -> object:
-    """The value of a column, or of `b` inside of `a` for the name `a.b`; None where a row lacks it."""
-    if name in row:
-        return row[name]
-    outer, _, inner = name.partition(".")
-    inside = row.get(outer)
-    return _get(inside, inner) if inner and isinstance(inside, Mapping) else None
 
 
 def open_from_hub(data_set: DataSet, lock: Path) -> DatasetDict:

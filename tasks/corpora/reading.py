@@ -156,12 +156,12 @@ class ExampleMaker:
         present = [name for name in self._settings.reference_names if _has(values, name)]
         if self._settings.has_usual_references:
             present = present[:1]
-        references = [text for name in present for text in _texts(_get(values, name), name, location, several=True)]
+        references = [text for name in present for text in _texts(field_of(values, name), name, location, several=True)]
         return Example(source, tuple(dict.fromkeys(references)))
 
     def _source_text(self, values: Mapping[str, object], name: str, location: str) -> str:
         """A field of the source; one that only the template names may be empty, as some inputs of instructions are."""
-        value = _get(values, name)
+        value = field_of(values, name)
         if name != self._settings.source_field and isinstance(value, str) and not value.strip():
             return ""
         (text,) = _texts(value, name, location, several=False)
@@ -180,19 +180,19 @@ def _shown(names: Iterable[str]) -> str:
     return listed(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names)
 
 
-def _get(known: Mapping[str, object], name: str) -> object:
-    """The value of a field, or of `b` inside of `a` for the name `a.b`; `_MISSING` where there is none."""
+def field_of(known: Mapping[str, object], name: str, missing: object = None) -> object:
+    """The value of a field, or of `b` inside of `a` for the name `a.b`; `missing` where there is none."""
     if name in known:
         return known[name]
     outer, _, inner = name.partition(".")
     inside = known.get(outer)
-    return _get(inside, inner) if inner and isinstance(inside, Mapping) else _MISSING
+    return field_of(inside, inner, missing) if inner and isinstance(inside, Mapping) else missing
 
 
 def _has(known: Collection[str] | Mapping[str, object], name: str) -> bool:
     """Whether there is such a field; of the columns of a table only the outer ones are known."""
     if isinstance(known, Mapping):
-        return _get(known, name) is not _MISSING
+        return field_of(known, name, _MISSING) is not _MISSING
     return name in known or name.partition(".")[0] in known
 
 

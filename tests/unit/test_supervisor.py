@@ -136,20 +136,3 @@ def test_an_error_in_the_block_ends_the_command(tmp_path: Path) -> None:
         raise KeyError
     assert len(processes) == 3
     assert gone(processes)
-
-
-def test_a_signal_ends_the_command_before_its_caller(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from tasks import supervisor\n"
-        "with supervisor.signals_as_exit(), supervisor.running(['sh', '-c', sys.argv[2]], cwd=Path(sys.argv[1])) as process:\n"
-        "    process.wait()"
-    )
-    caller = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), FAMILY], cwd=ROOT)
-    try:
-        processes = family(tmp_path)
-        caller.terminate()
-        assert caller.wait(300) == 128 + 15
-        assert not any(process.is_running() for process in processes)
-    finally:
-        caller.kill()
-        caller.wait()

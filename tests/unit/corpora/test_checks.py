@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from typing import Any
 
 import pytest
 
-from tasks.corpora.checks import CorpusReport, TextLimits, errors, measure_corpus, summary, warnings
+from tasks.corpora.checks import CorpusReport, errors, measure_corpus, summary, warnings
 from tasks.corpora.example import Corpus, Example
 
 UNKNOWN = 2
@@ -26,21 +27,21 @@ def tokenise(texts: list[str]) -> list[list[int]]:
     return [[*(UNKNOWN if word.isupper() else 3 for word in text.split()), 1] for text in texts]
 
 
-def report_of(limits: TextLimits | None = None, **splits: list[Example]) -> CorpusReport:
+def report_of(limits: tuple[int, int] = (20, 20), **splits: list[Example]) -> CorpusReport:
     corpus: Corpus = {"train": examples(400), "validation": examples(50, 1), "test": examples(50, 2), **splits}
-    return measure_corpus("toy", corpus, (tokenise, tokenise), UNKNOWN, limits or TextLimits(20, 20))
+    return measure_corpus("toy", corpus, (tokenise, tokenise), UNKNOWN, limits)
 
 
 def test_a_clean_corpus_says_nothing() -> None:
     report = report_of()
     assert warnings(report) == errors(report) == []
     assert len(summary(report)) == 5 and summary(report)[1].split()[:2] == ["train", "400"]
-    assert json.loads(json.dumps(report.as_json()))["splits"]["test"]["examples"] == 50
+    assert json.loads(json.dumps(dataclasses.asdict(report)))["splits"]["test"]["examples"] == 50
 
 
 def test_lengths_are_counted_with_the_end_token() -> None:
     texts = [Example(" ".join("w" * count), ("one two",)) for count in range(1, 101)]
-    found = report_of(TextLimits(95, 2), test=texts).splits["test"]
+    found = report_of((95, 2), test=texts).splits["test"]
     assert (found.sources.p50, found.sources.p95, found.sources.longest) == (51, 96, 101)
     assert found.sources.cut_off == pytest.approx(0.06)  # 96 to 101 tokens
     assert found.targets is not None and found.targets.cut_off == 1.0
