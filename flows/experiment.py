@@ -33,7 +33,8 @@ from flows.graph import read_graph
 from flows.pipeline import first_line
 from flows.server import AlreadyLockedError, lock_file, prefect_server
 from flows.stage import environment
-from tasks import config, supervisor
+from tasks import config, console, supervisor
+from tasks.console import command_parser
 from tasks.errors import InputError, one_line_errors
 from tasks.paths import CACHE
 from tasks.tracking import outbox_folder, tracking_uri
@@ -255,7 +256,7 @@ def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[st
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m flows.experiment", description="Run DVC's stages with other settings.")
+    parser = command_parser("Run DVC's stages with other settings.")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of params.yaml; repeatable")
     parser.add_argument("--grid", type=Path, metavar="FILE", help="YAML: lists of values by setting, or a list of experiments")
     parser.add_argument("--name", default="", help="name of the experiment [made of its settings]")
@@ -266,9 +267,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Run experiments; return the exit status, which is 1 if one failed."""
-    parser = _parser()
-    options = parser.parse_args()
     with one_line_errors():
+        options = _parser().parse_args()
         if options.jobs < 1:
             raise InputError(f"--jobs is {options.jobs}; it must be at least 1")
         common = dict(map(read_option, options.set))
@@ -286,12 +286,13 @@ def main() -> int:
             with prefect_server():
                 state = experiment(named, options.targets or None, options.jobs, return_state=True)
         except KeyboardInterrupt:
-            print("interrupted; the same command does what is left", file=sys.stderr)
+            console.log.info("interrupted; the same command does what is left")
             return 130
     if state.is_completed():
         print(first_line(state))
         return 0
-    print("\n".join(f"error: {line}" for line in (state.message or "failed").splitlines()), file=sys.stderr)
+    for line in (state.message or "failed").splitlines():
+        console.log.error("%s", line)
     return 1
 
 

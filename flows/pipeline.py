@@ -6,11 +6,9 @@ a flow that was killed and is started again runs only the remaining stages.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,9 +29,11 @@ from prefect.tasks import Task
 
 from flows.graph import Stage, read_graph
 from flows.server import AlreadyLockedError, lock_file, prefect_server
-from flows.stage import PipelineSettings, StageError, StageResult, StageRunner, add_options, read_options
+from flows.stage import PipelineSettings, StageError, StageResult, StageRunner, pipeline_parser
+from tasks.console import log
 from tasks.errors import one_line_errors
 from tasks.paths import CACHE
+from tasks.settings import read_options
 
 _DEFAULTS = PipelineSettings()
 _POLL_SECONDS = 2.0
@@ -188,22 +188,20 @@ def first_line(state: State) -> str:
 
 def main() -> int:
     """Run the flow once and return the exit status, which is 1 if a stage failed."""
-    parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run DVC's stages as one flow run.")
-    add_options(parser)
-    options = parser.parse_args()
     with one_line_errors():
-        execution = read_options(options)
+        options = pipeline_parser("Run DVC's stages as one flow run.").parse_args()
+        execution = read_options(PipelineSettings, options)
         read_graph(Path.cwd(), options.targets)  # report a wrong target before a server is started
         try:
             with prefect_server():
                 state = pipeline(options.targets or None, execution, return_state=True)
         except KeyboardInterrupt:
-            print("interrupted; the next run continues with the remaining stages", file=sys.stderr)
+            log.info("interrupted; the next run continues with the remaining stages")
             return 130  # as a shell says of a program that SIGINT ended
     if state.is_completed():
         print(state.message)
         return 0
-    print(f"error: {first_line(state)}", file=sys.stderr)
+    log.error("%s", first_line(state))
     return 1
 
 

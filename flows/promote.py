@@ -17,6 +17,7 @@ from flows.server import prefect_server
 from flows.stage import environment
 from tasks import supervisor
 from tasks.config import load, task_parser
+from tasks.console import log
 from tasks.errors import STATUS_BAD_INPUT, STATUS_NOT_PROMOTED, one_line_errors
 
 _COMMAND = (sys.executable, "-m", "tasks.promote")
@@ -33,13 +34,13 @@ def promote(task: str, options: list[str] | None = None) -> State[None]:
         task: the task's name in the parameter file.
         options: further options of `python -m tasks.promote`.
     """
-    log, last = get_run_logger(), "it said nothing"
+    shown, last = get_run_logger(), "it said nothing"
     command = [*_COMMAND, "--task", task, *(options or ())]
     variables = environment(str(runtime.flow_run.id))
     with supervisor.running(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         for raw in process.stdout or ():
             if line := raw.decode(errors="replace").rstrip().rpartition("\r")[2]:
-                log.info(line)
+                shown.info(line)
                 last = line
         status = process.wait()
     if status in _STATES:
@@ -53,17 +54,17 @@ def main() -> int:
     parser.add_argument("--version", metavar="N", help="the candidate by its number")
     parser.add_argument("--rounds", type=int, help="rounds of timing")
     parser.add_argument("--again", action="store_true", help="compare a candidate that was refused before")
-    options = parser.parse_args()
-    given = [name for name in ("params", "version", "rounds") if getattr(options, name) is not None]
-    further = [f"--{name}={getattr(options, name)}" for name in given] + ["--again"] * options.again
     with one_line_errors():
+        options = parser.parse_args()
+        given = [name for name in ("params", "version", "rounds") if getattr(options, name) is not None]
+        further = [f"--{name}={getattr(options, name)}" for name in given] + ["--again"] * options.again
         load(options.params).task(options.task)  # report a wrong task before a server is started
         with prefect_server():
             state = promote(options.task, further, return_state=True)
     if state.is_completed():
         print(first_line(state))
         return next(status for status, name in _STATES.items() if name == state.name)
-    print(f"error: {first_line(state)}", file=sys.stderr)
+    log.error("%s", first_line(state))
     return STATUS_BAD_INPUT if state.name == _REFUSED else 1
 
 

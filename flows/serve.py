@@ -28,12 +28,14 @@ from flows.graph import read_graph, read_sources
 from flows.pipeline import UNFINISHED, first_line, in_workspace, mark_crashed, pipeline, read_state, run_graph
 from flows.promote import promote
 from flows.server import prefect_server
-from flows.stage import PipelineSettings, add_options, read_options
+from flows.stage import PipelineSettings, pipeline_parser
 from tasks import config, supervisor
+from tasks.console import log
 from tasks.corpora.hub import newer_commit, replace_commit
 from tasks.errors import InputError, one_line_errors
 from tasks.files import atomic_write
 from tasks.paths import CACHE
+from tasks.settings import read_options
 
 _DEFAULTS = PipelineSettings()
 _DEFAULT_CRON = "0 3 * * *"
@@ -112,7 +114,7 @@ def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAU
 
 def _follow_hub(root: Path) -> None:
     """Write newer commits of the hub's data sets of active tasks to the lock files, which are sources of the graph."""
-    log = get_run_logger()
+    shown = get_run_logger()
     if not (root / config.DEFAULT).is_file():
         return
     try:
@@ -124,9 +126,9 @@ def _follow_hub(root: Path) -> None:
             commit = newer_commit(corpus.hub.data_set, lock)
             if commit is not None:
                 replace_commit(corpus.hub.data_set, commit, lock)
-                log.info("%s: %s is now at commit %s", lock.name, corpus.hub.data_set.name, commit)
+                shown.info("%s: %s is now at commit %s", lock.name, corpus.hub.data_set.name, commit)
     except InputError as error:
-        log.warning("the hub was not asked for newer data: %s", error)
+        shown.warning("the hub was not asked for newer data: %s", error)
 
 
 def _mark_all_crashed(flow_name: str, deployment: str) -> None:
@@ -140,12 +142,12 @@ def _mark_all_crashed(flow_name: str, deployment: str) -> None:
     for run in stale:
         mark_crashed(str(run.id))
     if stale:
-        print(f"marked {len(stale)} unfinished runs of an earlier process as crashed", flush=True)
+        log.info("marked %d unfinished runs of an earlier process as crashed", len(stale))
 
 
 def _parser() -> argparse.ArgumentParser:
     description = "Run flows on their schedules, with a Prefect server of its own if none is configured."
-    parser = argparse.ArgumentParser(prog="python -m flows.serve", description=description)
+    parser = pipeline_parser(description)
     parser.add_argument("--cron", metavar="'M H D M W'", help="minute, hour, day, month and weekday of nightly, in UTC")
     parser.add_argument("--watch-minutes", type=float, metavar="N", help="minutes between two looks of watch at the sources")
     parser.add_argument("--interval-minutes", type=float, metavar="N", help="minutes between the starts of two pipelines")
@@ -153,7 +155,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", default="scheduled", help=name)
     text = "nightly does not set new pairs beside the champions"
     parser.add_argument("--no-promotion", dest="promotes", action="store_false", help=text)
-    add_options(parser)
     return parser
 
 
@@ -183,9 +184,10 @@ def _schedules(options: argparse.Namespace) -> list[tuple[Flow[..., State[None]]
 
 def main() -> None:
     """Serve the flows until the process is stopped."""
-    options = _parser().parse_args()
     with one_line_errors():
-        parameters = {"targets": options.targets or None, "execution": dataclasses.asdict(read_options(options))}
+        options = _parser().parse_args()
+        execution = dataclasses.asdict(read_options(PipelineSettings, options))
+        parameters = {"targets": options.targets or None, "execution": execution}
         schedules = _schedules(options)
         read_graph(Path.cwd(), options.targets)
         # A scheduled run that comes due beside another of the same deployment is cancelled.
@@ -197,7 +199,7 @@ def main() -> None:
                 own = {"promotes": options.promotes} if one is nightly else {}
                 found = one.to_deployment(options.name, parameters=parameters | own, concurrency_limit=limit, **schedule)
                 deployments.append(cast(RunnerDeployment, found))  # a coroutine only inside of one
-                print(f"serving {one.name}/{options.name}; its runs: {url.removesuffix('/api')}", flush=True)
+                log.info("serving %s/%s; its runs: %s", one.name, options.name, url.removesuffix("/api"))
             serve(*deployments, print_starting_message=False)
 
 

@@ -7,6 +7,7 @@ child. `flows.serve` announces the address of its server, and other flows report
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -22,11 +23,13 @@ from filelock import FileLock, Timeout
 from prefect.client.orchestration import get_client
 from prefect.context import refresh_global_settings_context
 from prefect.events.worker import EventsWorker
+from prefect.logging.configuration import setup_logging
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
 
 from flows import SERVER_STARTUP_SECONDS
 from tasks import supervisor
+from tasks.console import log
 from tasks.errors import InputError
 
 LOOPBACK = "127.0.0.1"
@@ -82,6 +85,9 @@ def prefect_server(*, announce: bool = False) -> Iterator[str]:
     Raises:
         InputError: the configured server does not answer, the local one does not start, or another one is announced already.
     """
+    # What --quiet leaves out of this program's own messages, Prefect leaves out as well, here and in the processes of its runs.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", logging.getLevelName(max(log.level, logging.INFO)))
+    setup_logging()
     home = Path(os.environ["PREFECT_HOME"])
     configured = get_current_settings().api.url
     if configured:
@@ -120,16 +126,16 @@ def prefect_server(*, announce: bool = False) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _own_server(log: Path) -> Iterator[str]:
+def _own_server(log_file: Path) -> Iterator[str]:
     """Run a server on a loopback port during the block, and start it again if it is killed; it never outlives this process.
 
     Raises:
         InputError: it does not start; names the log.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log_file.parent.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     url = f"http://{LOOPBACK}:{port}/api"
-    server = _start_server(port, log)
+    server = _start_server(port, log_file)
     stopping, lock = threading.Event(), threading.Lock()
 
     def keep() -> None:
@@ -140,14 +146,14 @@ def _own_server(log: Path) -> Iterator[str]:
                 return
             with lock:
                 if not stopping.is_set():
-                    print(f"the Prefect server ended with status {status}; starting it again", file=sys.stderr, flush=True)
-                    server = _start_server(port, log)
+                    log.warning("the Prefect server ended with status %s; starting it again", status)
+                    server = _start_server(port, log_file)
 
     try:
         deadline = time.monotonic() + SERVER_STARTUP_SECONDS
         while not is_up(url):
             if server.poll() is not None or time.monotonic() > deadline:
-                raise InputError(f"the Prefect server did not start within {SERVER_STARTUP_SECONDS} s; its log is {log}")
+                raise InputError(f"the Prefect server did not start within {SERVER_STARTUP_SECONDS} s; its log is {log_file}")
             time.sleep(0.2)
         threading.Thread(target=keep, name="keeper of the Prefect server", daemon=True).start()
         yield url
@@ -157,9 +163,9 @@ def _own_server(log: Path) -> Iterator[str]:
         supervisor.stop(server)
 
 
-def _start_server(port: int, log: Path) -> subprocess.Popen[bytes]:
+def _start_server(port: int, log_file: Path) -> subprocess.Popen[bytes]:
     environment = os.environ | {"PREFECT_SERVER_API_HOST": LOOPBACK, "PREFECT_SERVER_API_PORT": str(port)}
-    with log.open("ab") as output:
+    with log_file.open("ab") as output:
         command = [sys.executable, "-m", "prefect", "server", "start"]
         return supervisor.start(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
 

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import itertools
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tasks import supervisor
+from tasks.console import command_parser
 from tasks.errors import STATUS_BAD_INPUT, InputError
-from tasks.settings import setting, settings
+from tasks.settings import add_options, setting, settings
 
-DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
+_DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
 """Without waiting, a `dvc` that finds the repository locked after its command has run would discard the outputs."""
 FLOW_RUN = "PREFECT__FLOW_RUN_ID"
 """The environment variable from which stages read and record the id of the flow run."""
 _DVC_FAILED = 255
 _DVC_ERROR = "ERROR: "
 _LOCKED = re.compile("Unable to acquire lock|is busy, it is being blocked")
+"""What DVC says where another `dvc` works on the same files."""
+_ATTEMPTS, _PAUSE_SECONDS = 20, 3.0
+"""How often and how far apart `dvc` tries a command that finds the repository locked."""
 _LAST_LINES = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
@@ -39,24 +45,12 @@ class PipelineSettings:
     timeout_minutes: float = setting("Time limit for one attempt at a stage.", default=720.0, unit="minutes", gt=0.0)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--targets` and one option for each field of `PipelineSettings`."""
+def pipeline_parser(description: str) -> argparse.ArgumentParser:
+    """Return the parser of a command that runs stages, with `--targets` and an option for each field of `PipelineSettings`."""
+    parser = command_parser(description)
     parser.add_argument("--targets", nargs="+", default=[], metavar="STAGE", help="stages to run, with those they need [all]")
-    for one in dataclasses.fields(PipelineSettings):
-        text = f"{one.metadata['description']} [{one.default}]"
-        parser.add_argument("--" + one.name.replace("_", "-"), type=type(one.default), default=one.default, help=text)
-
-
-def read_options(options: argparse.Namespace) -> PipelineSettings:
-    """Return the settings from parsed options.
-
-    Raises:
-        InputError: an option is out of bounds.
-    """
-    try:
-        return PipelineSettings(**{one.name: getattr(options, one.name) for one in dataclasses.fields(PipelineSettings)})
-    except ValueError as error:
-        raise InputError(f"invalid options: {error}") from None
+    add_options(parser, PipelineSettings)
+    return parser
 
 
 class StageError(Exception):
@@ -81,7 +75,7 @@ class StageResult:
 class StageRunner:
     """Runs stages of one repository in supervised processes; safe to use from many threads."""
 
-    def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = DVC) -> None:
+    def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = _DVC) -> None:
         """Store the options; `run` starts the processes.
 
         Args:
@@ -192,6 +186,31 @@ class _Output:
     def refused(self) -> bool:
         """Whether the stage's command rejected its input."""
         return any(line.startswith(_DVC_ERROR) and line.endswith(f"exited with {STATUS_BAD_INPUT}") for line in self.lines)
+
+
+def dvc(root: Path, *words: str) -> str:
+    """Run a command of DVC in a repository and return its output; repeat it while another `dvc` holds what it needs.
+
+    It is not ended with this process: while DVC queues an experiment, the working folder is not what it was.
+
+    Raises:
+        InputError: it failed; says DVC's reason.
+    """
+    for attempt in itertools.count(1):
+        # Files, since workers that `dvc queue start` leaves behind would hold pipes open.
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+            streams: Any = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors, "start_new_session": True}
+            status = subprocess.call([*_DVC, *words], cwd=root, env=environment(), **streams)  # noqa: S603
+            output.seek(0)
+            errors.seek(0)
+            said, failures = output.read(), errors.read()
+        if status == 0:
+            return said
+        if attempt == _ATTEMPTS or not _LOCKED.search(failures):
+            break
+        time.sleep(_PAUSE_SECONDS)
+    lines = [line.removeprefix(_DVC_ERROR) for line in failures.splitlines() if line.startswith(_DVC_ERROR)]
+    raise InputError(f"dvc {' '.join(words[:2])} failed: {(lines or [f'exit status {status}'])[0]}")
 
 
 def environment(flow_run: str = "") -> dict[str, str]:

@@ -7,7 +7,6 @@ are those from A to B. A result of another format version is refused; one withou
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -19,6 +18,7 @@ import yaml
 from pydantic import JsonValue
 
 from tasks.config import DEFAULT
+from tasks.console import command_parser
 from tasks.errors import InputError, stage
 from tasks.evaluation.comparison import Comparison, LoadedResult, Number, compare, load_result
 from tasks.evaluation.report.formatting import NOTHING, aligned_columns, number_text
@@ -147,9 +147,7 @@ def _section(heading: str, lines: Sequence[str]) -> str:
 
 def main() -> None:
     """Reads both results and prints the comparison."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("first", metavar="A", help="the earlier result")
     parser.add_argument("second", metavar="B", help="the later result")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from tasks import console
 from tasks.alignment.settings import AlignSettings, CalibrateSettings
 from tasks.consistency import check_task
+from tasks.console import command_parser
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
@@ -283,19 +282,10 @@ def _bounds(field: dataclasses.Field[object]) -> str:
 
 def task_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that all stages share."""
-    parser = argparse.ArgumentParser(
-        prog=_command(), description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(description)
     parser.add_argument("--task", required=True, help="name of a task in params.yaml")
     parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
-    console.add_options(parser)
     return parser
-
-
-def _command() -> str | None:
-    """How the running module was called; argparse before Python 3.14 would name its file."""
-    spec = sys.modules["__main__"].__spec__
-    return None if spec is None else f"python -m {spec.name}"
 
 
 def _check_sources(params: Params, path: Path) -> None:
@@ -307,7 +297,7 @@ def _check_sources(params: Params, path: Path) -> None:
 
 def main() -> None:
     """Check a parameter file, or print the table of settings or of presets."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.config", description=__doc__)
+    parser = command_parser(__doc__)
     parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print every setting as Markdown")
     parser.add_argument("--presets", action="store_true", help="print the presets of sweep.grid as Markdown")

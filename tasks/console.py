@@ -1,6 +1,7 @@
 """What a command says: messages and progress on standard error, through `logging`; only results are printed on standard output.
 
-Write `log.info("%s: done", name)` instead of printing, and draw loops with `progress`. A command's parser takes `add_options`.
+Write `log.info("%s: done", name)` instead of printing, and draw loops with `progress`. Every command takes its parser from
+`command_parser`, which reads `--quiet` and `--verbose`.
 """
 
 from __future__ import annotations
@@ -62,14 +63,26 @@ class _SetLevel(argparse.Action):
         set_up(self.const)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--quiet` and `--verbose`, which take effect by themselves."""
+def command_parser(description: str | None, *words: str) -> argparse.ArgumentParser:
+    """Return the parser of the running command, with `--quiet` and `--verbose`, which take effect by themselves.
+
+    Args:
+        description: The module's docstring.
+        words: What follows the module in the command's name.
+    """
+    # Before Python 3.14, argparse would name the module's file.
+    spec = sys.modules["__main__"].__spec__
+    module = [] if spec is None else [f"python -m {spec.name.removesuffix('.__main__')}"]
+    parser = argparse.ArgumentParser(
+        prog=" ".join([*module, *words]) or None, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     group = parser.add_mutually_exclusive_group()
     for name, level, shown in (
         ("--quiet", logging.WARNING, "show warnings and errors only"),
         ("--verbose", logging.DEBUG, "show details too, and the time and the module of each message"),
     ):
         group.add_argument(name, action=_SetLevel, nargs=0, const=level, default=argparse.SUPPRESS, help=shown)
+    return parser
 
 
 @functools.cache

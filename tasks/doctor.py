@@ -11,10 +11,10 @@ runs one of `PROBES`.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import re
@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from tasks.console import command_parser, log, set_up
 
 OK, WARNING, MISSING = "ok", "warning", "missing"
 """States: nothing to do; `make repro` works, but something else does not or it is slow; `make repro` does not work."""
@@ -413,9 +415,8 @@ def run(check: Check, facts: Facts) -> dict[str, str]:
 
 def main(argv: Sequence[str] | None = None, checks: Sequence[Check] = CHECKS) -> int:
     """Run the checks, print what they find, each as soon as it is known, and return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    set_up()
+    parser = command_parser(__doc__)
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     options = parser.parse_args(argv)
     if not Path("dvc.yaml").is_file():
@@ -424,7 +425,7 @@ def main(argv: Sequence[str] | None = None, checks: Sequence[Check] = CHECKS) ->
     for check in checks:
         one = run(check, facts)
         results.append(one)
-        if not options.json:
+        if not options.json and (one["state"] != OK or log.isEnabledFor(logging.INFO)):
             print(f"{one['name']:{_NAMES}}  {one['state']:{_STATES}}  {one['found']}", flush=True)
             if one["state"] != OK:
                 print(f"{indent}needed for: {one['needed_for']}\n{indent}to do: {one['fix']}", flush=True)

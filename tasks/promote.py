@@ -11,12 +11,12 @@ and 2 for bad input.
 from __future__ import annotations
 
 import shutil
-import sys
 
 import numpy as np
 
 from tasks import tracking
 from tasks.config import Params
+from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.inference import VANILLA
 from tasks.errors import STATUS_NOT_PROMOTED, InputError, stage
@@ -81,7 +81,7 @@ def promote(params: Params, task: str, champions: Champions, number: str | None,
         sides = Side(f"candidate (version {candidate.version})", folder), reference
         with timing_lock(set_up(params.machine)[0].type):
             setting = Setting(examples, REPORTED_ON, settings.metric, settings.sweep, params.machine)
-            qualities, timed = measure_sides(sides, setting, rounds, lambda line: print(line, file=sys.stderr, flush=True))
+            qualities, timed = measure_sides(sides, setting, rounds, log.info)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     ours, theirs = (quality.statistics for quality in qualities)

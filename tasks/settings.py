@@ -13,7 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
+from tasks.errors import InputError
+
 if TYPE_CHECKING:
+    import argparse
+
     from _typeshed import DataclassInstance
     from pydantic import ValidationError
 
@@ -124,6 +128,27 @@ def _plain_value(name: str, value: object, hint: object) -> object:
         names = " or ".join(getattr(kind, "__name__", str(kind)).replace("NoneType", "none") for kind in kinds)
         raise ValueError(f"{name} is {value!r}; it must be of type {names}")
     return value
+
+
+def add_options(parser: argparse.ArgumentParser, kind: type[DataclassInstance]) -> None:
+    """Add an option for each field of a settings class, such as `--max-batch` for `max_batch`."""
+    for one in dataclasses.fields(kind):
+        choices, text = one.metadata["choices"] or None, f"{one.metadata['description']} (default: {one.default})"
+        option = "--" + one.name.replace("_", "-")
+        parser.add_argument(option, type=type(one.default), default=one.default, choices=choices, help=text)
+
+
+def read_options(kind: type[T], arguments: argparse.Namespace) -> T:
+    """Make a settings class from the options that `add_options` has added.
+
+    Raises:
+        InputError: an option is out of bounds.
+    """
+    try:
+        return kind(**{name: getattr(arguments, name) for name in get_type_hints(kind)})
+    except ValueError as error:
+        name, _, reason = str(error).partition(" ")
+        raise InputError(f"--{name.replace('_', '-')} {reason}") from None
 
 
 def first_error(error: ValidationError, names: Iterable[str] = ()) -> str:

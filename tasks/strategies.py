@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 
+from tasks.console import command_parser
 from tasks.decoding.method import DRAFTERS, MethodSpec
 from tasks.decoding.registry import METHODS
 from tasks.errors import stage
@@ -61,9 +61,7 @@ def drafters_table() -> str:
 
 def main() -> None:
     """Print the methods and the drafters."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.strategies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--json", action="store_true", help="print the methods as JSON")
     arguments = parser.parse_args()
     print(

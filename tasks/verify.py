@@ -11,9 +11,7 @@ reads, such as a draft vocabulary, therefore has no effect there.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tasks.console import command_parser, log, progress
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.generation import Counts, Generation, total
@@ -227,10 +226,7 @@ def decode_here(pair: DecodingPair, draft_length: int, sources: Rows, limit: int
 
 
 def _each(where: str, sources: Rows, decode: Callable[[list[int]], Generation]) -> list[Generation]:
-    """Decode every source, with a bar where standard error is a terminal."""
-    from tqdm import tqdm
-
-    return [decode(source) for source in tqdm(sources, desc=where, unit="text", disable=not sys.stderr.isatty())]
+    return [decode(source) for source in progress(sources, desc=where, unit="text")]
 
 
 def described(found: Comparison) -> str:
@@ -323,9 +319,7 @@ def read_texts(pair: Path, file: Path | None) -> list[str]:
 
 def main() -> int:
     """Run the pair in both and return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.verify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("pair", type=Path, metavar="PAIR", help="a folder with pair.json, which the report stage writes")
     parser.add_argument("--engine", required=True, choices=(TransformersEngine.name,), help="the engine to run the pair in")
     parser.add_argument("--file", type=Path, metavar="TEXTS", help="texts, one a line, UTF-8 (default: the folder's examples)")
@@ -343,7 +337,7 @@ def main() -> int:
     ours = decode_here(pair, draft_length, sources, limit)
     engine = TransformersEngine(arguments.pair, draft_length)
     if pruned_head(pair.opened.models["small"]) is not None:
-        print(f"note: {engine.name} does not read the drafter's draft vocabulary, and may draft other tokens", file=sys.stderr)
+        log.warning("%s does not read the drafter's draft vocabulary, and may draft other tokens", engine.name)
     theirs = _each(engine.name, sources, lambda source: engine.decode(source, limit))
     tokens = ([one.tokens for one in texts_of] for texts_of in (theirs, ours))
     mismatches = find_mismatches(pair.opened.pair.large, sources, *tokens)

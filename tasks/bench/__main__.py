@@ -6,18 +6,18 @@
     sweep      a planned sweep against one that decodes and times every point
     serving    a served pair against other servers of its large model, under the same load
 
-Each prints its results as they are measured, and JSON as its last line. `--quick` runs every part at small sizes, to see that
+Each logs its results as they are measured, and prints JSON. `--quick` runs every part at small sizes, to see that
 it works; the numbers then mean nothing. The exit status is 1 where two contenders that must generate the same tokens do not.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
 
 from tasks.bench.harness import UnequalError
+from tasks.console import command_parser, log
 from tasks.errors import stage
 
 BENCHMARKS = ("decoding", "gpu", "training", "sweep", "serving")
@@ -30,12 +30,10 @@ def main(given: Sequence[str]) -> int:
             # One benchmark needs packages that another one does without, so only its own module is imported.
             importlib.import_module(f"tasks.bench.{given[0]}").main(given[1:])
         except UnequalError as error:
-            print(f"error: {error}", file=sys.stderr)
+            log.error("%s", error)
             return 1
         return 0
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.parse_args(given)
     return 2

@@ -6,7 +6,7 @@ at a time and in batches; the drafter and the methods are compared with their co
 interleaved, each at the fastest setting that a short trial finds, and only after their tokens were found equal.
 
 `python -m tasks.bench decoding` times random weights of three shapes; `--task translation`, after `make repro`, adds the
-trained pair, the only case in which BiLD is meaningful. The last line is JSON; a ratio above 1 means that decoding here is
+trained pair, the only case in which BiLD is meaningful. It prints JSON; a ratio above 1 means that decoding here is
 faster.
 """
 
@@ -25,8 +25,9 @@ import torch
 
 from tasks.bench import contenders, harness
 from tasks.bench.contenders import Shape, TranslatorProcess, window
-from tasks.bench.harness import Found, TimedWork, UnequalError, Work, say, shown, timed_by
+from tasks.bench.harness import Found, TimedWork, UnequalError, Work, shown, timed_by
 from tasks.config import Params, load
+from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding import load_pair
 from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime
@@ -322,7 +323,7 @@ def measure_case(
         found["mismatches"], found["accepted"] = require_equal(case, converted, translators)
         for name, one in found["mismatches"].items():
             margin = f" (top-2 margins up to {one['worst_margin']:.2g})" if one["differ"] else ""
-            say(f"  tokens: {name}: {one['differ']} of {one['texts']} texts differ{margin}")
+            log.info(f"  tokens: {name}: {one['differ']} of {one['texts']} texts differ{margin}")
         counts = harness.thread_counts(threads)
         for works, number, examples, limit in (
             (singles(case, converted, translators, counts), rounds, case.examples, case.limit),
@@ -533,7 +534,7 @@ def case_lines(one: Found) -> Iterator[str]:
         )
 
 
-def last_line(cases: Mapping[str, Found], checks: Found, limits: Found, threads: int, rounds: int) -> Found:
+def last_line(cases: Mapping[str, Found], checks: Found, threads: int, rounds: int) -> Found:
     """Return all measurements and the hardware that they were taken on; a ratio that was not measured is null."""
     step = cases[_MIDDLE]["formats"]["float32"]["step"] if _MIDDLE in cases else {}
     return {
@@ -542,14 +543,13 @@ def last_line(cases: Mapping[str, Found], checks: Found, limits: Found, threads:
         "rounds": rounds,
         **{name: checks[name]["ratio"] if name in checks else None for name in TARGETS},
         **{name: step.get(name) for name in ("bandwidth_share", "check_over_step")},
-        "limits": limits,
         "targets": checks,
         "cases": cases,
     }
 
 
 def main(given: Sequence[str]) -> None:
-    """Measure the machine's limits, every shape and the trained pair of a task; print each as it is done, then JSON.
+    """Measure every shape and the trained pair of a task; print each as it is done, then JSON.
 
     Raises:
         InputError: an option is out of bounds, or there is no such task.
@@ -567,28 +567,24 @@ def main(given: Sequence[str]) -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     if contenders.ctranslate2_version() is None:
-        say("CTranslate2 is not installed, so its ratios are left out (pip install 'ctranslate2>=4.8,<5')")
+        log.info("CTranslate2 is not installed, so its ratios are left out (pip install 'ctranslate2>=4.8,<5')")
     cases: dict[str, Found] = {}
     with contenders.all_environments() as translators, harness.alone("cpu", quick=arguments.quick):
-        limits = harness.measure_limits(harness.thread_counts(arguments.threads))
-        say("\nlimits of this machine")
-        for line in harness.limit_lines(limits):
-            say(line)
         makers: list[tuple[Callable[[], Case], TrainedTask | None]]
         makers = [(one.make, None) for one in (QUICK if arguments.quick else CASES)]
         if task is not None and task.trained:
             makers.append((partial(task.case, arguments.quick), task))
         elif task is not None:
-            say(f"\n{task.name}: not trained yet, so BiLD is not timed (run make repro)")
+            log.info(f"\n{task.name}: not trained yet, so BiLD is not timed (run make repro)")
         for make, of_task in makers:
             case = make()
-            say(f"\n{case.name}")
+            log.info(f"\n{case.name}")
             cases[case.name] = measure_case(case, of_task, translators, arguments.threads, rounds)
             for line in case_lines(cases[case.name]):
-                say(line)
+                log.info(line)
     checks = check_targets(cases, arguments.task)
-    say(f"\n{'':28}{'ratio':>7} {'target':>8}  met  where")
+    log.info(f"\n{'':28}{'ratio':>7} {'target':>8}  met  where")
     for name, (least, _) in TARGETS.items():
         one = checks.get(name, {"ratio": float("nan"), "met": False, "case": "not measured"})
-        say(f"{name:28}{one['ratio']:>7.2f} {least:>8}  {'yes' if one['met'] else 'no':3}  {one['case']}")
-    harness.finish(last_line(cases, checks, limits, arguments.threads, rounds), arguments.json)
+        log.info(f"{name:28}{one['ratio']:>7.2f} {least:>8}  {'yes' if one['met'] else 'no':3}  {one['case']}")
+    harness.finish(last_line(cases, checks, arguments.threads, rounds), arguments.json)

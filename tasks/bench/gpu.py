@@ -5,7 +5,7 @@ one is bound by Python rather than by memory bandwidth. This benchmark measures 
 the bandwidth limit, and whether a drafter pays for its steps. It needs only torch and transformers: models are random, in pairs
 that agree on most tokens. The fused runtime's tokens are first checked against the reference's.
 
-Run `python -m tasks.bench gpu`. The last line is JSON; its ratios are those of the first pair, and above 1 where decoding here
+Run `python -m tasks.bench gpu`. It prints JSON; its ratios are those of the first pair, and above 1 where decoding here
 is faster. `--device cpu --quick` runs every part on tiny models. The exit status is 1 if float32 tokens differ at a top-2
 margin of `MARGIN_TOLERANCE` or more.
 """
@@ -23,7 +23,8 @@ import torch
 
 from tasks.bench import contenders, harness
 from tasks.bench.contenders import Shape, assisted, random_model, window
-from tasks.bench.harness import Found, UnequalError, Work, say, timed_by
+from tasks.bench.harness import Found, UnequalError, Work, timed_by
+from tasks.console import log
 from tasks.decoding.decoder import REFERENCE, Rows, Runtime, StopRule
 from tasks.decoding.generation import total
 from tasks.decoding.method import Pair, Request
@@ -327,7 +328,7 @@ class PairRun:
 
     def measure(self, checked: int, limit: int, longest: int, rounds: int, bandwidth: float) -> None:
         """Check `checked` texts of `limit` tokens in float32 and bfloat16, then time bfloat16."""
-        say(f"\n{self.shape.name}")
+        log.info(f"\n{self.shape.name}")
         small, large = (random_model(one, self._device, seed) for seed, one in enumerate((self.shape.small, self.shape.large)))
         sources = contenders.random_sources(self.shape.large.vocabulary, max(BATCH, rounds + 1), longest)
         self._part("float32_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
@@ -344,7 +345,7 @@ class PairRun:
         """Measure `generate` where it is compiled."""
         if self._bench is not None:
             bench = self._bench
-            say(f"\n{self.shape.name}")
+            log.info(f"\n{self.shape.name}")
             self._part("static_generate", lambda: static_generate(bench))
 
     def _part(self, name: str, work: Callable[[], object]) -> None:
@@ -353,7 +354,7 @@ class PairRun:
             return
         begun = time.monotonic()
         self.found[name] = _rounded(work())
-        say(f"  {name} ({time.monotonic() - begun:.0f} s): {json.dumps(self.found[name])}")
+        log.info(f"  {name} ({time.monotonic() - begun:.0f} s): {json.dumps(self.found[name])}")
 
     def _agreement(self, small: PreTrainedModel, large: PreTrainedModel, sources: Rows, limit: int) -> Found:
         ours, reference = (open_pair(small, large, runtime=runtime) for runtime in (Runtime("fused"), REFERENCE))
@@ -394,7 +395,7 @@ def main(given: Sequence[str]) -> None:
     clock = synchronised_clock(device.type)
     bandwidth = copy_bandwidth(device, _COPIED[device.type], clock)
     result = harness.hardware() | {"device": device.type, "copy_GB_per_s": round(bandwidth / 1e9, 1)}
-    say(json.dumps(result))
+    log.info(json.dumps(result))
     runs = [PairRun(shape, device, clock, until) for shape in (QUICK if arguments.quick else SHAPES)]
     for run in runs:
         run.measure(*((2, 8, 12) if arguments.quick else (8, 48, 48)), arguments.rounds, bandwidth)

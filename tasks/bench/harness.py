@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved rounds and ratios, the limits of the machine, and the last line.
+"""What the benchmarks share: interleaved rounds and ratios, what a step takes of the machine, options and results.
 
 Contenders run in turn in one process. Within a round all of them do the same work back to back, in an order drawn anew, so that
 a machine that slows down slows all of them; a ratio is the median over rounds.
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from tasks.console import command_parser, log
 from tasks.decoding.decoder import Decoder, GreedyAcceptance, StopRule
 from tasks.decoding.runtimes import compiled
 from tasks.errors import InputError
@@ -35,7 +36,6 @@ Work = Callable[[int], object]
 TimedWork = Callable[[int], float]
 """Does the work of a round and returns its seconds."""
 
-_WORKING_SETS = {"32 KiB": 1 << 15, "256 KiB": 1 << 18, "1 MiB": 1 << 20, "8 MiB": 1 << 23, "64 MiB": 1 << 26}
 _CACHED, _STEPS, _CHECKED, _STEP_ROUNDS = 8, 8, 5, 40
 """A timed step: tokens in the cache before it, steps in a row, positions of a timed check, rounds."""
 
@@ -47,7 +47,7 @@ def leave_out_failing(works: dict[str, dict[str, TimedWork]]) -> None:
             try:
                 work(0)
             except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
-                say(f"  {name}: {one} fails and is left out: {' '.join(str(error).split())[:200]}")
+                log.info(f"  {name}: {one} fails and is left out: {' '.join(str(error).split())[:200]}")
                 del settings[one]
 
 
@@ -139,33 +139,6 @@ def hardware() -> Found:
     return {"hardware": machine, "versions": {"python": tags["python"], **versions}, "commit": tags.get("git_commit")}
 
 
-def measure_limits(counts: Sequence[int]) -> Found:
-    """Return what the processor gives at most.
-
-    Args:
-        counts: Numbers of threads to read with.
-
-    Returns:
-        `read_gb_s`: read bandwidth by working set and threads. Empty where no compiler makes the kernel.
-    """
-    if compiled.library() is None:
-        return {}
-    read = {
-        name: {str(threads): _giga(compiled.read_bandwidth(size, threads)) for threads in counts}
-        for name, size in _WORKING_SETS.items()
-    }
-    return {"read_gb_s": read}
-
-
-def limit_lines(limits: Found) -> Iterator[str]:
-    """Yield the limits as text."""
-    if not limits:
-        yield "no C++ compiler: the limits of this machine are not measured"
-        return
-    for name, by_threads in limits["read_gb_s"].items():
-        yield f"  reads {name:>8}: " + ", ".join(f"{rate:.0f} GB/s ({threads} threads)" for threads, rate in by_threads.items())
-
-
 @torch.inference_mode()
 def step_limits(decoder: Decoder, source: list[int]) -> Found:
     """Compare one token and a check of five with what the machine gives.
@@ -219,10 +192,6 @@ def step_lines(number_format: str, found: Found) -> Iterator[str]:
         yield f"  warning: a step in {number_format} uses less than {least} of what this machine reads"
 
 
-def _giga(rate: float | None) -> float:
-    return round((rate or 0.0) / 1e9, 1)
-
-
 def parser_of(name: str, description: str | None, **counts: tuple[int, str]) -> argparse.ArgumentParser:
     """Return the parser of a benchmark with the options that all have.
 
@@ -231,9 +200,7 @@ def parser_of(name: str, description: str | None, **counts: tuple[int, str]) -> 
         description: The module's docstring.
         counts: By option, the default and the help of a number that must be at least 1 (`parse` checks it).
     """
-    parser = argparse.ArgumentParser(
-        prog=f"python -m tasks.bench {name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(description, name)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that every part works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line to this file")
     for option, (default, text) in counts.items():
@@ -262,14 +229,9 @@ def alone(device: str, *, quick: bool) -> AbstractContextManager[None]:
     return nullcontext() if quick else timing_lock(device)
 
 
-def say(line: str) -> None:
-    """Print a line at once."""
-    print(line, flush=True)
-
-
 def finish(found: Mapping[str, object], file: Path | None) -> None:
     """Print the results as the last line, and write them to a file."""
     text = json.dumps(found)
     if file is not None:
         file.write_text(text + "\n", encoding="utf-8")
-    say(text)
+    print(text, flush=True)

@@ -38,7 +38,8 @@ import numpy as np
 
 from tasks import supervisor
 from tasks.bench import contenders
-from tasks.bench.harness import Found, alone, finish, hardware, mean_ratio, parse, parser_of, say, shown
+from tasks.bench.harness import Found, alone, finish, hardware, mean_ratio, parse, parser_of, shown
+from tasks.console import command_parser, log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding import DecodingPair, load_pair
 from tasks.decoding.decoder import Rows
@@ -49,8 +50,9 @@ from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.models.checkpoints import load_model
 from tasks.paths import TaskPaths
-from tasks.serve.__main__ import ServerSettings, listen, serve
+from tasks.serve.__main__ import listen, serve
 from tasks.serve.pacing import Batch, Way
+from tasks.serve.scheduler import ServerSettings
 
 CLIENTS = (1, 2, 4, 8, 16, 32)
 OURS, VANILLA, TRANSFORMERS, CTRANSLATE2 = "served", "vanilla", "transformers", "ctranslate2"
@@ -175,7 +177,7 @@ def ctranslate2_engine(pair: DecodingPair, converted: Path, threads: int) -> Pee
 
 def serve_peer(given: Sequence[str]) -> None:
     """Serve the large model of a pair by a peer, on any free port; the benchmark starts this as a process of its own."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.bench.serving")
+    parser = command_parser(serve_peer.__doc__)
     parser.add_argument("kind", choices=(TRANSFORMERS, CTRANSLATE2))
     parser.add_argument("--pair", type=Path, required=True)
     parser.add_argument("--converted", type=Path)
@@ -368,7 +370,7 @@ def measure(folder: Path, texts: list[str], options: argparse.Namespace) -> list
             contenders.convert(load_model(folder / "large"), converted)
         for start in range(options.starts):
             with all_servers(folder, converted, environments, options.threads, rng) as servers:
-                say(f"start {start + 1} of {options.starts}: {', '.join(servers)}")
+                log.info(f"start {start + 1} of {options.starts}: {', '.join(servers)}")
                 tried = [name for name in servers if name.startswith(CTRANSLATE2)]
                 compared = {name: address for name, address in servers.items() if name not in tried}
                 if tried:
@@ -416,11 +418,11 @@ def main(given: Sequence[str]) -> None:
     starts = measure(folder, texts, options)
     rows = by_clients(starts)
     for line in lines(rows):
-        say(line)
+        log.info(line)
     found = summary(rows, starts, wrong_answers(starts, pair))
     for name, target in TARGETS.items():
         if name in found:
-            say(f"{name} {found[name]:.2f}, target {target}: {'met' if found[name] >= target else 'missed'}")
+            log.info(f"{name} {found[name]:.2f}, target {target}: {'met' if found[name] >= target else 'missed'}")
     settings = {name: getattr(options, name) for name in ("starts", "rounds", "requests", "threads")}
     finish({**found, **hardware(), "point": str(pair.manifest.point), **settings, "clients": rows}, options.json)
 

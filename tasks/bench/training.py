@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from tasks.bench import harness
-from tasks.bench.harness import Found, parse, say, shown
+from tasks.bench.harness import Found, parse, shown
 from tasks.config import load
+from tasks.console import log
 from tasks.errors import InputError
 from tasks.evaluation.timing import synchronised_clock
 from tasks.machine import MachineSettings, set_up
@@ -357,7 +358,7 @@ def main(given: Sequence[str]) -> None:
     with harness.alone("cpu", quick=arguments.quick):
         found = compare(make, lengths, steps, rounds)
     name = f"{arguments.model} {settings.optimizer}"
-    say(
+    log.info(
         f"{name}: {shown(found)} times as fast as Trainer ({found['ours']:.0f} and {found['trainer']:.0f} tokens/s, grouped by "
         f"{found['grouped_by']}); first and last loss {found['losses']}; {time.monotonic() - begun:.0f} s"
     )

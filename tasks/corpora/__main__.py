@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import argparse
-
 import yaml
 
+from tasks.console import command_parser
 from tasks.corpora.presets import DATA_SETS, LOCK, PRESETS, task_section
 from tasks.errors import InputError, one_line_errors
 
@@ -49,7 +48,7 @@ def pasted(name: str) -> str:
 
 def main() -> None:
     """Print the presets."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(__doc__)
     parser.add_argument("--task", metavar="PRESET", help="print a task of params.yaml with this preset")
     arguments = parser.parse_args()
     print(table() if arguments.task is None else pasted(arguments.task))

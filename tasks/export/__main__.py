@@ -6,7 +6,6 @@ call. What the form cannot carry is printed in one line and written there.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import shutil
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks.console import command_parser
 from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, engine_draft_length, read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.export.llama_cpp import write_gguf_model
@@ -302,9 +302,7 @@ FORMS = {"transformers": to_transformers, "ctranslate2": to_ctranslate2, "gguf":
 
 def main() -> None:
     """Export the pair and say what was left behind."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("pair", type=Path, metavar="PAIR", help="a folder with pair.json, which the report stage writes")
     parser.add_argument("--to", required=True, choices=FORMS, help="the engine that is to open the pair")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to write; it must not exist")

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from tasks import console
-from tasks.console import log
+from tasks.console import command_parser, log
 from tasks.decoding.generation import CORRECTED, SMALL, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.inference import VANILLA, DecodingPair
 from tasks.decoding.loop import watched
@@ -44,9 +43,7 @@ _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.generate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="what the models read; none: --file or standard input")
     parser.add_argument("--file", type=Path, help="read texts from this file, one a line, UTF-8")
     pair = parser.add_argument_group("the pair")
@@ -66,7 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--rounds", type=int, default=3, help="timings of each text, in turn with vanilla; 0: none (default: 3)")
     shown.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(default: auto)")
     shown.add_argument("--json", action="store_true", help="one line of JSON for each text, written when it is whole")
-    console.add_options(parser)
     return parser
 
 

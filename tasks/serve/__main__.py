@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import gc
 import signal
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
-from tasks import console
-from tasks.console import log
+from tasks.console import command_parser, log
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
 from tasks.paths import TaskPaths
-from tasks.serve.api import Completions, Limits, create_app
+from tasks.serve.api import Completions, create_app
 from tasks.serve.pacing import Engine, Pacing, PairEngine, findings, warm_up
-from tasks.serve.scheduler import Scheduler, ServerMetrics
+from tasks.serve.scheduler import Scheduler, ServerMetrics, ServerSettings
+from tasks.settings import add_options, read_options
 
 
 def set_startup_aside() -> None:
@@ -43,23 +41,8 @@ def set_startup_aside() -> None:
     gc.collect()
 
 
-DRAFTING = {"auto": None, "always": True, "never": False}
+_DRAFTING = {"auto": None, "always": True, "never": False}
 """`Pacing.fixed` by the name of the choice."""
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """A server's limits, and how it paces its work."""
-
-    drafting: str = "auto"
-    """One of `DRAFTING`."""
-    max_batch: int = 32
-    max_queue: int = 256
-    max_tokens: int = 512
-    max_body: int = 1 << 20
-    """Bytes."""
-    warm_up: float = 20.0
-    """Seconds."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -100,11 +83,10 @@ def serve(
     """
     import uvicorn
 
-    metrics, pacing = ServerMetrics(), Pacing(engine.drafts, DRAFTING[settings.drafting])
+    metrics, pacing = ServerMetrics(), Pacing(engine.drafts, _DRAFTING[settings.drafting])
     scheduler = Scheduler(engine, pacing, metrics, max_batch=settings.max_batch, max_queue=settings.max_queue)
-    limits = Limits(max_body=settings.max_body, max_tokens=settings.max_tokens)
-    app = create_app(Completions(pair, engine, scheduler, metrics, name, limits))
-    request = Request(min(pair.manifest.text.max_target_tokens, limits.max_tokens))
+    app = create_app(Completions(pair, engine, scheduler, metrics, name, settings))
+    request = Request(min(pair.manifest.text.max_target_tokens, settings.max_tokens))
     done = warm_up(engine, pacing, pair.encode(texts), request, settings.max_batch, settings.warm_up)
     set_startup_aside()
     log.info("%s", findings(pacing, done))
@@ -116,9 +98,7 @@ def serve(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.serve", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     pair = parser.add_argument_group("the pair")
     pair.add_argument("--task", help="a task whose report is made: results/TASK/pair")
     pair.add_argument("--pair", type=Path, help="a folder with pair.json")
@@ -126,14 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     pair.add_argument("--small", help="the small model that drafts for it; speculative decoding, draft length 5")
     pair.add_argument("--dtype", default="float32", help="float32, bfloat16 or int8 (default: %(default)s)")
     pair.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads; 0: torch's number (default: 0)")
-    work = parser.add_argument_group("the work")
-    work.add_argument("--drafting", choices=DRAFTING, default="auto", help="auto: where it is faster (default: auto)")
-    work.add_argument("--max-batch", type=int, default=32, metavar="N", help="most texts of a batch (default: 32)")
-    work.add_argument("--max-queue", type=int, default=256, metavar="N", help="most texts that wait (default: 256)")
-    work.add_argument("--max-tokens", type=int, default=512, metavar="N", help="most tokens of an output (default: 512)")
-    work.add_argument("--max-body", type=int, default=1 << 20, metavar="BYTES", help="largest request (default: 1 MiB)")
-    work.add_argument("--warm-up", type=float, default=20.0, metavar="SECONDS", help="longest warm-up (default: 20)")
-    console.add_options(parser)
+    add_options(parser, ServerSettings)
     where = parser.add_argument_group("where it listens")
     where.add_argument("--host", default="127.0.0.1", help="address (default: %(default)s, this machine alone)")
     where.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: %(default)s)")
@@ -170,18 +143,13 @@ def open_pair(arguments: argparse.Namespace) -> tuple[DecodingPair, str, list[st
 def main() -> None:
     """Open the pair and serve it."""
     arguments = _parser().parse_args()
-    for name in ("max_batch", "max_queue", "max_tokens", "max_body"):
-        if getattr(arguments, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {getattr(arguments, name)}; it must be at least 1")
-    if arguments.warm_up < 0:
-        raise InputError(f"--warm-up is {arguments.warm_up}; it must be at least 0")
+    settings = read_options(ServerSettings, arguments)
     if not 0 <= arguments.port <= 65535:
         raise InputError(f"--port is {arguments.port}; it must be from 0 to 65535")
-    wanted = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(ServerSettings)}
     # A taken port is said before models are loaded for seconds.
     with listen(arguments.host, arguments.port) as bound:
         pair, name, texts = open_pair(arguments)
-        serve(bound, pair, PairEngine(pair), name, texts, ServerSettings(**wanted))
+        serve(bound, pair, PairEngine(pair), name, texts, settings)
 
 
 if __name__ == "__main__":

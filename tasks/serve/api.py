@@ -25,21 +25,26 @@ from tasks.decoding.method import Request as DecodingRequest
 from tasks.decoding.method import SamplingSettings
 from tasks.models.prompting import SourceEncoder
 from tasks.serve.pacing import Engine
-from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics, finish_reason
+from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics, ServerSettings, finish_reason
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """How tokenizers write the first bytes of a character whose others have not come yet."""
 
 
-class TooLongError(Exception):
-    """A source has more tokens than the pair reads; offline it would be cut."""
+class RefusedError(Exception):
+    """A request that is answered with 4xx."""
+
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        """Take the status, one line for the client, and the field that it is about."""
+        super().__init__(message)
+        self.status, self.param = status, param
 
 
 def encode_prompts(pair: DecodingPair, prompts: list[str]) -> list[list[int]]:
     """Return the token ids of each prompt.
 
     Raises:
-        TooLongError: one does not fit into `max_source_tokens`.
+        RefusedError: one does not fit into `max_source_tokens`; offline it would be cut.
     """
     text = pair.manifest.text
     encoder = SourceEncoder(pair.tokenizer, text)
@@ -49,7 +54,8 @@ def encode_prompts(pair: DecodingPair, prompts: list[str]) -> list[list[int]]:
             tokens = encoder.whole_length(prompt)
             if tokens > text.max_source_tokens:
                 template = " with its chat template" if text.chat_template else ""
-                raise TooLongError(f"a prompt has {tokens} tokens{template}; the pair reads at most {text.max_source_tokens}")
+                said = f"a prompt has {tokens} tokens{template}; the pair reads at most {text.max_source_tokens}"
+                raise RefusedError(400, said, "prompt")
     return rows
 
 
@@ -174,25 +180,6 @@ _POLL = 0.05
 """Seconds between two looks at whether the client is still there."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a request may ask for."""
-
-    max_body: int = 1 << 20
-    """Bytes."""
-    max_prompts: int = 64
-    max_tokens: int = 512
-
-
-class RefusedError(Exception):
-    """A request that is answered with 4xx."""
-
-    def __init__(self, status: int, message: str, param: str | None = None) -> None:
-        """Take the status, one line for the client, and the field that it is about."""
-        super().__init__(message)
-        self.status, self.param = status, param
-
-
 _Event = tuple[int, str, Any]
 """Position of a text in its request, what became of it (`grown`, `done` or `failed`), and with what."""
 
@@ -245,7 +232,7 @@ class Completions:
     scheduler: Scheduler
     metrics: ServerMetrics
     name: str
-    limits: Limits
+    limits: ServerSettings
 
     async def answer(self, request: Request) -> Response:
         """Queue the texts of a request and answer with their outputs, or with a stream of them."""
@@ -288,11 +275,7 @@ class Completions:
     def _texts(self, asked: CompletionRequest) -> _Texts:
         text = self.pair.manifest.text
         decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
-        try:
-            rows = encode_prompts(self.pair, asked.prompts)
-        except TooLongError as error:
-            raise RefusedError(400, str(error), "prompt") from None
-        return _Texts(rows, decoding, streamed=asked.stream, seeded=asked.seed is not None)
+        return _Texts(encode_prompts(self.pair, asked.prompts), decoding, streamed=asked.stream, seeded=asked.seed is not None)
 
     async def _whole(self, request: Request, texts: _Texts) -> Response:
         choices: dict[int, dict[str, Any]] = {}

@@ -20,6 +20,7 @@ from tasks.decoding.generation import Generation
 from tasks.decoding.method import Request
 from tasks.decoding.turn import AbandonedError, Abandonment
 from tasks.serve.pacing import Batch, BatchKind, Engine, Pacing, Way
+from tasks.settings import setting, settings
 
 
 @dataclass(eq=False)
@@ -114,6 +115,19 @@ class ServerMetrics:
 def finish_reason(generation: Generation, ends: frozenset[int]) -> str:
     """Return `stop` where the text ended by itself, else `length`."""
     return "stop" if generation.tokens and generation.tokens[-1] in ends else "length"
+
+
+@settings
+class ServerSettings:
+    """A server's limits, and how it paces its work."""
+
+    drafting: str = setting("auto: where it is faster.", default="auto", choices=("auto", "always", "never"))
+    max_batch: int = setting("Most texts of a batch.", default=32, ge=1)
+    max_queue: int = setting("Most texts that wait.", default=256, ge=1)
+    max_tokens: int = setting("Most tokens of an output.", default=512, ge=1)
+    max_prompts: int = setting("Most texts of a request.", default=64, ge=1)
+    max_body: int = setting("Largest request, in bytes.", default=1 << 20, unit="bytes", ge=1)
+    warm_up: float = setting("Longest warm-up, in seconds.", default=20.0, unit="seconds", ge=0)
 
 
 class QueueFullError(Exception):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +19,7 @@ def _default_level() -> Iterator[None]:
 
 
 def say(*arguments: str) -> None:
-    parser = argparse.ArgumentParser()
-    console.add_options(parser)
-    assert vars(parser.parse_args(arguments)) == {}
+    assert vars(console.command_parser("A command.").parse_args(arguments)) == {}
     log.debug("a detail")
     log.info("trained %s", "small")
     log.warning("few texts")
@@ -61,3 +59,10 @@ def test_progress_elsewhere_than_on_a_terminal_is_a_line_at_times(
     console.set_up(30)
     assert list(progress([1, 2], desc="sweep", unit="point")) == [1, 2]
     assert capsys.readouterr().err == ""
+
+
+def test_every_command_reads_quiet_and_verbose() -> None:
+    made = [
+        path for folder in ("tasks", "flows") for path in Path(folder).rglob("*.py") if "ArgumentParser(" in path.read_text()
+    ]
+    assert made == [Path("tasks/console.py")]

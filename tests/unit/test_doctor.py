@@ -163,7 +163,8 @@ def test_an_environment_that_is_not_finished_or_gone(monkeypatch: pytest.MonkeyP
 
 def test_a_folder_that_git_did_not_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
-    shutil.copy(ROOT / "tasks/doctor.py", tmp_path / "tasks")  # which the child imports from the working directory
+    for name in ("doctor", "console"):  # which the child imports from the working directory
+        shutil.copy(ROOT / f"tasks/{name}.py", tmp_path / "tasks")
     (tmp_path / ".dvc").mkdir()
     (tmp_path / "dvc.yaml").write_text("stages: {one: {cmd: 'true'}}")
     monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tasks import console
 from tasks.bench import contenders, decoding, harness
 from tasks.bench.contenders import Shape, random_model
 from tasks.bench.decoding import TARGETS, Case, Settings, TrainedTask, check_targets, label, last_line
@@ -32,13 +33,13 @@ def _few_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contenders, "ENVIRONMENTS", {"its own choice of kernels": {}})
     monkeypatch.setattr(decoding, "DRAFT_LENGTHS", (3,))
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0}, raising=False)
-    monkeypatch.setattr("tasks.bench.harness._WORKING_SETS", {"32 KiB": 1 << 15})
 
 
 def run(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[dict[str, Any], str]:
+    console.set_up()
     decoding.main(["--quick", *given])
-    lines = capsys.readouterr().out.splitlines()
-    return json.loads(lines[-1]), "\n".join(lines[:-1])
+    printed = capsys.readouterr()
+    return json.loads(printed.out), printed.err
 
 
 def test_the_last_line_is_json_with_every_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,9 +102,9 @@ def test_the_last_line_has_the_step_of_its_own_case_in_float32() -> None:
     def formats(share: float) -> Found:
         return {"formats": {"float32": {"step": {"bandwidth_share": share, "check_over_step": 1.1}}}}
 
-    found = last_line({"2 layers d 64": formats(0.6), "4 layers d 256": formats(0.9)}, {}, {"read_gb_s": {}}, 1, 1)
-    assert (found["bandwidth_share"], found["check_over_step"], found["limits"]) == (0.9, 1.1, {"read_gb_s": {}})
-    assert last_line({"2 layers d 64": formats(0.6)}, {}, {}, 1, 1)["bandwidth_share"] is None
+    found = last_line({"2 layers d 64": formats(0.6), "4 layers d 256": formats(0.9)}, {}, 1, 1)
+    assert (found["bandwidth_share"], found["check_over_step"]) == (0.9, 1.1)
+    assert last_line({"2 layers d 64": formats(0.6)}, {}, 1, 1)["bandwidth_share"] is None
 
 
 @pytest.fixture
@@ -170,6 +171,7 @@ def test_a_setting_that_fails_is_left_out(capsys: pytest.CaptureFixture[str]) ->
         raise RuntimeError("no such\ncache")
 
     works: dict[str, Settings] = {"generate": {"dynamic cache, 1 thread": lambda _turn: 1.0, "static cache, 1 thread": failing}}
+    console.set_up()
     harness.leave_out_failing(works)
     assert list(works["generate"]) == ["dynamic cache, 1 thread"]
-    assert capsys.readouterr().out == "  generate: static cache, 1 thread fails and is left out: no such cache\n"
+    assert capsys.readouterr().err == "  generate: static cache, 1 thread fails and is left out: no such cache\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tasks import console
 from tasks.bench import serving
 from tasks.bench.serving import (
     AGAIN,
@@ -110,9 +111,10 @@ def test_all_servers_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tiny_pair(Path("results/toy"))
     Path("data/toy/corpus").mkdir(parents=True)
     write_jsonl([Example(source, (source,)) for source in SOURCES], Path("data/toy/corpus/validation.jsonl"))
+    console.set_up()
     serving.main(["--quick", "--task", "toy"])
-    printed = capsys.readouterr().out
-    line = json.loads(printed.splitlines()[-1])
+    printed = capsys.readouterr()
+    line = json.loads(printed.out)
     assert (line["lost"], line["wrong"]) == (0, 0)
     assert set(line["clients"]["4"]["over"]) == {"vanilla", "transformers", "ctranslate2"}
-    assert "served_over_vanilla_worst" in printed and "target 0.98" in printed
+    assert "served_over_vanilla_worst" in printed.err and "target 0.98" in printed.err

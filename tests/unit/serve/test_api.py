@@ -15,14 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tasks.decoding import DecodingPair
 from tasks.decoding.generation import Counts, Generation
-from tasks.serve.api import Completions, Limits, NewText, TooLongError, create_app, encode_prompts
+from tasks.serve.api import Completions, NewText, RefusedError, create_app, encode_prompts
 from tasks.serve.pacing import Batch, Engine, Pacing, PairEngine
-from tasks.serve.scheduler import Scheduler, ServerMetrics
+from tasks.serve.scheduler import Scheduler, ServerMetrics, ServerSettings
 from tests.calibration import SOURCES
 from tests.unit.serve.conftest import HeldEngine
 
 URL = "/v1/completions"
-LIMITS = Limits(max_body=2000, max_prompts=4, max_tokens=24)
+LIMITS = ServerSettings(max_body=2000, max_prompts=4, max_tokens=24)
 
 
 def client_of(pair: DecodingPair, engine: Engine, *, fixed: bool | None = None, max_queue: int = 8) -> TestClient:
@@ -251,5 +251,5 @@ def test_a_prompt_that_would_be_cut_is_refused(pair: DecodingPair) -> None:
     while len(pair.tokenizer(text)["input_ids"]) < limit:
         text += "r"
     assert len(encode_prompts(pair, [text])[0]) == limit
-    with pytest.raises(TooLongError, match=f"a prompt has {limit + 1} tokens; the pair reads at most {limit}"):
+    with pytest.raises(RefusedError, match=f"a prompt has {limit + 1} tokens; the pair reads at most {limit}"):
         encode_prompts(pair, [SOURCES[0], text + "r"])
