@@ -53,7 +53,7 @@ from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPoint, TimedRound, TimedRow, numbers_of
 from tasks.evaluation.results.summary import ALL_METHODS, ArmPoint, ArmResult, Summary, rounded
-from tasks.evaluation.scoring.statistics import Interval, resampled_sums, speed_ratio, student
+from tasks.evaluation.scoring.statistics import Interval, resampled_sums, speed_ratio, speedup_of, student
 from tasks.evaluation.selection import DEFAULT_MARGINS, choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings
 from tasks.paths import ARMS
@@ -507,6 +507,8 @@ def _over(own: Sequence[TimedRound], bild: Sequence[TimedRound]) -> tuple[float,
     if not own and not bild:
         return 1.0, None
     own, bild = own or vanilla(bild), bild or vanilla(own)
+    if len(own[0].latency_ms) != len(bild[0].latency_ms):  # timed on other examples
+        return speedup_of(own) / speedup_of(bild), None
     return speed_ratio(own, bild, _SAMPLES, _SEED)
 
 
