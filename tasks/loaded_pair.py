@@ -25,7 +25,7 @@ from tasks.evaluation.acceptance import Drafting, measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairSizes
-from tasks.evaluation.sweep.fan_out import ALONE, FanOut, count_workers
+from tasks.evaluation.sweep.fan_out import FanOut, count_workers
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.fingerprint import code_of, fingerprint
 from tasks.models.layers import shared_parameters
@@ -157,11 +157,11 @@ Margins select points by bounds that the rows hold; their confidence changes the
 
 def fan_out_of(
     params: Params, task: Task, paths: TaskPaths, model: Path, grid: Sequence[SweepPoint], loaded: LoadedPair
-) -> FanOut:
+) -> FanOut | None:
     """The processes that share what is not timed: those of `machine.workers`, or the workers of `machine.dask`."""
     alone = functools.partial(open_pair, params, task, paths, model, grid)
     if params.machine.dask is None:
-        return ALONE if params.machine.workers == 1 else FanOut(params.machine.workers, alone)
+        return None if params.machine.workers == 1 else FanOut(params.machine.workers, alone)
     there = functools.partial(alone, files_fingerprint(loaded))
     return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.device)
 

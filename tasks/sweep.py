@@ -26,7 +26,6 @@ from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import unsupported_script
-from tasks.evaluation.sweep.fan_out import ALONE
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import expand
 from tasks.evaluation.sweep.replay import Split
@@ -98,7 +97,7 @@ def sweep(
     # processes.
     given = metric_of(task.metric).name == PERPLEXITY
     kind = GivenTextEvaluator if given else PointEvaluator
-    fan_out = ALONE if given else fan_out_of(params, task, paths, model, grid, loaded)
+    fan_out = None if given else fan_out_of(params, task, paths, model, grid, loaded)
 
     def evaluator_at(temperature: float) -> PointEvaluator:
         return kind(loaded.pair, loaded.tokenizer, task.metric, request.at(temperature), settings, loaded.device)

@@ -15,7 +15,7 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import SweepRow, read_rows
-from tasks.evaluation.sweep.fan_out import ALONE, FanOut
+from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.rows import RowWriter
 from tasks.evaluation.sweep.run import SweepRunner
@@ -34,6 +34,8 @@ GRID = [
     SweepPoint("beam_large", BeamSettings(beams=2)),
 ]
 ORACLE, BEAMS = GRID[-2:]
+FEW = [*GRID[:3], *GRID[12:14], *GRID[18:]]
+"""Some of each method, where a test needs no more."""
 TIMES = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "shown"}
 MEASURED = ("quality", "quality_interval", "quality_difference_interval", "signature", "counts")
 
@@ -51,7 +53,7 @@ class Sweep:
         *,
         on_row: Callable[[SweepRow], object] = id,
         work: str = "this work",
-        fan_out: FanOut = ALONE,
+        fan_out: FanOut | None = None,
         request: Request | None = None,
         **settings: Any,
     ) -> None:

@@ -18,8 +18,8 @@ from tasks.evaluation.sweep.fan_out import FanOut, count_workers
 from tests.dask_cluster import dask_scheduler, dask_workers
 from tests.served import PATIENCE, until
 from tests.services import HOST
-from tests.sweeps import Sweep
-from tests.unit.evaluation.sweep.test_fan_out import FEW, mortal_pair, toy_pair, without_times
+from tests.sweeps import FEW, Sweep
+from tests.unit.evaluation.sweep.test_fan_out import mortal_pair, toy_pair, without_times
 
 pytestmark = [
     pytest.mark.slow,

@@ -30,6 +30,7 @@ from decimal import Decimal
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -269,33 +270,17 @@ def rouge_signature(tokenizer: str) -> str:
 @functools.cache
 def _rouge_scorer(names: tuple[str, ...], tokenizer: str) -> Any:
     # Importing rouge-score takes more than a second because it imports nltk.
-    from rouge_score import rouge_scorer
+    from nltk.stem.porter import PorterStemmer
+    from rouge_score import rouge_scorer, tokenize
 
-    return rouge_scorer.RougeScorer(list(names), tokenizer=_Stemmed() if tokenizer == "default" else _AnyScript())
+    # Stemming took two thirds of the time without a cache.
+    stemmer = SimpleNamespace(stem=functools.lru_cache(maxsize=_REMEMBERED)(PorterStemmer().stem))
 
+    def words(text: str) -> list[str]:
+        found: list[str] = unicode_words(text) if tokenizer == "unicode" else tokenize.tokenize(text, stemmer)
+        return found
 
-class _Stemmed:
-    """rouge-score's tokenizer with a cached stemmer: stemming took two thirds of the time."""
-
-    def __init__(self) -> None:
-        from nltk.stem.porter import PorterStemmer
-        from rouge_score import tokenize
-
-        self._tokenize = tokenize.tokenize
-        self.stem = functools.lru_cache(maxsize=_REMEMBERED)(PorterStemmer().stem)
-
-    def tokenize(self, text: str) -> list[str]:
-        """The stemmed words of `text`, in lower case."""
-        stems: list[str] = self._tokenize(text, self)
-        return stems
-
-
-class _AnyScript:
-    """`unicode_words` as rouge-score's scorer calls it."""
-
-    def tokenize(self, text: str) -> list[str]:
-        """The words of `text` in any script."""
-        return unicode_words(text)
+    return rouge_scorer.RougeScorer(list(names), tokenizer=SimpleNamespace(tokenize=words))
 
 
 # BLEU (Papineni et al., 2002), by sacrebleu: counts that are additive over examples, mixed case, exponential smoothing.

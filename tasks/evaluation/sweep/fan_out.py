@@ -38,17 +38,13 @@ Submit = Callable[[Any], Callable[[], Any]]
 """Gives a unit to another process; returns what waits for its result."""
 
 
-def _no_pair() -> Pair:
-    raise AssertionError("unreachable: one process opens no second pair")
-
-
 @dataclass(frozen=True)
 class FanOut:
-    """The processes that share work."""
+    """Further processes that share work, while this one waits for them."""
 
-    size: int = 1
-    """How many work; a single one is this process, which otherwise waits for them."""
-    open_pair: Callable[[], Pair] = _no_pair
+    size: int
+    """How many work."""
+    open_pair: Callable[[], Pair]
     """Opens the pair in a further process, which has its own copy of the models; picklable."""
     scheduler: str | None = None
     """Address of the Dask scheduler whose workers they are, such as `tcp://127.0.0.1:8786`; None: they are started here."""
@@ -75,7 +71,7 @@ class FanOut:
         Raises:
             Exception: What `work` raises. A unit that fails in another process is done again here.
         """
-        if self == ALONE or len(units) < 2:
+        if len(units) < 2:
             return [work(unit) for unit in units]
         threads = None if self.scheduler else max(1, torch.get_num_threads() // self.size)
         open_worker = functools.partial(_opened_work, self.open_pair, make, dict(pair.cost_ratios), threads)
@@ -118,9 +114,6 @@ class FanOut:
             yield lambda unit: executor.submit(_work_on, unit).result
         finally:
             executor.shutdown(cancel_futures=True)
-
-
-ALONE = FanOut()
 
 
 def _opened_work(

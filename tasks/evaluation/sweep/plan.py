@@ -163,7 +163,6 @@ class Costs:
     """A run of the large model by the number of positions that it predicts; 1 is one of its decoding steps."""
     overheads: Overheads = field(default_factory=Overheads)
     """Milliseconds besides these runs, fitted to the timed points."""
-    _cache: dict[int, tuple[Sequence[Counts], Work]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def cost_ratio(self) -> float:
@@ -184,35 +183,19 @@ class Costs:
             "large": sum(self.verify(positions) * calls for positions, calls in counts.verified.items()),
         }
 
-    def latency(self, method: str, by_example: Sequence[Counts]) -> float:
-        """Predicted mean milliseconds of examples with these counts."""
-        work = self._work(by_example)
-        return max(work.runs_ms + self.overheads.of(method, work), _MIN_SHARE_OF_RUNS * work.runs_ms)
-
-    def fit_overheads(self, timed: Sequence[tuple[str, Sequence[Counts], float]]) -> None:
-        """Fit the overheads to timed points.
-
-        Args:
-            timed: Method, counts by example and measured mean milliseconds, for each timed point.
-        """
-        observed = [(method, self._work(by_example), measured) for method, by_example, measured in timed]
-        self.overheads = fitted_overheads(observed, self.verify_ms[1])
-
-    def _work(self, by_example: Sequence[Counts]) -> Work:
+    def work(self, by_example: Sequence[Counts]) -> Work:
         """Means over the examples of what their latency depends on."""
-        # A plan asks about the same points in every round. The entry keeps its key object alive, so that no id is reused.
-        if id(by_example) not in self._cache:
-            parts = [self.parts(counts) for counts in by_example]
-            work = Work(
-                runs_ms=statistics.fmean(sum(part.values()) for part in parts),
-                small_ms=statistics.fmean(part["small"] for part in parts),
-                calls=statistics.fmean(counts.large_calls for counts in by_example),
-                mixed=statistics.fmean(
-                    counts.large_calls > 0 and counts.small_steps + counts.drafted > 0 for counts in by_example
-                ),
-            )
-            self._cache[id(by_example)] = by_example, work
-        return self._cache[id(by_example)][1]
+        parts = [self.parts(counts) for counts in by_example]
+        return Work(
+            runs_ms=statistics.fmean(sum(part.values()) for part in parts),
+            small_ms=statistics.fmean(part["small"] for part in parts),
+            calls=statistics.fmean(counts.large_calls for counts in by_example),
+            mixed=statistics.fmean(counts.large_calls > 0 and counts.small_steps + counts.drafted > 0 for counts in by_example),
+        )
+
+    def latency(self, method: str, work: Work) -> float:
+        """Predicted mean milliseconds of examples."""
+        return max(work.runs_ms + self.overheads.of(method, work), _MIN_SHARE_OF_RUNS * work.runs_ms)
 
     def record(self) -> MeasuredCosts:
         """The costs as `pair.json` holds them."""
@@ -322,8 +305,8 @@ class Candidate:
 
     method: str
     quality: float
-    by_example: Sequence[Counts]
-    """Counts of the timed examples."""
+    work: Work
+    """Of the timed examples."""
     lower: float | None = None
     """Corrected lower bound of its quality difference to vanilla, in points; a point without one is never chosen."""
     rule: str = ""
@@ -372,12 +355,12 @@ class Plan:
     @property
     def vanilla_ms(self) -> float:
         """Predicted latency of the large model alone."""
-        return self._costs.latency(self._vanilla.method, self._vanilla.by_example)
+        return self._costs.latency(self._vanilla.method, self._vanilla.work)
 
     def speedup(self, index: int) -> float:
         """Predicted speed-up of a candidate by the current cost model."""
         candidate = self.candidates[index]
-        return self.vanilla_ms / self._costs.latency(candidate.method, candidate.by_example)
+        return self.vanilla_ms / self._costs.latency(candidate.method, candidate.work)
 
     def record(self, index: int, speedup: float | None, predicted: float | None = None) -> None:
         """Record a measured speed-up, and refit the overheads; a later round replaces it.
@@ -403,7 +386,8 @@ class Plan:
         timed = [(self.candidates[index], speedup) for index, speedup in self.timed.items()]
         timed += [] if self._small_model is None else [self._small_model]
         # The ratio to vanilla is fitted instead of milliseconds, since it stands when the machine slows down.
-        self._costs.fit_overheads([(one.method, one.by_example, self.vanilla_ms / speedup) for one, speedup in timed])
+        observed = [(one.method, one.work, self.vanilla_ms / speedup) for one, speedup in timed]
+        self._costs.overheads = fitted_overheads(observed, self._costs.verify_ms[1])
 
     def next(self) -> list[int]:
         """The points to time now, with their reasons in `why`; empty when the plan is done."""

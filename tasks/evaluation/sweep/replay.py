@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from tasks.decoding.registry import build_method, decode, decode_all
 from tasks.decoding.replay import NotReplayableError, replay_pair
 from tasks.errors import InputError
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweep.fan_out import ALONE, FanOut
+from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
@@ -195,7 +194,7 @@ def replay_grid(
     folder: Path,
     label: str,
     known: Sequence[Sequence[int]] = (),
-    fan_out: FanOut = ALONE,
+    fan_out: FanOut | None = None,
 ) -> ReplayedGrid:
     """Replay a grid on a split, in one process or in several, with equal results.
 
@@ -207,21 +206,19 @@ def replay_grid(
         folder: Stores the predictions of each example, so that an interrupted sweep or a larger grid computes only new ones.
         label: Text before the progress bar.
         known: By example, a text along which both models predict in one run before the replay; empty for none.
-        fan_out: The processes that share the examples.
+        fan_out: The processes that share the examples; None: this one alone.
     """
     make = functools.partial(GridReplay, points, request, folder, split, known)
     count = len(split.sources)
-    if fan_out == ALONE:
-        units = [range(count)]
-    else:
-        size = max(1, math.ceil(count / (_UNITS_A_PROCESS * fan_out.size)))
-        units = [range(*cut) for cut in itertools.pairwise([0, *range(1, count, size), count])]
     with progress(total=count, desc=label, unit="example", mininterval=2.0) as bar:
         own = make(pair, bar.update)
-        # Here and alone: a method that measures what its drafter costs does so in the first text, for all processes.
-        whole = own(units[0])
-        for following in fan_out.map(units[1:], own, make, pair, lambda unit: bar.update(len(unit))):
-            whole.extend(following)
+        # The first text here and alone: a method that measures what its drafter costs does so in it, for all processes.
+        whole = own(range(count if fan_out is None else 1))
+        if fan_out is not None:
+            size = max(1, math.ceil(count / (_UNITS_A_PROCESS * fan_out.size)))
+            units = [range(begin, min(begin + size, count)) for begin in range(1, count, size)]
+            for following in fan_out.map(units, own, make, pair, lambda unit: bar.update(len(unit))):
+                whole.extend(following)
     whole.errors = dict(sorted(whole.errors.items()))
     return whole
 

@@ -322,8 +322,6 @@ def details_of(texts: Sequence[str], others: Sequence[str], examples: Sequence[E
 
 def _nearest_length(words: int, references: Sequence[str]) -> int:
     """Words of the reference that is nearest in length; of equally near ones the shorter, as in BLEU."""
-    if len(references) == 1:
-        return len(references[0].split())
     return min((len(text.split()) for text in references), key=lambda length: (abs(length - words), length))
 
 

@@ -31,7 +31,7 @@ from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRo
 from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.selection import choose_rows, controlled
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
-from tasks.evaluation.sweep.fan_out import ALONE, FanOut
+from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import (
     Candidate,
@@ -60,7 +60,7 @@ class AssessedGrid:
     duplicate_of: dict[int, int]
     """Points that behave like an earlier one, and the index of that one."""
 
-    def candidates(self, metric: str, split: Split) -> dict[int, Candidate]:
+    def candidates(self, metric: str, split: Split, costs: Costs) -> dict[int, Candidate]:
         """Points that may be timed: one of each behaviour, and no oracle, since only an oracle's outputs matter."""
         found = {}
         for index, outputs in self.replayed.outputs.items():
@@ -68,7 +68,7 @@ class AssessedGrid:
             if index not in self.duplicate_of and point.method not in ORACLES:
                 lower = None if outcome.difference_bounds is None else outcome.difference_bounds.lower
                 rule = getattr(point.settings, "rule", "")
-                found[index] = Candidate(point.method, outcome.quality[metric], outputs.timed(split), lower, rule)
+                found[index] = Candidate(point.method, outcome.quality[metric], costs.work(outputs.timed(split)), lower, rule)
         return found
 
     def not_replayed(self) -> list[SweepPoint]:
@@ -97,13 +97,13 @@ _BASELINES = dict.fromkeys(BASELINES, _Visit("baseline"))
 class SweepRunner:
     """Runs one sweep."""
 
-    def __init__(self, writer: RowWriter, cache: Path, fan_out: FanOut = ALONE) -> None:
+    def __init__(self, writer: RowWriter, cache: Path, fan_out: FanOut | None = None) -> None:
         """Take what a sweep works with.
 
         Args:
             writer: Writes the rows.
             cache: Folder of cached predictions for a sweep that is interrupted or grows.
-            fan_out: The processes that replay and decode; only this one times.
+            fan_out: The processes that replay and decode, if not this one, which alone times.
         """
         self.plan: SweepPlan | None = None
         """How the grid was worked through, for `pair.json`; None in a sweep that does not plan."""
@@ -157,9 +157,9 @@ class SweepRunner:
         self._decode_ahead(grid.not_replayed(), split)
         replayed = time.monotonic()
         sweep, metric = self._evaluator.sweep, self._evaluator.metric
-        vanilla = Candidate(VANILLA.method, known[0].quality, self._evaluator.vanilla(split).timed(split))
-        candidates = grid.candidates(metric_of(metric).name, split)
-        small = self._evaluator.decoded(BASELINES[1], split).timed(split)
+        vanilla = Candidate(VANILLA.method, known[0].quality, costs.work(self._evaluator.vanilla(split).timed(split)))
+        candidates = grid.candidates(metric_of(metric).name, split, costs)
+        small = costs.work(self._evaluator.decoded(BASELINES[1], split).timed(split))
         small_model = Candidate(BASELINES[1].method, known[1].quality, small), known[1].speedup
         plan = Plan(candidates, known, costs, vanilla, sweep, small_model)
         timed = self._time_planned(plan, grid, split, rows)
@@ -251,7 +251,7 @@ class SweepRunner:
     def _decode_ahead(self, points: Sequence[SweepPoint], split: Split) -> None:
         """Decode points in several processes, before any is timed; one process alone decodes each before its first round."""
         waiting = [point for point in points if point not in BASELINES and not self._writer.is_finished(point, split)]
-        if self._fan_out != ALONE and waiting:
+        if self._fan_out is not None and waiting:
             evaluator = self._evaluator
             decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
             for point, outputs in decode_points(waiting, decoder, self._fan_out, self._label("decode", split)).items():

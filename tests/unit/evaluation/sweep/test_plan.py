@@ -30,6 +30,7 @@ from tasks.evaluation.sweep.plan import (
     MethodOverhead,
     Overheads,
     Plan,
+    fitted_overheads,
     load_or_measure_costs,
     measure_costs,
     prediction_error,
@@ -46,9 +47,12 @@ def counts(small_steps: int, large_calls: int) -> Counts:
     return Counts(tokens=TOKENS, small_steps=small_steps, large_calls=large_calls, verified=Counter({1: large_calls}))
 
 
+COSTS = Costs(0.0, 0.0, SMALL_MS, {1: LARGE_MS})
+
+
 def candidate(method: str, quality: float, small_steps: int, large_calls: int) -> Candidate:
     """A candidate whose bound is its difference to a vanilla of 30 points."""
-    return Candidate(method, quality, [counts(small_steps, large_calls)], quality - 30.0)
+    return Candidate(method, quality, COSTS.work([counts(small_steps, large_calls)]), quality - 30.0)
 
 
 VANILLA = candidate("vanilla_large", 30.0, 0, TOKENS)
@@ -62,8 +66,13 @@ def plan_of(
     sample: int = 0,
     seed: int = 0,
 ) -> Plan:
-    costs = Costs(0.0, 0.0, SMALL_MS, {1: LARGE_MS})
-    return Plan(candidates, known, costs, VANILLA, SweepSettings(margins=MARGINS, near=near, sample=sample, seed=seed))
+    return Plan(
+        candidates,
+        known,
+        dataclasses.replace(COSTS),
+        VANILLA,
+        SweepSettings(margins=MARGINS, near=near, sample=sample, seed=seed),
+    )
 
 
 def true_speedups(candidates: Mapping[int, Candidate], overheads: Mapping[str, tuple[float, float]] | None = None) -> Truth:
@@ -72,11 +81,7 @@ def true_speedups(candidates: Mapping[int, Candidate], overheads: Mapping[str, t
     def speedup(number: int) -> float:
         one = candidates[number]
         text, call = (overheads or {}).get(one.method, (0.0, 0.0))
-        return (
-            TOKENS
-            * LARGE_MS
-            / (one.by_example[0].small_steps * SMALL_MS + one.by_example[0].large_calls * (LARGE_MS + call) + text)
-        )
+        return TOKENS * LARGE_MS / (one.work.small_ms + one.work.calls * (LARGE_MS + call) + text)
 
     return speedup
 
@@ -125,6 +130,15 @@ def hand_made(**changed: Any) -> Costs:
     return Costs(**(parts | {"verify_ms": {8: 7.5, 1: 2.0, 2: 2.5, 4: 3.5}} | changed))
 
 
+def latency(costs: Costs, method: str, by_example: list[Counts]) -> float:
+    return costs.latency(method, costs.work(by_example))
+
+
+def fit(costs: Costs, timed: list[tuple[str, list[Counts], float]]) -> None:
+    observed = [(method, costs.work(by_example), measured) for method, by_example, measured in timed]
+    costs.overheads = fitted_overheads(observed, costs.verify_ms[1])
+
+
 def drafted(small_steps: int, verified: dict[int, int]) -> Counts:
     """Counts of one text whose drafts were verified in runs of these widths."""
     return Counts(small_steps=small_steps, drafted=small_steps, large_calls=sum(verified.values()), verified=Counter(verified))
@@ -139,46 +153,46 @@ def test_latency_is_the_mean_over_examples_plus_the_overhead() -> None:
     costs = hand_made()
     examples = [drafted(6, {3: 2, 1: 1}), drafted(2, {2: 1})]
     runs = (5 + 3 + 8 + 5 + 1 + 2.5) / 2
-    assert costs.latency("bild", examples) == pytest.approx(runs)
+    assert latency(costs, "bild", examples) == pytest.approx(runs)
     small = (3 + 1) / 2
     costs.overheads = Overheads(MethodOverhead(text=0.5, call=0.125), {"bild": MethodOverhead(text=0.75, call=0.25)}, 0.1)
-    assert costs.latency("bild", examples) == pytest.approx(runs + 0.75 + 0.25 * (3 + 1) / 2 + 0.1 * small)
-    assert costs.latency("speculative", examples) == pytest.approx(runs + 0.5 + 0.125 * (3 + 1) / 2 + 0.1 * small)
+    assert latency(costs, "bild", examples) == pytest.approx(runs + 0.75 + 0.25 * (3 + 1) / 2 + 0.1 * small)
+    assert latency(costs, "speculative", examples) == pytest.approx(runs + 0.5 + 0.125 * (3 + 1) / 2 + 0.1 * small)
 
 
 def test_a_model_alone_has_no_overhead_but_the_slow_down_of_the_small_one() -> None:
     costs = hand_made(overheads=Overheads(MethodOverhead(text=0.5, call=0.125), {}, 0.5))
     large, small = [Counts(large_calls=3, verified=Counter({1: 3}))], [Counts(small_steps=4)]
-    assert costs.latency("vanilla_large", large) == pytest.approx(4.0 + 3 * 2.0)
-    assert costs.latency("vanilla_small", small) == pytest.approx(1.0 + 1.5 * 4 * 0.5)
+    assert latency(costs, "vanilla_large", large) == pytest.approx(4.0 + 3 * 2.0)
+    assert latency(costs, "vanilla_small", small) == pytest.approx(1.0 + 1.5 * 4 * 0.5)
     table = [Counts(drafted=2, large_calls=1, verified=Counter({1: 1}))]  # its drafter takes no step
-    assert costs.latency("speculative", table) == pytest.approx(4.0 + 2.0 + 0.5 + 0.125)
+    assert latency(costs, "speculative", table) == pytest.approx(4.0 + 2.0 + 0.5 + 0.125)
 
 
 def test_a_negative_overhead_cannot_make_a_latency_negative() -> None:
     costs, example = hand_made(), [drafted(6, {3: 2, 1: 1})]
     costs.overheads = Overheads(by_method={"bild": MethodOverhead(text=0.0, call=-6.0)})
-    assert costs.latency("bild", example) == pytest.approx(1.6)  # a tenth of its runs, not 16 - 18
+    assert latency(costs, "bild", example) == pytest.approx(1.6)  # a tenth of its runs, not 16 - 18
 
 
 def test_the_first_point_of_one_method_teaches_the_others() -> None:
     """The overhead of a text is common to all methods; only what one method has beside it stays with that method."""
     costs, points = hand_made(), {method: [drafted(4, {2: 6})] for method in ("bild", "speculative", "token_cascade")}
-    runs = costs.latency("bild", points["bild"])
-    costs.fit_overheads([("bild", points["bild"], runs + 3.0)])
-    assert costs.latency("speculative", points["speculative"]) == pytest.approx(runs + 3.0, rel=0.04)
-    costs.fit_overheads([("bild", points["bild"], runs + 3.0), ("speculative", points["speculative"], runs + 9.0)])
-    known = [costs.latency(method, points[method]) for method in points]
+    runs = latency(costs, "bild", points["bild"])
+    fit(costs, [("bild", points["bild"], runs + 3.0)])
+    assert latency(costs, "speculative", points["speculative"]) == pytest.approx(runs + 3.0, rel=0.04)
+    fit(costs, [("bild", points["bild"], runs + 3.0), ("speculative", points["speculative"], runs + 9.0)])
+    known = [latency(costs, method, points[method]) for method in points]
     assert known[:2] == pytest.approx([runs + 3.0, runs + 9.0], rel=0.1)
     assert known[0] < known[2] < known[1]
 
 
 def test_the_small_model_alone_teaches_what_its_steps_cost_beside_the_large_one() -> None:
     costs, alone = hand_made(), [Counts(small_steps=20)]
-    costs.fit_overheads([("vanilla_small", alone, 1.0 + 1.25 * 20 * 0.5)])
+    fit(costs, [("vanilla_small", alone, 1.0 + 1.25 * 20 * 0.5)])
     assert costs.overheads.small == pytest.approx(0.25, abs=0.01)
     drafts = [drafted(20, {5: 4})]
-    assert costs.latency("bild", drafts) == pytest.approx(hand_made().latency("bild", drafts) + 0.25 * 20 * 0.5, rel=0.01)
+    assert latency(costs, "bild", drafts) == pytest.approx(latency(hand_made(), "bild", drafts) + 0.25 * 20 * 0.5, rel=0.01)
 
 
 def measured(clock: Clock, pair: Pair) -> Costs:
@@ -249,7 +263,7 @@ def test_a_method_without_overhead_is_predicted_exactly(method: str, settings: A
         [generation] = decode(method, settings, pair, [source], Request(LIMIT), [number])
         examples.append(generation.counts)
     took = 1000 * (clock() - begun) / len(SOURCES)
-    assert costs.latency(method, examples) == pytest.approx(took)
+    assert latency(costs, method, examples) == pytest.approx(took)
 
 
 def test_costs_are_measured_once(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tasks.evaluation.sweep.plan import Costs, slow_step_warning
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.evaluation.sweep.rows import PointEvaluator
 from tasks.evaluation.sweep.run import BatchTimer, batch_timing, points_by_batch
-from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named, plain
+from tests.sweeps import BEAMS, FEW, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named, plain
 from tests.ticking import TOY_MARGINS, Clock, Price, evaluator_of, split_of, sweep_settings, ticking_pair
 
 
@@ -177,15 +177,15 @@ def forbid_timing(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_finished_sweep_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Sweep(tmp_path)
-    rows = first.validate()
+    rows = first.validate(FEW)
     rows += first.report()
     written = first.path.read_bytes()
     again = Sweep(tmp_path)
     again.large().price = Price(50.0, 3.0, 2.0)  # another machine speed, the same plan
     forbid_timing(again, monkeypatch)
-    found = again.validate()
+    found = again.validate(FEW)
     found += again.report()
-    assert by_name(found[: len(GRID) + 2]) == by_name(rows[: len(GRID) + 2])
+    assert by_name(found[: len(FEW) + 2]) == by_name(rows[: len(FEW) + 2])
     assert sorted(found, key=str) == sorted(rows, key=str)
     assert first.path.read_bytes() == written
 
@@ -283,7 +283,7 @@ def visits_of(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
 def test_a_point_is_visited_once_a_round_in_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Sweep(tmp_path, latency_rounds=3)
     visits = visits_of(sweep, monkeypatch)
-    rows = sweep.validate()
+    rows = sweep.validate(FEW)
     timed = [row for row in rows if "speedup" in row]
     assert {name: visits.count(name) for name in set(visits)} == {name_of(row): 3 for row in timed}
     for row in timed:
@@ -299,7 +299,7 @@ def test_a_point_is_visited_once_a_round_in_every_round(tmp_path: Path, monkeypa
 def test_a_killed_sweep_goes_on_with_its_finished_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     whole = Sweep(tmp_path / "whole", latency_rounds=3)
     wanted = visits_of(whole, monkeypatch)
-    whole.validate()
+    whole.validate(FEW)
     killed = Sweep(tmp_path / "killed", latency_rounds=3)
     before, stop = visits_of(killed, monkeypatch), int(share * len(wanted))
     time = killed.evaluator.time
@@ -311,12 +311,12 @@ def test_a_killed_sweep_goes_on_with_its_finished_rounds(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(killed.evaluator, "time", kill)
     with pytest.raises(Killed):
-        killed.validate()
+        killed.validate(FEW)
     kept = {name_of(row): row["rounds"] for row in in_file(killed.path) if "rounds" in row}
     assert sum(map(len, kept.values())) == stop
     again = Sweep(tmp_path / "killed", latency_rounds=3)
     after = visits_of(again, monkeypatch)
-    rows = by_name(again.validate())
+    rows = by_name(again.validate(FEW))
     assert len(before) + len(after) == len(wanted)
     for name, rounds in kept.items():
         assert rows[name]["rounds"][: len(rounds)] == rounds
