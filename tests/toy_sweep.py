@@ -60,10 +60,10 @@ def opened(pair: Pair) -> LoadedPair:
     return LoadedPair(pair, {"small": small, "large": large}, Words(), "cpu", [PATHS.split("validation"), PATHS.split("test")])
 
 
-def swept(*grid: GridSettings, metric: str = "bleu", **changed: Any) -> list[Row]:
+def swept(*grid: GridSettings, metric: str = "bleu", arm: str = "aligned", **changed: Any) -> list[Row]:
     settings = sweep_settings(grid=list(grid), latency_examples=3, **changed)
     task = Task(metric=metric, text=TextSettings(max_source_tokens=32, max_target_tokens=LIMIT), sweep=settings)
-    rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, "aligned", 1)
+    rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, arm, 1)
     assert described
     return plain(rows)
 

@@ -17,6 +17,7 @@ from tasks.alignment.calibration_set import StoredTopLogits
 from tasks.alignment.labelling import Labeller
 from tasks.corpora.example import UNLABELLED, Corpus, Example, read_jsonl
 from tasks.errors import InputError
+from tasks.evaluation.scoring.quality import check_outputs
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.prepare import write_corpus
@@ -64,6 +65,7 @@ def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsy
     assert {example.source for example in held_out} <= {*SOURCES[26:36]}
     assert found["model"]["folder"] == "models/words/large"
     assert found["settings"]["top_logits"] == 5
+    assert found["sets"]["calibration"]["distinct"] > 1 and found["check"]["examples"] > 0
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: words: dropped")]
     unfit = 30 - len(kept)
     assert f"{unfit} of 30 outputs ({unfit / 30:.2%}: " in warning
@@ -91,44 +93,51 @@ def test_references_are_labelled_with_predictions_alone(run: Run, monkeypatch: p
     assert len(StoredTopLogits.open(PATHS.calibration, "calibration", read.targets)) == len(read)
 
 
-def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(top_logits=2, samples=2)
-    whole, label, labelled = files(), Labeller.label, list[int]()
+def killed_after(shards: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let the stage be killed after so many shards; gives the first number of each that was labelled."""
+    label, labelled = Labeller.label, list[int]()
 
     def killed(self: Labeller, inputs: list[Example], first: int, *others: Any) -> Any:
-        if len(labelled) == 3:
+        if len(labelled) == shards:
             raise KeyboardInterrupt
         labelled.append(first)
         return label(self, inputs, first, *others)
 
-    with monkeypatch.context() as cut:
-        cut.setattr(Labeller, "label", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(top_logits=2, samples=2)
-        assert files() == whole
-        labelled.insert(0, -1)  # lets the next run label them all
+    monkeypatch.setattr(Labeller, "label", killed)
+    return labelled
+
+
+def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(top_logits=2, samples=2)
+    whole = files()
+    labelled = killed_after(3, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
         run(top_logits=2, samples=2)
+    assert files() == whole
+    labelled.insert(0, -1)  # lets the next run label them all
+    run(top_logits=2, samples=2)
     assert labelled == [-1, 0, 8, 10, 18, 26, 34]
     assert files() == whole
     assert not any(PATHS.resume("calibrate").iterdir())
 
 
 def test_a_changed_setting_starts_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    label, labelled = Labeller.label, list[int]()
-
-    def killed(self: Labeller, inputs: list[Example], first: int, *others: Any) -> Any:
-        if len(labelled) == 2:
-            raise KeyboardInterrupt
-        labelled.append(first)
-        return label(self, inputs, first, *others)
-
-    monkeypatch.setattr(Labeller, "label", killed)
+    labelled = killed_after(2, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         run()
     labelled.clear()
     with pytest.raises(KeyboardInterrupt):
         run(max_repeats=3)
     assert labelled == [0, 8]
+
+
+def test_a_large_model_that_has_collapsed_to_one_output_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    check = check_outputs(["red"] * 24, examples(0, 24), "bleu")
+    calibrate.report_check("words", check, {"calibration": {"kept": 24, "distinct": 1}})
+    said = capsys.readouterr().err
+    assert "1 distinct outputs of 24 for calibration" in said
+    assert "warning: words: " in said and "gives 1 distinct output for 24 inputs, 'red' for 100% of them" in said
+    assert "not better than giving one constant output" in said
 
 
 def test_a_model_without_a_usable_output_is_refused(run: Run) -> None:

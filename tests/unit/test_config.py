@@ -15,6 +15,13 @@ from tasks.config import load, main, table
 from tasks.errors import InputError
 
 ROOT = Path(__file__).parents[2]
+Change = Callable[[dict[str, Any]], object]
+
+
+def written(folder: Path, params: dict[str, Any]) -> Path:
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(params), encoding="utf-8")
+    return path
 
 
 def test_the_file_of_the_repository_is_valid() -> None:
@@ -31,8 +38,7 @@ def test_a_copy_of_a_data_set_is_published_only_if_the_settings_say_so(tmp_path:
     tasks = {name: {"metric": "rougeL", "corpus": corpus} for name in ("hub", "copy")}
     tasks["said"] = {"metric": "rougeL", "corpus": {**corpus, "dataset": "xsum"}}
     active = {"hub": "data/hub.lock.yaml", "copy": str(tmp_path), "said": str(tmp_path)}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"active": active, "tasks": tasks}), encoding="utf-8")
-    params = load(tmp_path / "params.yaml")
+    params = load(written(tmp_path, {"active": active, "tasks": tasks}))
     assert {name: params.published(name) for name in active} == {"hub": "xsum", "copy": "none", "said": "xsum"}
 
 
@@ -45,69 +51,54 @@ def test_the_documented_settings_are_those_of_the_schema() -> None:
             assert section in page, "run: python -m tasks.config --table, and put it into docs/settings.md"
 
 
-def task_of(params: dict[str, Any]) -> dict[str, Any]:
-    task: dict[str, Any] = params["tasks"]["translation"]
-    return task
+def task_with(*sections: str, task: str = "translation", **changes: Any) -> Change:
+    """Change settings of a task, or of a section of it."""
+
+    def change(params: dict[str, Any]) -> None:
+        found = params["tasks"][task]
+        for name in sections:
+            found = found[name]
+        found.update(changes)
+
+    return change
 
 
-Change = Callable[[dict[str, Any]], object]
+def grid(**entry: Any) -> Change:
+    return task_with("sweep", grid=[{"method": "bild", **entry}])
+
+
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
 for _task in PARAMS["tasks"].values():
     _task["sweep"]["grid"] = [{"method": "bild"}]  # a check expands every grid
 MISTAKES: list[tuple[Change, str]] = [
     (lambda params: params.update(actve=1), "unknown setting actve; did you mean active?"),
     (lambda params: params.update(zebra=1), "unknown setting zebra; remove it or correct its name"),
-    (
-        lambda params: task_of(params)["tokenizer"].update(vocabluary=9),
-        "unknown setting tasks.translation.tokenizer.vocabluary; did you mean vocabulary?",
-    ),
-    (
-        lambda params: task_of(params)["models"]["large"].update(head=9),
-        "unknown setting tasks.translation.models.large.head; did you mean heads?",
-    ),
+    (task_with("tokenizer", vocabluary=9), "unknown setting tasks.translation.tokenizer.vocabluary; did you mean vocabulary?"),
+    (task_with("models", "large", head=9), "unknown setting tasks.translation.models.large.head; did you mean heads?"),
     (lambda params: params["active"].update(other="x"), "'other' must be listed once under tasks and once under active"),
     (lambda params: params["inactive"].update(translation="x"), "'translation' must be listed once"),
     (lambda params: params["machine"].update(device="tpu"), "machine: device is 'tpu'; it must be one of auto, cpu, cuda"),
-    (lambda params: task_of(params).update(metric="blue"), "tasks.translation.metric"),
+    (task_with(metric="blue"), "tasks.translation.metric"),
+    (task_with("align", batch_size=0), "tasks.translation.align: batch_size is 0; it must be at least 1"),
+    (task_with("align", steps="many"), "tasks.translation.align.steps"),
+    (task_with("align", warmup_steps=10**6), "warmup_steps is 1000000; it must be less than steps"),
+    (task_with("corpus", source="files"), "source is files but there is no files section"),
     (
-        lambda params: task_of(params)["align"].update(batch_size=0),
-        "tasks.translation.align: batch_size is 0; it must be at least 1",
+        task_with("corpus", dataset="wmt14-en-de"),
+        "tasks.translation.corpus: dataset is wmt14-en-de, but the corpus is generated",
     ),
-    (lambda params: task_of(params)["align"].update(steps="many"), "tasks.translation.align.steps"),
-    (lambda params: task_of(params)["align"].update(learning_rate=float("nan")), "learning_rate is nan"),
-    (lambda params: task_of(params)["align"].update(warmup_steps=10**6), "warmup_steps is 1000000; it must be less than steps"),
-    (lambda params: task_of(params)["corpus"].update(source="files"), "source is files but there is no files section"),
+    (task_with("corpus", task="multi30k", dataset="multi30k"), "dataset is 'multi30k'; it must be one of none, iwslt17-de-en"),
     (
-        lambda params: task_of(params)["corpus"].update(dataset="wmt14-en-de"),
-        "tasks.translation.corpus: dataset is wmt14-en-de, but the corpus is generated; set source to files",
-    ),
-    (
-        lambda params: params["tasks"]["multi30k"]["corpus"].update(dataset="multi30k"),
-        "dataset is 'multi30k'; it must be one of none, iwslt17-de-en",
-    ),
-    (
-        lambda params: (
-            params["tasks"]["multi30k"]["corpus"].update(dataset="iwslt17-de-en"),
-            params["tasks"]["multi30k"]["corpus"]["files"].update(limit={"test": 100}),
-        ),
+        lambda params: [
+            task_with("corpus", task="multi30k", dataset="iwslt17-de-en")(params),
+            task_with("corpus", "files", task="multi30k", limit={"test": 100})(params),
+        ],
         "dataset is iwslt17-de-en, but files.limit cuts test",
     ),
-    (
-        lambda params: task_of(params)["sweep"].update(grid=[{"method": "bold", "values": {}}]),
-        "sweep.grid.0: unknown method 'bold'; known are vanilla_large",
-    ),
-    (
-        lambda params: task_of(params)["sweep"].update(grid=[{"method": "bild", "values": {"fallback_threshold": [0.5, 2]}}]),
-        "sweep.grid.0: fallback_threshold is 2.0; it must be at most 1",
-    ),
-    (
-        lambda params: task_of(params)["sweep"].update(grid=[{"method": "bild", "values": {"fallback": [0.5]}}]),
-        "sweep.grid.0: unknown setting fallback; did you mean fallback_threshold?",
-    ),
-    (
-        lambda params: task_of(params)["sweep"].update(grid=[{"method": "bild", "preset": "poetry"}]),
-        "sweep.grid.0: bild has no preset 'poetry'; it has translation, summarization",
-    ),
+    (grid(method="bold", values={}), "sweep.grid.0: unknown method 'bold'; known are vanilla_large"),
+    (grid(values={"fallback_threshold": [0.5, 2]}), "sweep.grid.0: fallback_threshold is 2.0; it must be at most 1"),
+    (grid(values={"fallback": [0.5]}), "sweep.grid.0: unknown setting fallback; did you mean fallback_threshold?"),
+    (grid(preset="poetry"), "sweep.grid.0: bild has no preset 'poetry'; it has translation, summarization"),
 ]
 
 
@@ -115,8 +106,7 @@ MISTAKES: list[tuple[Change, str]] = [
 def test_a_mistake_is_named_in_one_line(change: Change, words: str, tmp_path: Path) -> None:
     params = copy.deepcopy(PARAMS)
     change(params)
-    path = tmp_path / "params.yaml"
-    path.write_text(yaml.safe_dump(params), encoding="utf-8")
+    path = written(tmp_path, params)
     with pytest.raises(InputError) as caught:
         load(path)
     assert words in str(caught.value)
@@ -140,13 +130,11 @@ def test_a_check_counts_the_points_of_each_grid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    task_of(params)["sweep"]["grid"] = [
+    params["tasks"]["translation"]["sweep"]["grid"] = [
         {"method": "bild", "preset": "v1"},
         {"method": "bild", "preset": "v1", "values": {"fallback_threshold": [0.8, 0.9]}},
     ]
-    path = tmp_path / "params.yaml"
-    path.write_text(yaml.safe_dump(params), encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["config", "--params", str(path)])
+    monkeypatch.setattr(sys, "argv", ["config", "--params", str(written(tmp_path, params))])
     main()
     assert "translation: 24 points" in capsys.readouterr().out, "20 of the preset and 4 at 0.9; those at 0.8 are there already"
 
@@ -169,12 +157,11 @@ def test_a_mistake_has_its_line(tmp_path: Path) -> None:
 
 
 def test_text_of_an_active_task_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "params.yaml"
-    tasks = {name: {"metric": "bleu"} for name in ("a", "b")}
-    path.write_text(yaml.safe_dump({"active": {"a": str(tmp_path)}, "inactive": {"b": "nowhere"}, "tasks": tasks}))
+    params: dict[str, Any] = {"inactive": {"b": "nowhere"}, "tasks": {name: {"metric": "bleu"} for name in ("a", "b")}}
+    path = written(tmp_path, {**params, "active": {"a": str(tmp_path)}})
     monkeypatch.setattr(sys, "argv", ["config", "--params", str(path)])
     main()
-    path.write_text(yaml.safe_dump({"active": {"a": "nowhere"}, "inactive": {"b": "nowhere"}, "tasks": tasks}))
+    written(tmp_path, {**params, "active": {"a": "nowhere"}})
     with pytest.raises(InputError, match=r"active\.a: there is no nowhere; correct the path, or move a to inactive"):
         main()
 
@@ -186,23 +173,13 @@ def test_text_of_an_active_task_that_is_not_there_is_named(tmp_path: Path, monke
         ({"seeds": [-1]}, r"tasks\.a\.seeds: \[-1\] must be"),
         ({"seeds": []}, "seeds"),
         ({"align": {"seed": 3}}, r"tasks\.a\.align\.seed: drafters are trained once for each of seeds; remove it"),
+        ({"sweep": {"seed_methods": ["bidl"]}}, "seed_methods names bidl, which is no method"),
+        ({"sweep": {"seed_methods": ["calm"]}}, "seed_methods has no method of the grid"),
     ],
 )
-def test_seeds_that_cannot_be_compared_are_refused(tmp_path: Path, changed: dict[str, object], problem: str) -> None:
-    file = tmp_path / "params.yaml"
-    file.write_text(yaml.safe_dump({"active": {"a": "data"}, "tasks": {"a": {"metric": "bleu", **changed}}}))
+def test_seeds_that_cannot_be_compared_are_refused(tmp_path: Path, changed: dict[str, Any], problem: str) -> None:
+    """Also methods of further seeds that are not swept."""
+    sweep = {"grid": [{"method": "bild"}], **changed.get("sweep", {})}
+    task = {"metric": "bleu", "seeds": [1, 2], **changed, "sweep": sweep}
     with pytest.raises(InputError, match=problem):
-        load(file)
-
-
-@pytest.mark.parametrize(
-    ("methods", "problem"),
-    [(["bidl"], "seed_methods names bidl, which is no method"), (["calm"], "seed_methods has no method of the grid")],
-)
-def test_methods_of_further_seeds_must_be_swept(tmp_path: Path, methods: list[str], problem: str) -> None:
-    file = tmp_path / "params.yaml"
-    sweep = {"grid": [{"method": "bild"}], "seed_methods": methods}
-    task = {"metric": "bleu", "seeds": [1, 2], "sweep": sweep}
-    file.write_text(yaml.safe_dump({"active": {"a": "data"}, "tasks": {"a": task}}))
-    with pytest.raises(InputError, match=problem):
-        load(file)
+        load(written(tmp_path, {"active": {"a": "data"}, "tasks": {"a": task}}))

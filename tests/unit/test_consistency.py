@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,13 @@ def models(which: tuple[str, ...] = ("small", "large"), **changes: Any) -> Chang
     return lambda task: [task["models"][name].update(changes) for name in which]
 
 
-def text(**changes: Any) -> Change:
-    return lambda task: task["text"].update(changes)
+def from_large(**layers: Any) -> Change:
+    return models(("small",), from_large=layers)
 
 
-def stage(name: str, **changes: Any) -> Change:
-    return lambda task: (task["align"] if name == "align" else task["finetune"][name]).update(changes)
+def under(*sections: str, **changes: Any) -> Change:
+    """Change settings of a section."""
+    return lambda task: functools.reduce(dict.__getitem__, sections, task).update(changes)
 
 
 def perplexity(*changes: Change) -> Change:
@@ -65,115 +67,63 @@ def perplexity(*changes: Change) -> Change:
     return change
 
 
-def sweep(**changes: Any) -> Change:
-    return lambda task: task["sweep"].update(changes)
-
-
+LLAMA = models(architecture="llama", d_kv=32)
 OWN = models(("small",), pretrained="other", own_tokenizer=True)
 CONTRADICTIONS: list[tuple[Change, str]] = [
     (models(("large",), pretrained="other", own_tokenizer=True), "models.large: own_tokenizer is for models.small; name the"),
-    (
-        both(OWN, stage("align", loss="forward_kl")),
-        "align: loss is forward_kl, but models.small.own_tokenizer is true, and mod",
-    ),
-    (both(OWN, stage("align", draft_vocabulary=99, loss="sequence")), "align: draft_vocabulary is 99, but models.small.own"),
-    (
-        both(OWN, stage("align", choose_by="acceptance_rate", loss="sequence")),
-        "align: choose_by is acceptance_rate, but models.small.own_tokenizer is true, and models of different tokenizers pred",
-    ),
+    (both(OWN, under("align", loss="forward_kl")), "align: loss is forward_kl, but models.small.own_tokenizer is true, and"),
+    (both(OWN, under("align", draft_vocabulary=99, loss="sequence")), "align: draft_vocabulary is 99, but models.small.own"),
+    (both(OWN, under("align", choose_by="acceptance_rate", loss="sequence")), "align: choose_by is acceptance_rate, but"),
     (grid("speculative", drafter=["retokenized"]), "sweep.grid.1: the drafter retokenized is for a small model with a token"),
     (lambda task: task.update(metric="pass_at_1"), "metric: pass_at_1 runs the models' outputs as programs on this machine"),
-    (
-        perplexity(sweep(sampling={"temperature": 0.0})),
-        "sweep: with the metric perplexity sampling must be {temperature: 1.0} without top_k and top_p",
-    ),
-    (perplexity(sweep(sampling={"temperature": 1.0, "top_p": 0.9})), "sweep: with the metric perplexity sampling must be"),
-    (perplexity(sweep(temperatures=[0.5])), "sweep: temperatures is set, but a perplexity is of temperature 1 alone"),
-    (perplexity(stage("large", choose_by="quality")), "finetune.large: choose_by is quality, which is of outputs; set it to v"),
-    (perplexity(stage("align", choose_by="quality")), "align: choose_by is quality, which is of outputs; set it to validatio"),
-    (perplexity(stage("align", draft_vocabulary=200)), "align: draft_vocabulary is 200, so that all other tokens have no pro"),
+    (perplexity(under("sweep", sampling={"temperature": 0.0})), "sweep: with the metric perplexity sampling must be"),
+    (perplexity(under("sweep", sampling={"temperature": 1.0, "top_p": 0.9})), "sweep: with the metric perplexity sampling"),
+    (perplexity(under("sweep", temperatures=[0.5])), "sweep: temperatures is set, but a perplexity is of temperature 1 alone"),
+    (perplexity(under("finetune", "large", choose_by="quality")), "finetune.large: choose_by is quality, which is of outputs;"),
+    (perplexity(under("align", choose_by="quality")), "align: choose_by is quality, which is of outputs; set it to validatio"),
+    (perplexity(under("align", draft_vocabulary=200)), "align: draft_vocabulary is 200, so that all other tokens have no pro"),
     (perplexity(OWN), "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens"),
     (perplexity(grid("speculative")), "sweep.grid.0: bild has a rollback_threshold of 2, but no token of a given text is repl"),
+    (perplexity(under("sweep", grid=[{"method": "speculative", "values": {}}])), "sweep.grid.0: speculative scores no given"),
     (
-        perplexity(sweep(grid=[{"method": "speculative", "values": {}}])),
-        "sweep.grid.0: speculative scores no given text: a lossless method has the large model's perplexity by definition",
-    ),
-    (
-        perplexity(sweep(grid=[{"method": "bild", "values": {"rollback_threshold": [float("inf")], "drafter": ["copy"]}}])),
+        perplexity(
+            under("sweep", grid=[{"method": "bild", "values": {"rollback_threshold": [float("inf")], "drafter": ["copy"]}}])
+        ),
         "sweep.grid.0: bild has the drafter copy, whose drafts a given text replaces",
     ),
-    (
-        lambda task: task["calibrate"].update(texts="references"),
-        "align: loss is sequence, which reads the text alone, but with calibrate.texts references that is the control's own",
-    ),
+    (under("calibrate", texts="references"), "align: loss is sequence, which reads the text alone, but"),
     (models(("large",), architecture="llama"), "models: small is t5 but large is llama"),
+    (both(models(architecture="gpt2"), under("text", max_source_tokens=1000)), "text: max_source_tokens and"),
+    (under("finetune", "large", steps=0), "finetune.large: steps is 0, but models.large starts from random weights; set its"),
+    (models(("large",), pretrained="a/b.gguf"), "tokenizer: models.large.pretrained is a GGUF file, which has a tokenizer of"),
+    (under("text", chat_template=True), "text: chat_template is true, but a tokenizer that is trained here has no template;"),
+    (both(under("text", chat_template=True), under("tokenizer", pretrained="chat")), "text: chat_template is true,"),
+    (under("finetune", "large", precision="float16"), "finetune.large: precision is float16, in which the activations of a t5"),
+    (under("finetune", "small", trunk="frozen", draft_heads=2), "finetune.small: trunk is frozen, but the model starts from"),
+    (both(models(architecture="llama"), under("finetune", "large", draft_heads=2)), "finetune.large: exit_loss, draft_heads"),
+    (under("finetune", "large", exit_loss="first_last", exit_layer=6), "finetune.large: exit_layer is 6, but the decoder has"),
+    (under("finetune", "small", exit_classifier=True), "finetune.small: exit_classifier is set, but the decoder has one layer"),
     (
-        both(models(architecture="gpt2"), lambda task: task["text"].update(max_source_tokens=1000)),
-        "text: max_source_tokens and",
-    ),
-    (stage("large", steps=0), "finetune.large: steps is 0, but models.large starts from random weights; set its pretrained"),
-    (
-        models(("large",), pretrained="a/b.gguf"),
-        "tokenizer: models.large.pretrained is a GGUF file, which has a tokenizer of its own; set tokenizer.pretrained to a",
-    ),
-    (text(chat_template=True), "text: chat_template is true, but a tokenizer that is trained here has no template; set tok"),
-    (
-        both(text(chat_template=True), lambda task: task["tokenizer"].update(pretrained="chat")),
-        "text: chat_template is true, but models.small is a t5, and a chat prompt needs a decoder-only model; set its arch",
-    ),
-    (stage("large", precision="float16"), "finetune.large: precision is float16, in which the activations of a t5 overflow"),
-    (stage("small", trunk="frozen", draft_heads=2), "finetune.small: trunk is frozen, but the model starts from random"),
-    (both(models(architecture="llama"), stage("large", draft_heads=2)), "finetune.large: exit_loss, draft_heads and exit_cl"),
-    (stage("large", exit_loss="first_last", exit_layer=6), "finetune.large: exit_layer is 6, but the decoder has 6 layers"),
-    (stage("small", exit_classifier=True), "finetune.small: exit_classifier is set, but the decoder has one layer"),
-    (
-        both(stage("align", loss="forward_kl", reference="stored"), lambda task: task["calibrate"].update(top_logits=0)),
+        both(under("align", loss="forward_kl", reference="stored"), under("calibrate", top_logits=0)),
         "align: reference is stored, but calibrate.top_logits is 0",
     ),
-    (
-        models(("small",), from_large={"layers": [0, 6]}),
-        "models.small.from_large: layers names 6, but the large model has 6 decoder layers, 0 to 5; name some of those",
-    ),
-    (
-        models(("small",), from_large={"layers": [0], "encoder_layers": [2]}),
-        "models.small.from_large: encoder_layers names 2, but the large model has 2 encoder layers",
-    ),
-    (
-        both(
-            models(architecture="llama", d_kv=32),
-            models(("small",), from_large={"layers": [0], "encoder_layers": [0]}),
-        ),
-        "models.small.from_large names encoder_layers, but models.large, a llama, has no encoder",
-    ),
-    (
-        both(
-            models(architecture="llama", d_kv=32),
-            models(("small",), from_large={"layers": [0], "share_encoder": True}),
-        ),
-        "models.small.from_large names share_encoder, but models.large, a llama, has no encoder; leave it out",
-    ),
-    (
-        both(models(("small",), from_large={"layers": [0]}), stage("align", start="fine_tuned")),
-        "align: start is fine_tuned, but with models.small.from_large stages control and align begin with layers",
-    ),
+    (from_large(layers=[0, 6]), "models.small.from_large: layers names 6, but the large model has 6"),
+    (from_large(layers=[0], encoder_layers=[2]), "models.small.from_large: encoder_layers names 2, but the large model has 2"),
+    (both(LLAMA, from_large(layers=[0], encoder_layers=[0])), "models.small.from_large names encoder_layers, but"),
+    (both(LLAMA, from_large(layers=[0], share_encoder=True)), "models.small.from_large names share_encoder, but models.large,"),
+    (both(from_large(layers=[0]), under("align", start="fine_tuned")), "align: start is fine_tuned"),
     (models(("large",), from_large={"layers": [0]}), "models.large: from_large is for models.small"),
     (
-        both(
-            stage("align", loss="forward_kl", reference="stored", draft_vocabulary=30),
-            lambda task: task["calibrate"].update(top_logits=30),
-        ),
-        "align: draft_vocabulary is 30, of which the 30 stored predictions",
+        both(under("align", loss="forward_kl", reference="stored", draft_vocabulary=30), under("calibrate", top_logits=30)),
+        "align: draft_vocabulary",
     ),
-    (stage("align", draft_vocabulary=100_000), "align: draft_vocabulary is 100000, but tokenizer.vocabulary"),
-    (lambda task: task["calibrate"].update(top_logits=100_000), "calibrate: top_logits is 100000, but tokenizer.vocabulary"),
-    (
-        both(grid("beam_large", beams=[2]), lambda task: task["sweep"].update(sampling={"temperature": 1.0})),
-        "sweep.grid.1: beam_large draws no tokens, but sweep.sampling.temperature is 1.0",
-    ),
+    (under("align", draft_vocabulary=100_000), "align: draft_vocabulary is 100000, but tokenizer.vocabulary"),
+    (under("calibrate", top_logits=100_000), "calibrate: top_logits is 100000, but tokenizer.vocabulary"),
+    (both(grid("beam_large", beams=[2]), under("sweep", sampling={"temperature": 1.0})), "sweep.grid.1: beam_large draws no"),
     (both(models(architecture="llama"), grid("calm")), "sweep.grid.1: calm needs the layers of a t5"),
     (
-        lambda task: task["sweep"].update(
-            grid=[{"method": "beam_large", "values": {"beams": [2]}}], seed_methods=["beam_large"], temperatures=[0.5]
+        under(
+            "sweep", grid=[{"method": "beam_large", "values": {"beams": [2]}}], seed_methods=["beam_large"], temperatures=[0.5]
         ),
         "sweep: temperatures has 0.5, but no method of the grid draws tokens; add one or remove the value",
     ),
@@ -181,7 +131,7 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (grid("speculative", drafter=["small", "heads"]), "sweep.grid.1: the drafter heads needs heads"),
     (
         both(models(("large",), decoder_layers=1), grid("bild", drafter=["early_layer"])),
-        "sweep.grid.1: the drafter early_layer runs 1 layers (finetune.large.exit_layer), but models.large has 1",
+        "sweep.grid.1: the drafter early_layer",
     ),
 ]
 
@@ -199,20 +149,24 @@ def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp
     [
         lambda task: task.update(metric="pass_at_1", run_generated_code=True),
         perplexity(),
-        perplexity(stage("align", loss="forward_kl"), lambda task: task["calibrate"].update(texts="references")),
+        perplexity(under("align", loss="forward_kl"), under("calibrate", texts="references")),
         grid("speculative", drafter=["small", "early_layer", "copy", "random"]),
-        both(models(("large",), pretrained="folder"), stage("large", steps=0), stage("small", steps=0)),
-        both(stage("large", draft_heads=2), grid("speculative", drafter=["heads"])),
-        both(stage("large", exit_classifier=True), grid("calm", confidence=["classifier"])),
+        both(models(("large",), pretrained="folder"), under("finetune", "large", steps=0), under("finetune", "small", steps=0)),
+        both(under("finetune", "large", draft_heads=2), grid("speculative", drafter=["heads"])),
+        both(under("finetune", "large", exit_classifier=True), grid("calm", confidence=["classifier"])),
         # A checkpoint decides what it can do, and nothing here knows it.
         both(models(("large",), pretrained="folder", architecture="llama"), grid("calm", confidence=["classifier"])),
-        both(models(pretrained="folder"), stage("large", trunk="frozen", draft_heads=2), grid("bild", drafter=["heads"])),
+        both(
+            models(pretrained="folder"),
+            under("finetune", "large", trunk="frozen", draft_heads=2),
+            grid("bild", drafter=["heads"]),
+        ),
         both(models(architecture="llama"), grid("speculative", drafter=["early_layer"])),
         # Of its own shape the small model would make no pair.
         both(
             models(("large",), architecture="llama"),
             models(("small",), architecture="gpt2", from_large={"layers": [0, 5]}),
-            stage("align", draft_vocabulary=200, start="pretrained"),
+            under("align", draft_vocabulary=200, start="pretrained"),
         ),
     ],
 )

@@ -23,11 +23,6 @@ def words(service: dict[str, Any]) -> list[str]:
     return command.split() if isinstance(command, str) else command
 
 
-def test_the_set_is_complete() -> None:
-    assert set(SERVICES) == {"postgres", "s3", "buckets", "mlflow", "prefect", "worker-1", "worker-2"}
-    assert set(COMPOSE) - {key for key in COMPOSE if key.startswith("x-")} == {"name", "services", "configs", "volumes"}
-
-
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_names_what_exists(name: str) -> None:
     service = SERVICES[name]

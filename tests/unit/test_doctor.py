@@ -200,13 +200,7 @@ def test_make_doctor_needs_no_environment() -> None:
     ],
 )
 def test_gpu_and_build_of_torch(
-    device: str,
-    torch: dict[str, Any],
-    nvidia: bool,
-    state: str,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    device: str, torch: dict[str, Any], nvidia: bool, state: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(doctor, "DEVICES", tmp_path)
     if nvidia:
@@ -215,13 +209,6 @@ def test_gpu_and_build_of_torch(
     assert found.state == state
     assert words in found.found
     assert bool(found.fix) == (state != OK)
-
-
-def test_torch_that_does_not_start() -> None:
-    given = facts()
-    given.__dict__["torch"] = (None, "the process was ended by SIGILL")
-    assert run(check("torch"), given)["state"] == MISSING
-    assert run(check("GPU"), given)["state"] == WARNING
 
 
 @pytest.mark.parametrize(
@@ -240,14 +227,16 @@ def test_a_disk_that_is_nearly_full(
     assert [path.name for path in tmp_path.iterdir()] == ([".venv"] if ready else [])
 
 
-def test_a_disk_that_takes_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_no_file_and_a_torch_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    result = run(check("disk"), facts())
-    assert result["state"] == MISSING
-    assert "No space left on device" in result["found"]
+    given = facts()
+    given.__dict__["torch"] = (None, "the process was ended by SIGILL")
+    for name, state, words in (("disk", MISSING, "No space left"), ("torch", MISSING, "SIGILL"), ("GPU", WARNING, "")):
+        result = run(check(name), given)
+        assert result["state"] == state and words in result["found"]
 
 
 @pytest.mark.parametrize(

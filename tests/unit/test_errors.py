@@ -37,14 +37,14 @@ def test_a_reader_that_went_away_ends_the_process_as_its_signal_would(printed: s
         assert process.wait(timeout=60) == 128 + signal.SIGPIPE
 
 
-def test_a_broken_pipe_to_another_process_keeps_its_traceback() -> None:
-    with pytest.raises(BrokenPipeError), one_line_errors():
-        raise BrokenPipeError
+OTHERS = [BrokenPipeError(), KeyError("bug"), OSError(errno.EACCES, "Permission denied"), RuntimeError("bug")]
 
 
-def test_other_errors_keep_their_traceback() -> None:
-    with pytest.raises(KeyError), one_line_errors():
-        raise KeyError("bug")
+@pytest.mark.parametrize("error", OTHERS, ids=repr)
+def test_other_errors_keep_their_traceback(error: Exception) -> None:
+    """Also a broken pipe to another process than the reader of the output."""
+    with pytest.raises(type(error)), one_line_errors():
+        raise error
 
 
 def raised_from(error: Exception, cause: Exception) -> Exception:
@@ -97,12 +97,6 @@ def test_a_file_of_torch_that_came_out_short_is_a_full_disk_where_nothing_is_fre
     assert not disk_full(RuntimeError("bug"), tmp_path)
     monkeypatch.setattr(errors, "_free_bytes", lambda _: 1 << 30)
     assert not disk_full(RuntimeError(words), tmp_path)
-
-
-@pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), RuntimeError("bug")], ids=repr)
-def test_other_failures_to_write_keep_their_traceback(error: Exception) -> None:
-    with pytest.raises(type(error)), one_line_errors():
-        raise error
 
 
 PARENT = """

@@ -9,16 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.files import (
-    atomic_folder,
-    atomic_path,
-    atomic_write,
-    checksum,
-    folder_checksum,
-    link_folder,
-    partial_path,
-    remove,
-)
+from tasks.files import atomic_folder, atomic_path, atomic_write, checksum, folder_checksum, link_folder, partial_path, remove
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -63,6 +54,23 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
         (partial / "new.txt").write_text("newer")
         assert [path.name for path in folder.iterdir()] == ["old.txt"]
     assert [path.name for path in folder.iterdir()] == ["new.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_one_of_two_folders_is_there_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut at each step of putting the new one in place of the old, a whole one lies there under some name."""
+    rename, moved, folder = Path.rename, list[set[str]](), tmp_path / "model"
+
+    def watched(path: Path, target: Path) -> Path:
+        done = rename(path, target)
+        moved.append({one.parent.name for one in tmp_path.glob("*/new.txt")})
+        return done
+
+    monkeypatch.setattr(Path, "rename", watched)
+    for _ in range(2):
+        with atomic_folder(folder) as partial:
+            (partial / "new.txt").touch()
+    assert moved[1:] == [{".old.model", ".partial.model"}, {".old.model", "model"}]
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import pytest
 from tasks import verify
 from tasks.decoding import load_pair
 from tasks.decoding.generation import Counts, Generation, total
-from tasks.errors import stage
 from tasks.evaluation.timing import Mismatch
 from tasks.verify import Comparison, TransformersEngine, as_json, count_drafts, decode_here, described, verdict
+from tests.commands import Run, runner
 from tests.pair_folders import LETTERS, agreeing_pair
 
 
@@ -139,19 +138,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return agreeing_pair(tmp_path_factory.mktemp("pair"), "t5")
 
 
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit status, output and errors."""
-    monkeypatch.setattr(sys, "argv", ["verify", *words, "--engine", "transformers"])
-    try:
-        with stage():
-            status = verify.main()
-    except SystemExit as end:
-        return int(end.code or 0), *capsys.readouterr()
-    return status, *capsys.readouterr()
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    command = runner(verify.main, monkeypatch, capsys)
+    return lambda *words: command(*words, "--engine", "transformers")
 
 
-def test_the_folders_examples_hold(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    status, printed, _ = run(monkeypatch, capsys, str(folder))
+def test_the_folders_examples_hold(run: Run, folder: Path) -> None:
+    status, printed, _ = run(folder)
     assert status == 0
     assert f"{len(LETTERS)} texts, greedy, float32, 3 tokens drafted at a time" in printed
     assert "certificate: the pair has none for 3 drafted tokens" in printed
@@ -159,9 +153,7 @@ def test_the_folders_examples_hold(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert printed.splitlines()[-1] == "holds: the accepted share differs by 0.0000 (at most 0.02)"
 
 
-def test_a_certificate_of_these_texts_is_reproduced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_certificate_of_these_texts_is_reproduced(run: Run, tmp_path: Path) -> None:
     pair = load_pair(agreeing_pair(tmp_path / "first"))
     counts = total(decode_here(pair, 2, pair.encode(LETTERS), 24))
     numbers = {name: getattr(counts, name) for name in ("drafted", "accepted", "large_calls", "tokens")}
@@ -169,8 +161,7 @@ def test_a_certificate_of_these_texts_is_reproduced(
     record = {"method": "speculative", "settings": settings, "split": "validation", "examples": len(LETTERS), **numbers}
     folder = agreeing_pair(tmp_path / "second", measured={"accepted": [record]})
     (tmp_path / "texts").write_text("\n".join(LETTERS) + "\n", encoding="utf-8")
-    words = [str(folder), "--draft-length", "2", "--file", str(tmp_path / "texts"), "--json"]
-    status, printed, _ = run(monkeypatch, capsys, *words)
+    status, printed, _ = run(folder, "--draft-length", 2, "--file", tmp_path / "texts", "--json")
     found = json.loads(printed)
     assert (status, found["holds"], found["reproduced"], found["certificate"]) == (0, True, True, record)
     assert found["draftline"] == found["transformers"]
@@ -198,10 +189,10 @@ class OtherText(TransformersEngine):
     [(OtherDrafter, "the accepted share differs by 0."), (OtherText, "10 texts differ by more than rounding")],
 )
 def test_an_engine_that_accepts_or_writes_otherwise_fails(
-    engine: type, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, engine: type, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "TransformersEngine", engine)
-    status, printed, _ = run(monkeypatch, capsys, str(folder))
+    status, printed, _ = run(folder)
     assert status == 1
     assert printed.splitlines()[-1].startswith(f"does not hold: {reason}")
 
@@ -215,17 +206,10 @@ def test_an_engine_that_accepts_or_writes_otherwise_fails(
         (None, "texts cannot be read (No such file or directory); name a text file"),
     ],
 )
-def test_a_file_without_texts_is_one_line(
-    text: bytes | None,
-    line: str,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_file_without_texts_is_one_line(run: Run, text: bytes | None, line: str, folder: Path, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "texts").write_bytes(text)
-    status, _, said = run(monkeypatch, capsys, str(folder), "--file", str(tmp_path / "texts"))
+    status, _, said = run(folder, "--file", tmp_path / "texts")
     assert status == 2
     assert line in said.splitlines()[-1]
 
@@ -234,23 +218,18 @@ def test_a_file_without_texts_is_one_line(
     ("words", "line"),
     [
         (["nowhere"], "nowhere/pair.json cannot be read"),
-        (["PAIR", "--draft-length", "0"], "speculative: draft_length is 0; it must be at least 1"),
         (["PAIR", "--draft-length", "65"], "speculative: draft_length is 65; it must be at most 64"),
     ],
 )
-def test_bad_input_is_one_line(
-    words: list[str], line: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, _, said = run(monkeypatch, capsys, *(str(folder) if word == "PAIR" else word for word in words))
+def test_bad_input_is_one_line(run: Run, words: list[str], line: str, folder: Path) -> None:
+    status, _, said = run(*(folder if word == "PAIR" else word for word in words))
     assert status == 2
     assert line in said.splitlines()[-1]
 
 
-def test_a_folder_without_examples_needs_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_examples_needs_a_file(run: Run, tmp_path: Path) -> None:
     folder = agreeing_pair(tmp_path)
     (folder / "examples.json").unlink()
-    status, _, said = run(monkeypatch, capsys, str(folder))
+    status, _, said = run(folder)
     assert status == 2
     assert "has no examples; name a file of texts with --file" in said.splitlines()[-1]

@@ -16,14 +16,8 @@ from tasks.alignment.settings import LOSSES, AlignSettings, CalibrateSettings
         ({"beta": 1.0}, "beta is 1.0; it must be less than 1"),
         ({"on_policy": 1.5}, "on_policy is 1.5; it must be at most 1"),
         ({"on_policy": 0.5}, "on_policy text is the drafter's own.* set loss to a divergence"),
-        (
-            {"loss": "forward_kl", "on_policy": 0.5, "reference": "stored"},
-            "on_policy text has no stored reference; set reference",
-        ),
-        (
-            {"loss": "forward_kl", "on_policy": 0.5, "optimizer": "adamw", "zero_stage": 3},
-            "on_policy is set, but no process has the whole drafter .* zero_stage 3",
-        ),
+        ({"loss": "forward_kl", "on_policy": 0.5, "reference": "stored"}, "on_policy text has no stored reference; set"),
+        ({"loss": "forward_kl", "on_policy": 0.5, "optimizer": "adamw", "zero_stage": 3}, "on_policy is set, but no process"),
         ({"loss": "forward_kl", "draft_heads": 1}, "loss is forward_kl, which reads the last logits alone"),
         ({"draft_vocabulary": 50, "exit_loss": "weighted"}, "draft_vocabulary is 50, but exit_loss, draft_heads and"),
     ],

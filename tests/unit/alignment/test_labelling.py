@@ -176,10 +176,3 @@ def test_only_texts_that_the_tokenizer_splits_otherwise_are_run_again() -> None:
 def test_more_predictions_than_tokens_are_refused() -> None:
     with pytest.raises(InputError, match=r"calibrate\.top_logits is 65, but the vocabulary has 64 tokens"):
         TopLogitsPredictor(*tiny("t5"), TEXT, 64, kept=65, batch_size=8)
-
-
-def test_ordinary_repetition_is_no_fault() -> None:
-    _, tokenizer = tiny("t5")
-    for text in ("very very very very good", "1000000 and 37 37 37"):
-        tokens = tokenizer(text)["input_ids"]
-        assert find_fault(tokens, text, {tokenizer.eos_token_id}, CalibrateSettings().max_repeats) is None

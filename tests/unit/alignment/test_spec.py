@@ -16,7 +16,7 @@ from tasks.alignment import spec as spec_module
 from tasks.alignment.calibration_set import LOGITS, pack_top_logits
 from tasks.alignment.losses import DivergenceLoss
 from tasks.alignment.settings import LOSSES, AlignSettings
-from tasks.alignment.spec import HeldOutAcceptance, alignment_spec, describe_method, overlap, start_model
+from tasks.alignment.spec import HeldOutAcceptance, alignment_spec, describe_method, start_model
 from tasks.errors import InputError
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, save_model
@@ -172,11 +172,6 @@ class Says(torch.nn.Module):
 def measured(large: Any, drafter: Any, targets: list[list[int]]) -> dict[str, float]:
     texts = TokenDataset([[5, 6, 1][: 1 + index % 3] for index in range(len(targets))], targets, 0)
     return HeldOutAcceptance(large, texts, 3, CPU)(drafter)
-
-
-def test_the_overlap_of_two_distributions_is_the_mass_that_they_share() -> None:
-    p, q = torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]), torch.tensor([[0.25, 0.5, 0.25], [0.0, 0.5, 0.5]])
-    assert overlap(p, q).tolist() == [0.75, 0.0]
 
 
 def test_acceptance_is_the_mean_over_positions_not_over_texts() -> None:

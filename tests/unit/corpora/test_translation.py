@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -165,6 +166,14 @@ OPENS = doing(verb("auf|machen", "open"), the("Frau", "woman"), the("Tür", "doo
 BECAUSE = Link("weil", ("because",), "final")
 BUY, REPAIR = verb("kaufen", "buy"), verb("reparieren", "repair")
 HELPED = doing(verb("helfen", "help"), Pronoun(Agreement("wir")), Gap(Agreement("m")))
+CAR = the("Auto", "car")
+PUTS_ON = doing(verb("an|ziehen", "put on"), TEACHER, the("Mantel", "coat"), tense=PRESENT)
+REPLACED = doing(verb("wechseln", "replace"), TEACHER, the("Birne", "bulb"))
+NOT_ALONE = dataclasses.replace(doing(BUY, TEACHER, the("Haus", "house")), negated=True, manner=Words("allein", ("alone",)))
+NO_APPLE = doing(BUY, TEACHER, NounPhrase(noun("Apfel", "apple"), "kein"))
+YESTERDAY, TO_THE_PARK = Words("gestern", ("yesterday",)), Place("in", "acc", ("to",), the("Park", "park"))
+WENT = Clause(verb("gehen", "go"), TEACHER, PERFECT, time=YESTERDAY, goal=TO_THE_PARK)
+LAUGHED = doing(verb("lachen", "laugh"), NounPhrase(noun("Mann", "man"), "der", relative=HELPED), tense=PAST)
 OPENED = doing(OPENS.verb, Pronoun(TEACHER.agreement), the("Fenster", "window"))
 
 
@@ -181,55 +190,18 @@ OPENED = doing(OPENS.verb, Pronoun(TEACHER.agreement), the("Fenster", "window"))
             "Weil der Lehrer eingeschlafen ist, macht die Frau die Tür auf.",
             "Because the teacher fell asleep, the woman opens the door.",
         ),
+        (Sentence(PUTS_ON), "Der Lehrer zieht den Mantel an.", "The teacher puts on the coat."),
+        (Sentence(REPLACED), "Der Lehrer hat die Birne gewechselt.", "The teacher replaced the bulb."),
+        (Sentence(WENT), "Der Lehrer ist gestern in den Park gegangen.", "The teacher went to the park yesterday."),
+        (Sentence(NOT_ALONE), "Der Lehrer hat das Haus nicht allein gekauft.", "The teacher didn't buy the house alone."),
+        (Sentence(NO_APPLE), "Der Lehrer hat keinen Apfel gekauft.", "The teacher didn't buy an apple."),
         (
-            Sentence(doing(verb("an|ziehen", "put on"), TEACHER, the("Mantel", "coat"), tense=PRESENT)),
-            "Der Lehrer zieht den Mantel an.",
-            "The teacher puts on the coat.",
-        ),
-        (
-            Sentence(doing(verb("wechseln", "replace"), TEACHER, the("Birne", "bulb"))),
-            "Der Lehrer hat die Birne gewechselt.",
-            "The teacher replaced the bulb.",
-        ),
-        (
-            Sentence(
-                Clause(
-                    verb("gehen", "go"),
-                    TEACHER,
-                    PERFECT,
-                    time=Words("gestern", ("yesterday",)),
-                    goal=Place("in", "acc", ("to",), the("Park", "park")),
-                )
-            ),
-            "Der Lehrer ist gestern in den Park gegangen.",
-            "The teacher went to the park yesterday.",
-        ),
-        (
-            Sentence(
-                Clause(
-                    BUY,
-                    TEACHER,
-                    PERFECT,
-                    ((BUY.slots[0], the("Haus", "house")),),
-                    negated=True,
-                    manner=Words("allein", ("alone",)),
-                )
-            ),
-            "Der Lehrer hat das Haus nicht allein gekauft.",
-            "The teacher didn't buy the house alone.",
-        ),
-        (
-            Sentence(doing(BUY, TEACHER, NounPhrase(noun("Apfel", "apple"), "kein"))),
-            "Der Lehrer hat keinen Apfel gekauft.",
-            "The teacher didn't buy an apple.",
-        ),
-        (
-            Sentence(Clause(REPAIR, the("Auto", "car"), PRESENT, modal="müssen", passive=True)),
+            Sentence(Clause(REPAIR, CAR, PRESENT, modal="müssen", passive=True)),
             "Das Auto muss repariert werden.",
             "The car has to be repaired.",
         ),
         (
-            Sentence(Clause(REPAIR, the("Auto", "car"), PERFECT, passive=True, negated=True, agent=TEACHER)),
+            Sentence(Clause(REPAIR, CAR, PERFECT, passive=True, negated=True, agent=TEACHER)),
             "Das Auto ist nicht von dem Lehrer repariert worden.",
             "The car wasn't repaired by the teacher.",
         ),
@@ -238,11 +210,7 @@ OPENED = doing(OPENS.verb, Pronoun(TEACHER.agreement), the("Fenster", "window"))
             "Der Lehrer hat versucht, das Fenster aufzumachen.",
             "The teacher tried to open the window.",
         ),
-        (
-            Sentence(doing(verb("lachen", "laugh"), NounPhrase(noun("Mann", "man"), "der", relative=HELPED), tense=PAST)),
-            "Der Mann, dem wir geholfen haben, lachte.",
-            "The man that we helped laughed.",
-        ),
+        (Sentence(LAUGHED), "Der Mann, dem wir geholfen haben, lachte.", "The man that we helped laughed."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -145,20 +145,10 @@ def test_the_largest_entropy_has_the_smallest_bound(min_acceptance: float, entro
     assert 1 - math.sqrt(entropy_factor * entropy) == pytest.approx(min_acceptance)
 
 
-class Clock:
-    """A clock that advances only by the time that is spent explicitly."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 class Slow(PrefixDecoder):
     """Takes `seconds` for a run, ten times that for the first run of a text, and 1000 s to encode."""
 
-    def __init__(self, predict: Predict, clock: Clock, seconds: float) -> None:
+    def __init__(self, predict: Predict, clock: SimpleNamespace, seconds: float) -> None:
         super().__init__(predict)
         self.clock, self.seconds = clock, seconds
 
@@ -172,8 +162,8 @@ class Slow(PrefixDecoder):
 
 
 def test_the_cost_ratio_is_that_of_single_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(speculative, "time", SimpleNamespace(perf_counter=clock.perf_counter))
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(speculative, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     small, large = Slow(says(TEXT), clock, 2.0), Slow(says(TEXT), clock, 8.0)
     drafter = ModelDrafter(small, SamplingSettings(), TokenSource(0))
     assert measured_cost_ratio(large, drafter, [5, END], 20) == 0.25

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache, EncoderDecoderCache
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation, total
@@ -21,9 +20,11 @@ from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
+from tests.architectures import generated
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, random_table, toy_sources
 
 LIMIT = 16
+BEAMS: dict[str, Any] = {"length_penalty": 1.0, "early_stopping": False}
 SOURCES = toy_sources(40)
 TABLE_SOURCES = [[first, second, END] for first in range(2, 6) for second in range(2, 6)]
 
@@ -72,31 +73,10 @@ def texts(generations: list[Generation]) -> Rows:
     return [one.tokens for one in generations]
 
 
-def generated_by_transformers(model: Any, width: int, ends: frozenset[int] = frozenset((END,))) -> Rows:
-    longest = max(map(len, SOURCES))
-    rows = model.generate(
-        input_ids=torch.tensor([source + [START] * (longest - len(source)) for source in SOURCES]),
-        attention_mask=torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in SOURCES]),
-        past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()),
-        max_new_tokens=LIMIT,
-        do_sample=False,
-        num_beams=width,
-        length_penalty=1.0,
-        early_stopping=False,
-        eos_token_id=sorted(ends),
-    )
-    return [up_to_end(row[1:], ends) for row in rows.tolist()]
-
-
-def up_to_end(row: list[int], ends: frozenset[int]) -> list[int]:
-    """Cut the padding, which is the start token in greedy search and the end token in beam search."""
-    return next((row[: position + 1] for position, token in enumerate(row) if token in ends), row)
-
-
 @pytest.mark.parametrize("width", [1, 2, 4])
 def test_beam_search_is_what_transformers_generates(toys: Toys, width: int) -> None:
     found = texts(beam(toys.cached, SOURCES, width))
-    assert found == generated_by_transformers(toys.large, width)
+    assert found == [generated(toys.large, source, LIMIT, **BEAMS, num_beams=width) for source in SOURCES]
     assert 8 < sum(text[-1] == END for text in found) < 32
     greedy = texts(decode("vanilla_large", VanillaSettings(), toys.cached, SOURCES, Request(LIMIT)))
     differ = sum(text != other for text, other in zip(found, greedy, strict=True))
@@ -108,7 +88,7 @@ def test_any_of_several_end_tokens_ends_a_text(toys: Toys) -> None:
     model.generation_config.eos_token_id = [END, 5, 9]
     pair = Pair(toys.cached.small, open_decoder(model, "large"))
     found = texts(beam(pair, SOURCES, 3))
-    assert found == generated_by_transformers(model, 3, frozenset((END, 5, 9)))
+    assert found == [generated(model, source, LIMIT, **BEAMS, num_beams=3) for source in SOURCES]
     assert {END, 5, 9} < {text[-1] for text in found}
     assert texts(drafted(pair, SOURCES, (3, 4, 3))) == found
 

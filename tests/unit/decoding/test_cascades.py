@@ -181,10 +181,8 @@ def test_cascades_without_verification_have_the_bounds_of_their_rules() -> None:
 
 
 LIMIT = 14
-TABLES: tuple[Predict, Predict] = (
-    random_table("small", agreement=0.7, sharpness=4.0, end=-1.5),
-    random_table("large", agreement=0.7, sharpness=4.0, end=-1.5),
-)
+SMALL, LARGE = (random_table(name, agreement=0.7, sharpness=4.0, end=-1.5) for name in ("small", "large"))
+TABLES = SMALL, LARGE
 Delta = Callable[[Tensor, Tensor], bool]
 """(q, p), float32, to whether the step is deferred."""
 
@@ -255,6 +253,11 @@ def texts(method: str, settings: Any, pair: Pair, sources: Rows) -> Rows:
     return [one.tokens for one in decode(method, settings, pair, sources, Request(LIMIT))]
 
 
+def worlds(toys: Toys) -> list[tuple[Pair, tuple[Predict, Predict], Rows]]:
+    """Tables, and models with caches; their whole predictions, and sources."""
+    return [(prefix_pair(*TABLES), TABLES, toy_sources(16)), (toys.cached, toys.predicts, toy_sources(4))]
+
+
 def deferred_in(generations: list[Generation]) -> set[str]:
     return set("".join(one.proposers for one in generations))
 
@@ -263,8 +266,7 @@ def deferred_in(generations: list[Generation]) -> set[str]:
 @pytest.mark.parametrize(("rule", "cost"), [("chow", 0.0), ("chow", 0.6), ("chow", 1.0), ("chow_log", 0.8), ("chow_log", 1.4)])
 def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, max_draft: int) -> None:
     settings = TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=max_draft)
-    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 16), (toys.cached, toys.predicts, 4)):
-        sources = toy_sources(count)
+    for pair, predicts, sources in worlds(toys):
         found = decode("token_cascade", settings, pair, sources, Request(LIMIT))
         assert found == [algorithm_2(*predicts, tuple(source), settings) for source in sources]
         assert deferred_in(found) == ({"l"} if cost == 0 else {"s", "l"})
@@ -273,8 +275,7 @@ def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, ma
 @pytest.mark.parametrize(("rule", "delta"), [("diff", diff), ("diff_log", diff_log)])
 @pytest.mark.parametrize("cost", [0.0, 0.3, 1.0])
 def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float, rule: str, delta: Callable[[float], Delta]) -> None:
-    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 16), (toys.cached, toys.predicts, 4)):
-        sources = toy_sources(count)
+    for pair, predicts, sources in worlds(toys):
         found = decode("diff_oracle", DiffOracleSettings(rule=rule, deferral_cost=cost), pair, sources, Request(LIMIT))
         assert found == [algorithm_3(*predicts, tuple(source), delta(cost)) for source in sources]
         assert deferred_in(found) == ({"s"} if (rule, cost) == ("diff", 1) else {"s", "c"})
@@ -282,19 +283,18 @@ def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float, rule: str, delt
 
 @pytest.mark.parametrize("threshold", [0.0, 2.0, math.inf])
 def test_the_bild_oracle_replaces_what_is_unlikely(toys: Toys, threshold: float) -> None:
-    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 16), (toys.cached, toys.predicts, 4)):
-        sources = toy_sources(count)
+    for pair, predicts, sources in worlds(toys):
         found = decode("bild_oracle", BildOracleSettings(rollback_threshold=threshold), pair, sources, Request(LIMIT))
         assert found == [algorithm_3(*predicts, tuple(source), far(threshold)) for source in sources]
         assert deferred_in(found) == {0.0: {"c"}, math.inf: {"s"}}.get(threshold, {"s", "c"})
 
 
-def half(*tokens: int) -> Predict:
-    """Gives each of two tokens probability 1/2, exact in every number format, or one token probability 1; then ends."""
+def surely(token: int) -> Predict:
+    """Gives one token probability 1, exact in every number format; then ends."""
 
     def predict(source: Prefix, prefix: Prefix) -> Tensor:
         logits = torch.full((8,), -torch.inf)
-        logits[list(tokens) if len(prefix) == 1 else [END]] = 0.0
+        logits[token if len(prefix) == 1 else END] = 0.0
         return logits
 
     return predict
@@ -324,5 +324,5 @@ def test_a_token_too_unlikely_for_float32_still_has_a_confidence() -> None:
 
 
 def test_a_sequence_as_confident_as_the_bound_is_kept() -> None:
-    certain = prefix_pair(half(2), half(4))
+    certain = prefix_pair(surely(2), surely(4))
     assert texts("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.0), certain, [[5, END]]) == [[2, END]]

@@ -95,7 +95,21 @@ class Case:
     window: int
     limit: int
     proposers: str
-    counts: Counts
+    calls: list[tuple[int, int]]
+    """(drafted, kept) of each call of the large model."""
+
+    @property
+    def counts(self) -> Counts:
+        drafted, kept = map(sum, zip(*self.calls, strict=True))
+        return Counts(
+            tokens=len(self.proposers),
+            large_calls=len(self.calls),
+            drafted=drafted,
+            accepted=kept,
+            rollbacks=sum(kept < drafted for drafted, kept in self.calls),
+            verified=Counter(drafted + 1 for drafted, _ in self.calls),
+            kept=Counter(call for call in self.calls if call[0]),
+        )
 
     def tokens(self) -> list[int]:
         return [*self.text, END][: len(self.proposers)]
@@ -109,77 +123,25 @@ def exact(target: PrefixDecoder, drafter: Drafter, window: int) -> SpeculativeLo
 
 
 CASES = {
-    "always accepted, the end token at the window's end": Case(
-        SIX, RIGHT, 3, 10, "ssslsss",
-        Counts(tokens=7, large_calls=2, drafted=6, accepted=6, verified=Counter({4: 2}), kept=Counter({(3, 3): 2})),
-    ),
-    "always accepted, the end token inside a draft": Case(
-        SIX, RIGHT, 4, 10, "sssslss",
-        Counts(
-            tokens=7, large_calls=2, drafted=6, accepted=6,
-            verified=Counter({5: 1, 3: 1}), kept=Counter({(4, 4): 1, (2, 2): 1}),
-        ),
-    ),
-    "never accepted": Case(
-        SIX, WRONG, 3, 10, "ccccccc",
-        Counts(tokens=7, large_calls=7, drafted=21, rollbacks=7, verified=Counter({4: 7}), kept=Counter({(3, 0): 7})),
-    ),
-    "sometimes accepted": Case(
-        SIX, SOME, 3, 10, "scsscss",
-        Counts(
-            tokens=7, large_calls=3, drafted=8, accepted=5, rollbacks=2,
-            verified=Counter({4: 2, 3: 1}), kept=Counter({(3, 1): 1, (3, 2): 1, (2, 2): 1}),
-        ),
-    ),
-    "the end token too early, twice": Case(
-        [2, 3, 4], [2, END, END, END], 3, 10, "sccs",
-        Counts(
-            tokens=4, large_calls=3, drafted=4, accepted=2, rollbacks=2,
-            verified=Counter({3: 1, 2: 2}), kept=Counter({(2, 1): 1, (1, 0): 1, (1, 1): 1}),
-        ),
-    ),
-    "the end token right after a rollback": Case(
-        [2], [2, 3, 3, 3], 3, 10, "sc",
-        Counts(
-            tokens=2, large_calls=1, drafted=3, accepted=1, rollbacks=1,
-            verified=Counter({4: 1}), kept=Counter({(3, 1): 1}),
-        ),
-    ),
-    "the end token after a whole draft": Case(
-        [2], [2, 3], 1, 10, "sl",
-        Counts(tokens=2, large_calls=1, drafted=1, accepted=1, verified=Counter({2: 1}), kept=Counter({(1, 1): 1})),
-    ),
-    "the limit inside a draft": Case(
-        SIX, RIGHT, 5, 4, "sssl",
-        Counts(tokens=4, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1}), kept=Counter({(3, 3): 1})),
-    ),
-    "the limit inside a draft that is taken back": Case(
-        SIX, SOME, 5, 3, "scl",
-        Counts(
-            tokens=3, large_calls=2, drafted=2, accepted=1, rollbacks=1,
-            verified=Counter({3: 1, 1: 1}), kept=Counter({(2, 1): 1}),
-        ),
-    ),
-    "the limit is the end token": Case(
-        [2, 3], [2, 3, END], 5, 3, "ssl",
-        Counts(tokens=3, large_calls=1, drafted=2, accepted=2, verified=Counter({3: 1}), kept=Counter({(2, 2): 1})),
-    ),
-    "a limit of one": Case(SIX, RIGHT, 5, 1, "l", Counts(tokens=1, large_calls=1, verified=Counter({1: 1}))),
-}  # fmt: skip
+    "always accepted, the end token at the window's end": Case(SIX, RIGHT, 3, 10, "ssslsss", [(3, 3), (3, 3)]),
+    "always accepted, the end token inside a draft": Case(SIX, RIGHT, 4, 10, "sssslss", [(4, 4), (2, 2)]),
+    "never accepted": Case(SIX, WRONG, 3, 10, "ccccccc", [(3, 0)] * 7),
+    "sometimes accepted": Case(SIX, SOME, 3, 10, "scsscss", [(3, 1), (3, 2), (2, 2)]),
+    "the end token too early, twice": Case([2, 3, 4], [2, END, END, END], 3, 10, "sccs", [(2, 1), (1, 0), (1, 1)]),
+    "the end token right after a rollback": Case([2], [2, 3, 3, 3], 3, 10, "sc", [(3, 1)]),
+    "the end token after a whole draft": Case([2], [2, 3], 1, 10, "sl", [(1, 1)]),
+    "the limit inside a draft": Case(SIX, RIGHT, 5, 4, "sssl", [(3, 3)]),
+    "the limit inside a draft that is taken back": Case(SIX, SOME, 5, 3, "scl", [(2, 1), (0, 0)]),
+    "the limit is the end token": Case([2, 3], [2, 3, END], 5, 3, "ssl", [(2, 2)]),
+    "a limit of one": Case(SIX, RIGHT, 5, 1, "l", [(0, 0)]),
+}
 SHORT = {
-    "never a draft": Case(SIX, [], 3, 10, "lllllll", Counts(tokens=7, large_calls=7, verified=Counter({1: 7}))),
+    "never a draft": Case(SIX, [], 3, 10, "lllllll", [(0, 0)] * 7),
     "some drafts are empty, some shorter than the window": Case(
-        SIX, [2, None, 4, None, None, 7], 3, 10, "slsllsl",
-        Counts(tokens=7, large_calls=4, drafted=3, accepted=3, verified=Counter({2: 3, 1: 1}), kept=Counter({(1, 1): 3})),
+        SIX, [2, None, 4, None, None, 7], 3, 10, "slsllsl", [(1, 1), (1, 1), (0, 0), (1, 1)]
     ),
-    "a short draft is taken back": Case(
-        [2, 3], [2, 4, None, END], 3, 10, "scl",
-        Counts(
-            tokens=3, large_calls=2, drafted=2, accepted=1, rollbacks=1,
-            verified=Counter({3: 1, 1: 1}), kept=Counter({(2, 1): 1}),
-        ),
-    ),
-}  # fmt: skip
+    "a short draft is taken back": Case([2, 3], [2, 4, None, END], 3, 10, "scl", [(2, 1), (0, 0)]),
+}
 
 
 @pytest.mark.parametrize("case", [*CASES.values(), *SHORT.values()], ids=[*CASES, *SHORT])

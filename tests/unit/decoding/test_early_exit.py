@@ -20,6 +20,7 @@ from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
 from tasks.models.extras import add_classifier
+from tests.architectures import models
 from tests.toys import END, START, Toys, prefix_pair, says, toy_sources, toy_t5
 
 LAYERS = 4
@@ -170,14 +171,14 @@ def test_only_one_token_per_run(pair: Pair) -> None:
 
 
 def test_unsupported_models_are_refused(toys: Toys) -> None:
-    from transformers import GPT2Config, GPT2LMHeadModel, UMT5Config, UMT5ForConditionalGeneration
+    from transformers import UMT5Config, UMT5ForConditionalGeneration
 
-    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=2, n_positions=16, eos_token_id=END)).eval()
-    umt5 = UMT5ForConditionalGeneration(UMT5Config(**vars_of_umt5())).eval()
+    shape = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 2}
+    umt5 = UMT5ForConditionalGeneration(UMT5Config(vocab_size=24, **shape)).eval()
     refused = [
         (prefix_pair(says([2]), says([2])).large, "calm needs the layers of a T5 or mT5, which the large model does not give"),
-        (open_decoder(gpt2, "large"), "calm takes T5 and mT5, but the model is of type gpt2"),
-        (open_decoder(gpt2, "large", runtime=REFERENCE), "calm takes T5 and mT5, but the model is of type gpt2"),
+        (open_decoder(models("gpt2")[1], "large"), "calm takes T5 and mT5, but the model is of type gpt2"),
+        (open_decoder(models("gpt2")[1], "large", runtime=REFERENCE), "calm takes T5 and mT5, but the model is of type gpt2"),
         (open_decoder(umt5, "large"), "calm takes T5 and mT5, but the model is of type umt5"),
     ]
     for large, message in refused:
@@ -185,7 +186,3 @@ def test_unsupported_models_are_refused(toys: Toys) -> None:
             decode("calm", CalmSettings(), Pair(large, large), toy_sources(1), Request(5))
     with pytest.raises(InputError, match=r"confidence is classifier, but none was trained .* exit_classifier"):
         decode("calm", CalmSettings(confidence="classifier"), toys.cached, toy_sources(1), Request(5))
-
-
-def vars_of_umt5() -> dict[str, int]:
-    return {"vocab_size": 24, "d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 2}

@@ -50,14 +50,11 @@ def test_rows_equal_the_general_loop(method: str, settings: Any) -> None:
 
 @pytest.mark.parametrize("name", FAST)
 def test_every_native_architecture_equals_the_general_loop(name: str) -> None:
-    method = built("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4), pair_of(name))
-    same_in_the_kernel(method, SOURCES, 14)
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_a_cascade_of_every_native_architecture_equals_the_general_loop(name: str) -> None:
-    settings = SpeculativeCascadeSettings(rule="token_v3", deferral_cost=0.6, draft_length=3)
-    same_in_the_kernel(built("speculative_cascade", settings, pair_of(name)), SOURCES, 14)
+    for method, settings in (
+        ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4)),
+        ("speculative_cascade", SpeculativeCascadeSettings(rule="token_v3", deferral_cost=0.6, draft_length=3)),
+    ):
+        same_in_the_kernel(built(method, settings, pair_of(name)), SOURCES, 14)
 
 
 @pytest.mark.parametrize("rule", DEFERRAL_COSTS)

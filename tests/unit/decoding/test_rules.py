@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.generation import total
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.speculative import BlockSettings, LenientSettings, LossySettings
 from tasks.decoding.registry import decode
@@ -29,7 +28,7 @@ from tasks.decoding.rules import (
     tuned_beta,
 )
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
-from tests.toys import START, Prefix, Toys, prefix_pair, random_table, toy_sources
+from tests.toys import prefix_pair, random_table, toy_sources
 
 PLAIN = SamplingSettings(temperature=1.0)
 Q = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])
@@ -66,8 +65,7 @@ def test_a_token_of_probability_zero_under_q_divides_by_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "kept"),
-    [(0.0, [0, 0]), (0.6, [0, 0]), (0.7, [0, 1]), (1.6, [0, 1]), (1.7, [1, 1]), (math.inf, [1, 1])],
+    ("threshold", "kept"), [(0.0, [0, 0]), (0.6, [0, 0]), (0.7, [0, 1]), (1.6, [0, 1]), (1.7, [1, 1]), (math.inf, [1, 1])]
 )
 def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
     """Token 0 lies at -ln 0.2 = 1.609, token 1 at -ln 0.5 = 0.693."""
@@ -113,11 +111,7 @@ LIMIT = 14
 
 @pytest.mark.parametrize(
     ("lenience", "accept", "replacement"),
-    [
-        (0.5, [2 / 3, 1, 1], [0, 0.15, 0.45]),
-        (0.25, [1, 1, 1], [0.05, 0.225, 0.475]),
-        (1.0, [1 / 3, 1, 1], [0, 0, 0.4]),
-    ],
+    [(0.5, [2 / 3, 1, 1], [0, 0.15, 0.45]), (0.25, [1, 1, 1], [0.05, 0.225, 0.475]), (1.0, [1 / 3, 1, 1], [0, 0, 0.4])],
 )
 def test_lenience_by_hand(lenience: float, accept: list[float], replacement: list[float]) -> None:
     one = emission(lenient(lenience), block(Q_LENIENCE), block(P_LENIENCE))
@@ -135,30 +129,6 @@ def test_greedy_lenience_by_hand(lenience: float, accept: list[float]) -> None:
     for token in (1, 2):
         drafts_it = block([float(one == token) for one in range(3)], GREEDY)
         assert lenient(lenience).apply(torch.tensor([[token]]), drafts_it, p).accept.tolist() == [[accept[token]]]
-
-
-def test_greedy_lenience_accepts_by_its_bound(toys: Toys) -> None:
-    """Every accepted token has at least 0.3 of max p; every other is the large model's best, where the drafted one had less."""
-    sources = toy_sources(24, seed=4)
-    settings = LenientSettings(lenience=0.3, draft_length=3)
-    generations = decode("speculative_lenient", settings, toys.cached, sources, Request(LIMIT))
-    small, large = toys.predicts
-    kept_otherwise = 0
-    for source, generation in zip(sources, generations, strict=True):
-        text: Prefix = (START,)
-        for token, proposer in zip(generation.tokens, generation.proposers, strict=True):
-            scores = torch.softmax(large(tuple(source), text), -1)
-            share = scores / scores.max()
-            if proposer == "s":
-                assert share[token] >= 0.3
-                kept_otherwise += token != int(scores.argmax())
-            else:
-                assert token == int(scores.argmax())
-            if proposer == "c":
-                assert share[int(small(tuple(source), text).argmax())] < 0.3
-            text = (*text, token)
-    assert kept_otherwise > 10
-    assert total(generations).rollbacks > 10
 
 
 @pytest.mark.parametrize(
@@ -214,11 +184,8 @@ def test_greedy_lossy_is_speculative_sampling(pair: tuple[PredictionBlock, Predi
     assert one.replacement.argmax() == strict.replacement.argmax()
 
 
-SAMPLED = SamplingSettings(temperature=1.0)
-
-
-def block_block_verification(*positions: list[float]) -> PredictionBlock:
-    return PredictionBlock(torch.tensor([positions]).log(), SAMPLED)
+def two_positions(*positions: list[float]) -> PredictionBlock:
+    return PredictionBlock(torch.tensor([positions]).log(), PLAIN)
 
 
 def expected_length(rule: AcceptanceRule, q: PredictionBlock, p: PredictionBlock) -> Tensor:
@@ -233,7 +200,7 @@ def expected_length(rule: AcceptanceRule, q: PredictionBlock, p: PredictionBlock
 
 def test_the_example_of_the_paper() -> None:
     """Section 2: two tokens, q and p are (2/3, 1/3) and (1/3, 2/3) at either position; 10/9 tokens become 11/9."""
-    q, p = block_block_verification([2 / 3, 1 / 3], [2 / 3, 1 / 3]), block_block_verification([1 / 3, 2 / 3], [1 / 3, 2 / 3])
+    q, p = two_positions([2 / 3, 1 / 3], [2 / 3, 1 / 3]), two_positions([1 / 3, 2 / 3], [1 / 3, 2 / 3])
     assert float(expected_length(speculative_sampling, q, p)) == pytest.approx(10 / 9, abs=1e-6)
     assert float(expected_length(block_verification, q, p)) == pytest.approx(11 / 9, abs=1e-6)
 
@@ -242,7 +209,7 @@ def test_no_draft_keeps_fewer_tokens_on_average() -> None:
     generator = torch.Generator().manual_seed(3)
     better = 0
     for _ in range(40):
-        q, p = (PredictionBlock(2 * torch.randn(1, 2, 4, generator=generator), SAMPLED) for _ in range(2))
+        q, p = (PredictionBlock(2 * torch.randn(1, 2, 4, generator=generator), PLAIN) for _ in range(2))
         jointly, one_by_one = (float(expected_length(rule, q, p)) for rule in (block_verification, speculative_sampling))
         assert jointly >= one_by_one - 1e-6
         better += jointly > one_by_one + 1e-3
@@ -253,7 +220,7 @@ def test_drafts_of_unequal_length_are_decided_as_if_alone() -> None:
     """A draft ends at an end token, others beside it go on."""
     tables = (random_table(name, agreement=0.5, sharpness=1.0, vocabulary=5, end=1.0) for name in ("small", "large"))
     pair, sources = prefix_pair(*tables), toy_sources(40, seed=7)
-    settings, request = BlockSettings(draft_length=4), Request(11, SAMPLED)
+    settings, request = BlockSettings(draft_length=4), Request(11, PLAIN)
     together = decode("speculative_block", settings, pair, sources, request)
     alone = [decode("speculative_block", settings, pair, [one], request, [number])[0] for number, one in enumerate(sources)]
     assert together == alone

@@ -41,8 +41,7 @@ def test_a_draft_leaves_room_for_the_token_that_the_target_adds(turns: TurnRules
 
 
 @pytest.mark.parametrize(
-    ("drafted", "cut", "fallback"),
-    [([7, 8], [7, 8], True), ([7, 9, 1], [7, 9], False), ([1], [1], False), ([], [], True)],
+    ("drafted", "cut", "fallback"), [([7, 8], [7, 8], True), ([7, 9, 1], [7, 9], False), ([1], [1], False), ([], [], True)]
 )
 def test_a_draft_is_cut_after_its_first_end_token(drafted: list[int], cut: list[int], fallback: bool) -> None:
     assert rules().cut(drafted, True) == (cut, fallback)

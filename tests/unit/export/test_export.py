@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 import re
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,18 @@ import pytest
 from tasks.decoding import load_pair
 from tasks.decoding.pair_folder import engine_draft_length, read_manifest, write_pair_folder
 from tasks.decoding.registry import configure_method
-from tasks.errors import stage
 from tasks.export import __main__ as command
 from tasks.models.extras import FILES
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
 from tasks.models.tokenizers import load_tokenizer
 from tasks.verify import TransformersEngine
+from tests.commands import runner
 from tests.pair_folders import LETTERS, agreeing_pair
 
 CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
+
+
+Export = Callable[[Path, str, Path], tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
@@ -33,28 +36,31 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: agreeing_pair(tmp_path_factory.mktemp(name), name) for name in ("t5", "llama", "gpt2")}
 
 
-def export(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pair: Path, form: str, out: Path
-) -> tuple[int, str]:
-    """Exit status and the last line that was written."""
-    monkeypatch.setattr(sys, "argv", ["export", str(pair), "--to", form, str(out)])
-    status = 0
-    try:
-        with stage():
-            command.main()
-    except SystemExit as end:
-        status = int(end.code or 0)
-    printed, said = capsys.readouterr()
-    return status, (said if status else printed).splitlines()[-1]
+@pytest.fixture
+def export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Export:
+    """Exports a pair for an engine to a folder; gives exit status and the last line that was written."""
+    run = runner(command.main, monkeypatch, capsys)
+
+    def export(pair: Path, form: str, out: Path) -> tuple[int, str]:
+        status, printed, said = run(pair, "--to", form, out)
+        return status, (said if status else printed).splitlines()[-1]
+
+    return export
+
+
+def code_of(out: Path) -> str:
+    """The Python of the README."""
+    [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    compile(code, "README.md", "exec")
+    return str(code)
 
 
 def shown(out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[int]]:
     """What the Python of the README prints when it is run in its folder, and the token ids that it makes of the text."""
-    [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     monkeypatch.chdir(out)
     printed, names = io.StringIO(), dict[str, Any]()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), names)  # noqa: S102 (the code is this project's own)
+        exec(compile(code_of(out), "README.md", "exec"), names)  # noqa: S102 (the code is this project's own)
     return printed.getvalue().strip(), names["ids"]
 
 
@@ -65,23 +71,12 @@ def with_manifest(folder: Path, pair: Path, **changed: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("t5", "transformers"),
-        ("llama", "transformers"),
-        ("t5", "ctranslate2"),
-        ("gpt2", "ctranslate2"),
-    ],
+    ("name", "form"), [("t5", "transformers"), ("llama", "transformers"), ("t5", "ctranslate2"), ("gpt2", "ctranslate2")]
 )
 def test_the_call_in_the_readme_writes_the_large_models_text(
-    name: str,
-    form: str,
-    pairs: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    export: Export, name: str, form: str, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, line = export(monkeypatch, capsys, pairs[name], form, tmp_path / "out")
+    status, line = export(pairs[name], form, tmp_path / "out")
     assert (status, line.startswith(f"{tmp_path / 'out'}: for {form}; not carried over: ")) == (0, True)
     pair = load_pair(pairs[name])
     [expected] = pair.generate(LETTERS[0], method="vanilla_large")
@@ -90,10 +85,11 @@ def test_the_call_in_the_readme_writes_the_large_models_text(
 
 
 def test_the_drafter_for_transformers_drafts_as_the_certificate_says(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    export: Export, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder holds the settings, so the engine is opened with others and must not need its own."""
-    export(monkeypatch, capsys, pairs["t5"], "transformers", tmp_path / "out")
+    _, line = export(pairs["t5"], "transformers", tmp_path / "out")
+    assert line.endswith("not carried over: measurements and certificate, which stay in pair.json"), "the pair is lossless"
     monkeypatch.setattr("tasks.verify.draft_constantly", lambda drafter, draft_length: None)
     pair, engine = load_pair(pairs["t5"]), TransformersEngine(tmp_path / "out", 0)
     sources, limit = pair.encode(LETTERS), pair.manifest.text.max_target_tokens
@@ -103,59 +99,47 @@ def test_the_drafter_for_transformers_drafts_as_the_certificate_says(
         assert (found.tokens, dict(found.counts.kept)) == (expected.tokens, dict(expected.counts.kept))
 
 
-def test_ctranslate2_has_the_real_vocabulary(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    export(monkeypatch, capsys, pairs["t5"], "ctranslate2", tmp_path / "out")
+def test_ctranslate2_has_the_real_vocabulary(export: Export, pairs: dict[str, Path], tmp_path: Path) -> None:
+    export(pairs["t5"], "ctranslate2", tmp_path / "out")
     for model in ("large", "drafter"):
         vocabulary = json.loads((tmp_path / "out" / model / "shared_vocabulary.json").read_text(encoding="utf-8"))
         assert vocabulary[:5] == ["<pad>", "</s>", "<unk>", "▁", "a"]
     assert not list((tmp_path / "out" / "tokenizer").glob("*.safetensors"))
 
 
-def test_vllm_is_told_of_the_drafter_in_the_documented_keys(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, _ = export(monkeypatch, capsys, pairs["llama"], "vllm", tmp_path / "out")
+def test_vllm_is_told_of_the_drafter_in_the_documented_keys(export: Export, pairs: dict[str, Path], tmp_path: Path) -> None:
+    status, _ = export(pairs["llama"], "vllm", tmp_path / "out")
     found = json.loads((tmp_path / "out" / "speculative_config.json").read_text(encoding="utf-8"))
     assert status == 0
     assert found == {"method": "draft_model", "model": "drafter", "num_speculative_tokens": 3}
     for model in ("large", "drafter"):
         config = json.loads((tmp_path / "out" / model / "config.json").read_text(encoding="utf-8"))
         assert config["architectures"] == ["LlamaForCausalLM"]
-    page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "was not run in vLLM" in page
-    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    compile(code, "README.md", "exec")
+    assert "was not run in vLLM" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert code_of(tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_gguf_holds_both_models_and_drafts_at_the_certified_length(
-    name: str, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    export: Export, name: str, pairs: dict[str, Path], tmp_path: Path
 ) -> None:
-    status, _ = export(monkeypatch, capsys, pairs[name], "gguf", tmp_path / "out")
+    status, _ = export(pairs[name], "gguf", tmp_path / "out")
     assert status == 0
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
-        "README.md",
-        "drafter.gguf",
-        "large.gguf",
-        "tokenizer",
-    ]
+    names = ["README.md", "drafter.gguf", "large.gguf", "tokenizer"]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == names
     assert load_tokenizer(tmp_path / "out" / "tokenizer")("ab cd")["input_ids"][-1] == 1
     for model in ("large", "drafter"):
         fields = gguf.GGUFReader(tmp_path / "out" / f"{model}.gguf").fields
         assert [fields[f"general.{key}"].contents() for key in ("architecture", "name")] == [name, f"toy {model}"]
-    [code] = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    compile(code, "README.md", "exec")
-    assert "draft.n_max, draft.n_min, draft.p_min = 3, 0, 0.0\n" in code
+    assert "draft.n_max, draft.n_min, draft.p_min = 3, 0, 0.0\n" in code_of(tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.safetensors"))
 
 
 def test_gguf_needs_its_package(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    export: Export, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gguf" else name)
-    status, said = export(monkeypatch, capsys, pairs["llama"], "gguf", tmp_path / "out")
+    status, said = export(pairs["llama"], "gguf", tmp_path / "out")
     assert (status, "pip install 'draftline[gguf]'" in said, list(tmp_path.iterdir())) == (2, True, [])
 
 
@@ -168,27 +152,19 @@ def test_gguf_needs_its_package(
     ],
 )
 def test_what_an_engine_cannot_run_is_one_line_and_no_folder(
-    name: str,
-    form: str,
-    line: str,
-    pairs: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    export: Export, name: str, form: str, line: str, pairs: dict[str, Path], tmp_path: Path
 ) -> None:
-    status, said = export(monkeypatch, capsys, pairs[name], form, tmp_path / "out")
+    status, said = export(pairs[name], form, tmp_path / "out")
     assert status == 2
     assert line in said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_left_behind_is_said_and_not_copied(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_left_behind_is_said_and_not_copied(export: Export, pairs: dict[str, Path], tmp_path: Path) -> None:
     folder = with_manifest(tmp_path, pairs["t5"], point=configure_method("bild", {"fallback_threshold": 0.7}))
     (folder / "drafter" / DRAFT_TOKENS).touch()
     (folder / "large" / FILES[0]).touch()
-    _, line = export(monkeypatch, capsys, folder, "transformers", tmp_path / "out")
+    _, line = export(folder, "transformers", tmp_path / "out")
     page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     for clause in ("the operating point (bild ", "fallback_threshold=0.7", "the draft vocabulary", "draft heads"):
         assert clause in line
@@ -198,15 +174,8 @@ def test_what_is_left_behind_is_said_and_not_copied(
     assert not (tmp_path / "out" / "large" / FILES[0]).exists()
 
 
-def test_a_lossless_pair_leaves_only_its_measurements_behind(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, line = export(monkeypatch, capsys, pairs["t5"], "transformers", tmp_path / "out")
-    assert line.endswith("not carried over: measurements and certificate, which stay in pair.json")
-
-
 def test_a_chat_pair_is_prompted_as_it_was_trained(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    export: Export, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = read_manifest(pairs["llama"])
     text = dataclasses.replace(
@@ -215,16 +184,14 @@ def test_a_chat_pair_is_prompted_as_it_was_trained(
     folder = with_manifest(tmp_path, pairs["llama"], text=text)
     for model in ("large", "drafter"):
         (folder / model / "chat_template.jinja").write_text(CHAT, encoding="utf-8")
-    _, line = export(monkeypatch, capsys, folder, "transformers", tmp_path / "out")
+    _, line = export(folder, "transformers", tmp_path / "out")
     assert "the instruction and system message around a source, which README.md shows" in line
     pair = load_pair(folder)
     [expected] = pair.generate(LETTERS[0], method="vanilla_large")
     assert shown(tmp_path / "out", monkeypatch) == (expected.text.strip(), *pair.encode([LETTERS[0]]))
 
 
-def test_bad_folders_are_one_line(
-    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_folders_are_one_line(export: Export, pairs: dict[str, Path], tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()
     broken = with_manifest(tmp_path, pairs["t5"])
@@ -235,6 +202,6 @@ def test_bad_folders_are_one_line(
         (pairs["t5"], tmp_path / "a" / "b", "is no folder; make it, or name another"),
         (broken, tmp_path / "out", "config.json is not JSON"),
     ):
-        status, said = export(monkeypatch, capsys, pair, "transformers", out)
+        status, said = export(pair, "transformers", out)
         assert status == 2
         assert line in said

@@ -221,11 +221,7 @@ def test_a_tokenizer_that_llama_cpp_does_not_have_is_one_line(change: Any, line:
     ("build", "change", "line"),
     [
         (lambda: realistic(FAMILIES["bloom"], 1), {}, "is of type bloom; GGUF is written for llama, gpt2 alone"),
-        (
-            lambda: realistic(FAMILIES["llama"], 1),
-            {"hidden_act": "gelu"},
-            "hidden_act 'gelu', with which",
-        ),
+        (lambda: realistic(FAMILIES["llama"], 1), {"hidden_act": "gelu"}, "hidden_act 'gelu', with which"),
         (lambda: toy_t5(1, 1, 1), {}, "is of type t5; GGUF is written for llama, gpt2 alone"),
         (
             lambda: realistic(FAMILIES["llama"], 1),

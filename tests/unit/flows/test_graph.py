@@ -17,17 +17,16 @@ Repository = Callable[[dict[str, Any]], Path]
 # In reverse order, so that no order can come from the file.
 STAGES: dict[str, Any] = {
     "table": {"cmd": "make table", "deps": ["left", "right_a", "right_b"], "outs": ["results/table.md"]},
-    "right": {
-        "foreach": ["a", "b"],
-        "do": {"cmd": "make right", "deps": ["source"], "outs": ["right_${item}"]},
-    },
+    "right": {"foreach": ["a", "b"], "do": {"cmd": "make right", "deps": ["source"], "outs": ["right_${item}"]}},
     "left": {"cmd": "make left", "deps": ["source"], "outs": ["left"]},
     "source": {"cmd": "make source", "deps": ["raw.txt"], "outs": ["source"]},
 }
 
 
 def test_stages_come_after_what_they_need(repository: Repository) -> None:
-    stages = read_graph(repository(STAGES))
+    root = repository(STAGES)
+    stages = read_graph(root)
+    assert stages[-1].outs == (root / "results" / "table.md",)
     assert stages[0].name == "source"
     assert {stage.name for stage in stages[1:4]} == {"left", "right@a", "right@b"}
     assert stages[4].name == "table"
@@ -35,11 +34,6 @@ def test_stages_come_after_what_they_need(repository: Repository) -> None:
     assert needs["source"] == set()
     assert needs["right@a"] == {"source"}
     assert needs["table"] == {"left", "right@a", "right@b"}
-
-
-def test_outputs_are_absolute_paths(repository: Repository) -> None:
-    root = repository(STAGES)
-    assert read_graph(root)[-1].outs == (root / "results" / "table.md",)
 
 
 def test_data_tracked_by_dvc_is_not_a_stage(repository: Repository) -> None:
@@ -72,26 +66,18 @@ def test_a_target_includes_the_stages_that_it_needs(repository: Repository, targ
     assert {stage.name for stage in read_graph(repository(STAGES), targets)} == names
 
 
-def test_an_unknown_target_is_refused_with_the_known_ones(repository: Repository) -> None:
-    with pytest.raises(InputError, match=r"no stage 'tabel'.*source"):
-        read_graph(repository(STAGES), ["tabel"])
-
-
-def test_a_folder_without_dvc_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a DVC repository"):
-        read_graph(tmp_path)
-
-
-def test_a_folder_below_the_root_is_refused(repository: Repository) -> None:
+def test_what_is_no_repository_with_that_stage_is_refused(repository: Repository, tmp_path: Path) -> None:
     root = repository(STAGES)
     (root / "below").mkdir()
+    with pytest.raises(InputError, match=r"no stage 'tabel'.*source"):
+        read_graph(root, ["tabel"])
     with pytest.raises(InputError, match=f"go to {root}"):
         read_graph(root / "below")
-
-
-def test_a_repository_without_stages_is_refused(repository: Repository) -> None:
+    with pytest.raises(InputError, match="not a DVC repository"):
+        read_graph(tmp_path)
+    (root / "dvc.yaml").write_text("stages: {}", encoding="utf-8")
     with pytest.raises(InputError, match="no stages"):
-        read_graph(repository({}))
+        read_graph(root)
 
 
 @pytest.mark.parametrize(

@@ -32,16 +32,7 @@ from tasks.training.settings import TrainingSettings
 from tests.architectures import bart, gpt2, llama, mt5
 from tests.toys import toy_t5
 
-_T5 = {
-    "d_model": 16,
-    "d_ff": 24,
-    "d_kv": 8,
-    "num_heads": 2,
-    "num_layers": 1,
-    "num_decoder_layers": 3,
-    "vocab_size": 24,
-    "decoder_start_token_id": 0,
-}
+_T5 = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 3}
 TOKENS = torch.tensor([[0, 7, 3, 9]])
 
 
@@ -49,7 +40,7 @@ def t5_like(kind: str, **changes: Any) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**_T5, **changes)
+    config = getattr(transformers, f"{kind}Config")(**_T5 | changes, vocab_size=24, decoder_start_token_id=0)
     return getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
 
 
@@ -145,19 +136,11 @@ def whole_model(name: str) -> Any:
     return BUILD[name]().eval()
 
 
-def logits(model: Any) -> torch.Tensor:
-    tokens = torch.tensor([[5, 7, 3, 9], [8, 2, 6, 4]])
-    more = {"decoder_input_ids": tokens.flip(1)} if model.config.is_encoder_decoder else {}
-    with torch.inference_mode():
-        found: torch.Tensor = model(input_ids=tokens, **more).logits
-    return found
-
-
 @every_kind
 def test_all_layers_are_the_large_model(name: str) -> None:
     model = whole_model(name)
     small = model_from_layers(model, LayersSettings(layers=(0, 1, 2, 3)))
-    assert torch.equal(logits(small), logits(model))
+    assert torch.equal(logits_of(small), logits_of(model))
     assert not any(
         one.data_ptr() == other.data_ptr() for one, other in zip(small.parameters(), model.parameters(), strict=True)
     )
@@ -178,7 +161,7 @@ def test_layers_left_out_are_skipped(name: str) -> None:
     del layers[:]
     layers.extend(kept)
     assert len(decoder_layers(small)) == 2
-    torch.testing.assert_close(logits(small), logits(skipped), atol=1e-6, rtol=0)
+    torch.testing.assert_close(logits_of(small), logits_of(skipped), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
@@ -189,11 +172,7 @@ def test_it_generates_with_a_cache(name: str) -> None:
 
 
 def test_encoder_layers_are_chosen_too() -> None:
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    torch.manual_seed(0)
-    shape = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 2, "vocab_size": 24}
-    model = T5ForConditionalGeneration(T5Config(**shape, decoder_start_token_id=0, decoder_layers=2)).eval()
+    model = t5_like("T5", num_layers=3, decoder_layers=3)
     small = model_from_layers(model, LayersSettings(layers=(1,), encoder_layers=(0, 2)))
     assert (small.config.num_layers, small.config.num_decoder_layers, small.config.decoder_layers) == (2, 1, 1)
     ours, theirs = small.encoder.block[1].state_dict(), model.encoder.block[2].state_dict()
@@ -206,11 +185,8 @@ def test_encoder_layers_are_chosen_too() -> None:
     [
         ("llama", LayersSettings(layers=(0, 4)), "layers names 4, but the large model has 4 decoder layers, 0 to 3"),
         ("t5", LayersSettings(layers=(0,), encoder_layers=(1,)), "encoder_layers names 1, but the large model has 1 encoder"),
-        (
-            "gpt2",
-            LayersSettings(layers=(0,), encoder_layers=(0,)),
-            "encoder_layers, but the large model, a gpt2, has no encoder",
-        ),
+        ("gpt2", LayersSettings(layers=(0,), share_encoder=True), "names share_encoder, but the large model, a gpt2, has no"),
+        ("gpt2", LayersSettings(layers=(0,), encoder_layers=(0,)), "encoder_layers, but the large model, a gpt2, has no"),
     ],
 )
 def test_layers_that_do_not_exist_are_one_line(name: str, settings: LayersSettings, message: str) -> None:
@@ -219,23 +195,18 @@ def test_layers_that_do_not_exist_are_one_line(name: str, settings: LayersSettin
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("layers", [(), (2, 1), (1, 1)])
-def test_layers_are_named_once_and_in_order(layers: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="at least one layer, each once, in ascending order"):
-        LayersSettings(layers=layers)
-
-
-def test_a_model_starts_in_one_way() -> None:
+def test_settings_that_make_no_sense_are_refused() -> None:
+    for layers in ((), (2, 1), (1, 1)):
+        with pytest.raises(ValueError, match="at least one layer, each once, in ascending order"):
+            LayersSettings(layers=layers)
     with pytest.raises(ValueError, match="pretrained and from_large both say where the model starts"):
         ModelSettings(pretrained="a", from_large=LayersSettings(layers=(0,)))
+    with pytest.raises(ValueError, match="share_encoder takes the whole encoder; leave encoder_layers out"):
+        LayersSettings(layers=(0,), encoder_layers=(0,), share_encoder=True)
 
 
-def test_a_start_reads_the_large_model_s_folder(tmp_path: Any) -> None:
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
+def test_a_start_reads_the_large_model_s_folder(tokenizer: Any, tmp_path: Path) -> None:
     model = whole_model("llama")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a")))
     save_model(model, tokenizer, tmp_path / "large")
     settings = ModelSettings(from_large=LayersSettings(layers=(3,)))
     small = initial_model(settings, 24, 0, 1, tmp_path / "large")
@@ -312,11 +283,7 @@ def test_a_frozen_encoder_has_no_dropout() -> None:
 
 
 @pytest.mark.parametrize("name", ["t5", "bart"])
-def test_the_folder_says_so(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a")))
+def test_the_folder_says_so(name: str, tokenizer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = large(name)
     small = model_from_layers(model, SHARED)
     trained(small)
@@ -350,10 +317,3 @@ def test_an_encoder_is_kept_in_memory_once() -> None:
     assert shared_parameters(small, model) == encoder >= model.shared.weight.numel()
     assert small.decoder.embed_tokens.weight.data_ptr() == model.shared.weight.data_ptr()
     assert all(torch.equal(weight, before[name]) for name, weight in small.state_dict().items())
-
-
-def test_settings_that_cannot_share_an_encoder_are_refused() -> None:
-    with pytest.raises(ValueError, match="share_encoder takes the whole encoder; leave encoder_layers out"):
-        LayersSettings(layers=(0,), encoder_layers=(0,), share_encoder=True)
-    with pytest.raises(InputError, match="names share_encoder, but the large model, a gpt2, has no encoder; leave it out"):
-        check_layers(gpt2(4), SHARED)

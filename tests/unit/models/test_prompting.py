@@ -75,11 +75,7 @@ def test_a_long_source_loses_its_own_end_and_is_counted(tokenizer: Any) -> None:
             r"does not take the messages: No system here; change text",
         ),
         ("{% if %}", {}, r"does not take the messages: .*; change text\.system"),
-        (
-            TEMPLATE,
-            {"max_source_tokens": 20},
-            r"max_source_tokens is 20, but the chat prompt alone, without its source, has 33; raise",
-        ),
+        (TEMPLATE, {"max_source_tokens": 20}, "max_source_tokens is 20, but the chat prompt alone, without its source, has"),
     ],
 )
 def test_prompts_that_cannot_be_made_are_one_line(

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import gc
 import socket
-import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tasks.errors import stage
 from tasks.serve import __main__ as command
 from tasks.serve.__main__ import address_of, listen, set_startup_aside
+from tests.commands import runner
 
 
-def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The one line of the error."""
-    monkeypatch.setattr(sys, "argv", ["serve", *words])
-    with pytest.raises(SystemExit) as end, stage():
-        command.main()
-    assert end.value.code == 2
-    [error] = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
-    return error
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Calls the command with words that it refuses; gives the one line of the error."""
+    run = runner(command.main, monkeypatch, capsys)
+
+    def refusal(*words: object) -> str:
+        status, _, said = run(*words)
+        assert status == 2
+        [error] = [one for one in said.splitlines() if one.startswith("error: ")]
+        return error
+
+    return refusal
 
 
 @pytest.mark.parametrize(
@@ -40,38 +43,28 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     ],
 )
 def test_bad_input_is_one_line(
-    words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    refusal: Callable[..., str], words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert line in refusal(monkeypatch, capsys, *words)
+    assert line in refusal(*words)
 
 
-def test_a_task_without_a_pair_is_told_of_those_with_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_task_without_a_pair_a_number_format_and_an_address_that_are_not_there(
+    refusal: Callable[..., str], pair_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for task in ("news", "letters"):
         (tmp_path / "results" / task / "pair").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert refusal(monkeypatch, capsys, "--task", "leters").endswith("; there are pairs of letters, news")
+    assert refusal("--task", "leters").endswith("; there are pairs of letters, news")
+    assert "dtype is 'int4'; it must be one of" in refusal("--pair", pair_folder, "--dtype", "int4")
+    assert "cannot listen on 192.0.2.1" in refusal("--pair", "nowhere", "--host", "192.0.2.1")
 
 
-def test_a_wrong_number_format_is_one_line(
-    pair_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "dtype is 'int4'; it must be one of" in refusal(monkeypatch, capsys, "--pair", str(pair_folder), "--dtype", "int4")
-
-
-def test_a_taken_port_is_one_line_before_anything_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_taken_port_is_one_line_before_anything_is_loaded(refusal: Callable[..., str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        line = refusal(monkeypatch, capsys, "--pair", "nowhere", "--port", port)
+        line = refusal("--pair", "nowhere", "--port", port)
     assert f"cannot listen on 127.0.0.1 port {port} (" in line
-
-
-def test_an_address_of_another_machine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cannot listen on 192.0.2.1" in refusal(monkeypatch, capsys, "--pair", "nowhere", "--host", "192.0.2.1")
 
 
 @pytest.mark.parametrize(("host", "start"), [("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")])

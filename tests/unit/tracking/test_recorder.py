@@ -58,12 +58,7 @@ def test_the_last_child_of_a_name_counts_and_texts_are_cut(outbox: Path) -> None
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [
-        (ValueError("x"), "FAILED"),
-        (KeyboardInterrupt(), "KILLED"),
-        (SystemExit(2), "FAILED"),
-        (SystemExit(0), "FINISHED"),
-    ],
+    [(ValueError("x"), "FAILED"), (KeyboardInterrupt(), "KILLED"), (SystemExit(2), "FAILED"), (SystemExit(0), "FINISHED")],
 )
 def test_the_status_of_a_run_is_how_its_work_ended(
     outbox: Path, error: BaseException, status: str, capsys: pytest.CaptureFixture[str]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,45 +72,43 @@ def test_everything_arrives_once_and_the_outbox_is_empty_after(outbox: Path, mlf
     assert len(mlflow.requests) == requests
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before the work", "after the work"])
-def test_an_upload_killed_at_any_request_neither_loses_nor_doubles(tmp_path: Path, after: bool) -> None:
-    def kill(number: int, work: Callable[[], Any]) -> Any:
-        if number == request and after:
-            work()
-        if number >= request:
-            raise Killed
-        return work()
-
-    request, killed = 0, True
-    while killed:
-        request += 3  # every third one: each costs a second
+def every_third_request(tmp_path: Path) -> Iterator[tuple[int, Path, FaultyClient]]:
+    """A recorded task for each request that may fail, until one is sent with fewer requests; each costs a second."""
+    request, hit = 0, True
+    while hit:
+        request += 3
         folder = tmp_path / str(request)
         with local_mlflow(folder) as mlflow:
             record_a_task(folder)
-            mlflow.fault = kill
-            try:
-                upload_all(folder / "outbox", tracking_uri())
-                killed = False
-            except Killed:
-                mlflow.fault = lambda number, work: work()
-                assert upload_all(folder / "outbox", tracking_uri())[1] == []
+            yield request, folder / "outbox", mlflow
             check_whole(mlflow)
+            hit = len(mlflow.requests) >= request
     assert request > 15
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the work", "after the work"])
+def test_an_upload_killed_at_any_request_neither_loses_nor_doubles(tmp_path: Path, after: bool) -> None:
+    for request, outbox, mlflow in every_third_request(tmp_path):
+
+        def kill(number: int, work: Callable[[], Any], request: int = request) -> Any:
+            if number == request and after:
+                work()
+            if number >= request:
+                raise Killed
+            return work()
+
+        mlflow.fault = kill  # type: ignore[assignment]  # its default
+        with contextlib.suppress(Killed):
+            upload_all(outbox, tracking_uri())
+        mlflow.fault = lambda number, work: work()
+        assert upload_all(outbox, tracking_uri())[1] == []
 
 
 def test_an_answer_lost_after_the_work_neither_loses_nor_doubles(tmp_path: Path) -> None:
     """A read time-out: the server has created, logged or ended, and its client does not know."""
-    request, hit = 0, True
-    while hit:
-        request += 3  # every third one: each costs a second
-        folder = tmp_path / str(request)
-        with local_mlflow(folder) as mlflow:
-            record_a_task(folder)
-            mlflow.fault = lambda number, work, lost=request: lose_answer(work) if number == lost else work()  # type: ignore[misc]
-            assert upload_all(folder / "outbox", tracking_uri()) == (2, [])
-            check_whole(mlflow)
-            hit = len(mlflow.requests) >= request
-    assert request > 15
+    for request, outbox, mlflow in every_third_request(tmp_path):
+        mlflow.fault = lambda number, work, lost=request: lose_answer(work) if number == lost else work()  # type: ignore[misc]
+        assert upload_all(outbox, tracking_uri()) == (2, [])
 
 
 def test_of_runs_that_a_slow_server_made_twice_one_stays(outbox: Path, mlflow: FaultyClient) -> None:

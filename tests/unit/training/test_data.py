@@ -16,16 +16,7 @@ from hypothesis import strategies as st
 from tasks.corpora.example import Example, write_jsonl
 from tasks.models.settings import TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, train_tokenizer
-from tasks.training.data import (
-    IGNORED,
-    Batch,
-    BucketBatchSampler,
-    DatasetSource,
-    JsonlDataset,
-    TokenDataset,
-    own_parts,
-    split_microbatches,
-)
+from tasks.training.data import IGNORED, Batch, BucketBatchSampler, JsonlDataset, TokenDataset, own_parts, split_microbatches
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 from tests.toys import END, toy_t5
@@ -182,12 +173,6 @@ def test_a_step_in_which_nothing_weighs_has_finite_gradients() -> None:
     (loss * 8).backward()
     assert loss.item() == 0
     assert all(weight.grad.isfinite().all() for weight in objective.parameters() if weight.grad is not None)
-
-
-def test_fixed_text_follows_its_order() -> None:
-    source = DatasetSource(TEXTS, TrainingSettings(batch_size=5))
-    (batch,) = source.microbatches(0)
-    assert sorted(len(row[row != IGNORED]) for row in batch.labels) == sorted(map(len, TEXTS.targets))
 
 
 PAIRS = [("one two", "two one"), ("one two three", "three two one"), ("two", "two"), ("three one", "one three one three")]

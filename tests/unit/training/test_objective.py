@@ -16,13 +16,7 @@ from tasks.models.layers import first_layers
 from tasks.models.settings import ModelSettings
 from tasks.training import objective as objective_module
 from tasks.training.data import IGNORED, Batch, TokenDataset
-from tasks.training.objective import (
-    AuxiliaryLoss,
-    CrossEntropyLoss,
-    Objective,
-    check_model,
-    head_loss_sums,
-)
+from tasks.training.objective import AuxiliaryLoss, CrossEntropyLoss, Objective, check_model, head_loss_sums
 from tasks.training.settings import TrainingSettings
 from tests.toys import END, toy_t5
 

@@ -23,18 +23,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"zero_stage": 4, "optimizer": "adamw"}, "zero_stage is 4; it must be at most 3"),
     ({"zero_stage": 1}, "zero_stage is 1, but optimizer is adafactor, .* set zero_stage to 0, or optimizer to adamw"),
     ({"offload": "optimizer", "optimizer": "adamw"}, "offload is optimizer, but zero_stage is 0; it must be at least 1"),
-    (
-        {"offload": "parameters", "zero_stage": 2, "optimizer": "adamw"},
-        "offload is parameters, but zero_stage is 2; it must be at least 3",
-    ),
+    ({"offload": "parameters", "zero_stage": 2, "optimizer": "adamw"}, "offload is parameters, but zero_stage is 2; it must"),
     ({"offload": "optimizer"}, "offload is optimizer, but zero_stage is 0"),
     ({"patience": 2}, "patience is 2, but choose_by is last; name a measurement, such as validation_loss"),
     ({"choose_by": "bleu"}, "choose_by is 'bleu'; it must be one of"),
     ({"trunk": "frozen"}, "trunk is frozen, so nothing is trained; set draft_heads or exit_classifier"),
-    (
-        {"trunk": "frozen", "draft_heads": 1, "exit_loss": "weighted"},
-        "exit_loss is weighted, which trains the trunk, but trunk is frozen; set it to none",
-    ),
+    ({"trunk": "frozen", "draft_heads": 1, "exit_loss": "weighted"}, "exit_loss is weighted, which trains the trunk, but"),
 ]
 
 

@@ -77,13 +77,9 @@ def test_it_is_compiled_once_into_the_user_s_cache(compiler: StandIn) -> None:
     assert compiler.open() == first
     assert len(compiler.calls) == 1
     assert sorted(path.suffix for path in first.parent.iterdir()) == [".sha256", ".so"]
-
-
-def test_the_home_s_cache_is_used_where_no_other_is_named(compiler: StandIn) -> None:
     compiler.patch.delenv("XDG_CACHE_HOME")
     compiler.patch.setenv("HOME", str(compiler.folder / "home"))
-    path = compiler.opened()
-    assert path.parent == compiler.folder / "home" / ".cache" / "draftline"
+    assert compiler.opened().parent == compiler.folder / "home" / ".cache" / "draftline"
 
 
 def test_another_compiler_and_other_flags_compile_anew(compiler: StandIn) -> None:
@@ -269,17 +265,8 @@ def test_no_vector_of_a_product_passes_through_the_stack(compiler: list[str], pr
         pytest.skip("needs a C++ compiler")
     source, assembly = tmp_path / "products.cpp", tmp_path / "products.s"
     source.write_text(_MULTIPLY)
-    command = [
-        *compiler,
-        *compiled.FLAGS,
-        f"-march={processor}",
-        "-fopenmp",
-        f"-I{compiled.KERNEL}",
-        "-S",
-        str(source),
-        "-o",
-        str(assembly),
-    ]
+    flags = [*compiled.FLAGS, f"-march={processor}", "-fopenmp", f"-I{compiled.KERNEL}"]
+    command = [*compiler, *flags, "-S", str(source), "-o", str(assembly)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode and (processor != "native" or compiler != compiled.compiler_command()):
         pytest.skip(f"{compiler[0]} does not compile it for {processor}")

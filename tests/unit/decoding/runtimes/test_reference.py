@@ -337,11 +337,3 @@ def test_padded_vocabularies_of_unequal_size_are_cut(name: str, runtime: Runtime
 def test_pairs_of_decoder_only_models_share_no_encoder() -> None:
     assert not any(pair_of(name).shares_encoder for name in CAUSAL)
     assert {*CAUSAL} < {*FAMILIES}
-
-
-def test_a_drafter_may_be_of_another_family() -> None:
-    """Only the vocabularies have to agree."""
-    pair = Pair(open_decoder(models("gpt2")[0], "small"), pair_of("llama").large)
-    vanilla = decode("vanilla_large", VanillaSettings(), pair, SOURCES[:5], Request(12))
-    drafted = decode("speculative", SpeculativeSettings(draft_length=3), pair, SOURCES[:5], Request(12))
-    assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]

@@ -23,11 +23,10 @@ from tasks.errors import InputError
 from tasks.models.layers import model_from_layers, shares_encoder
 from tasks.models.pruned_head import prune_head
 from tasks.models.settings import LayersSettings
-from tests.architectures import models, over_runtimes
+from tests.architectures import models
 from tests.toys import toy_sources, toy_t5
 
 SOURCES = toy_sources(4)
-every = over_runtimes("t5", "bart", "fsmt")
 DRAFTED: dict[str, Any] = {
     "speculative": SpeculativeSettings(draft_length=3),
     "bild": BildSettings(fallback_threshold=0.3),
@@ -77,12 +76,17 @@ def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterato
         ("fsmt", AUTO, "speculative"),
     ],
 )
-def test_a_shared_encoder_runs_once(name: str, runtime: Runtime, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_encoder_runs_once_and_changes_no_token(
+    name: str, runtime: Runtime, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = open_pair(*pair_with_one_encoder(name), runtime=runtime)
     assert pair.shares_encoder
     with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
         outputs = decode(method, DRAFTED[method], pair, SOURCES, Request(10))
     assert runs == [len(SOURCES)]
+    apart = copy.copy(pair)
+    object.__setattr__(apart, "shares_encoder", False)
+    assert outputs == decode(method, DRAFTED[method], apart, SOURCES, Request(10))
     pair = open_pair(*models(name), runtime=runtime)
     assert not pair.shares_encoder
     with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
@@ -91,38 +95,15 @@ def test_a_shared_encoder_runs_once(name: str, runtime: Runtime, method: str, mo
     assert len({tuple(one.tokens) for one in outputs}) > 1
 
 
-@every
-def test_sharing_changes_no_token(name: str, runtime: Runtime) -> None:
-    pair = open_pair(*pair_with_one_encoder(name), runtime=runtime)
-    apart = copy.copy(pair)
-    object.__setattr__(apart, "shares_encoder", False)
-    for method, settings in DRAFTED.items():
-        shared, encoded_twice = (decode(method, settings, one, SOURCES, Request(10)) for one in (pair, apart))
-        assert shared == encoded_twice
-
-
-def test_a_weight_that_differs_is_noticed() -> None:
+def test_a_weight_or_a_configuration_that_differs_is_noticed() -> None:
     small, large = pair_with_one_encoder("bart")
     assert shares_encoder(small, large)
     with torch.no_grad():
         small.get_encoder().layers[0].fc1.weight[3, 5] += 1e-3
     assert not shares_encoder(small, large)
-
-
-def test_equal_weights_under_another_configuration_are_noticed() -> None:
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    shape = {"vocab_size": 24, "d_model": 16, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1}
-    one, other = (
-        BartForConditionalGeneration(
-            BartConfig(**shape, decoder_layers=1, encoder_attention_heads=heads, decoder_attention_heads=2)
-        ).eval()
-        for heads in (2, 4)
-    )
-    with torch.no_grad():
-        for weight in one.get_encoder().parameters():
-            weight.normal_()
-    assert not shares_encoder(with_encoder_of(other, one), one)
+    small, large = pair_with_one_encoder("bart")
+    small.get_encoder().layers[0].activation_fn = torch.nn.functional.silu
+    assert not shares_encoder(small, large)
 
 
 def made_of_layers(pruned: bool, own_head: bool = False) -> tuple[Any, Any]:

@@ -1,0 +1,39 @@
+"""Commands of this project, called as their modules call them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from tasks.errors import stage
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    printed: str
+    said: str
+    """What it wrote to standard error."""
+
+
+Run = Callable[..., Ended]
+"""Calls a command with these words."""
+
+
+def runner(main: Callable[[], int | None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that calls a command's `main` with words of the command line."""
+
+    def run(*words: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", [main.__module__, *map(str, words)])
+        try:
+            with stage():
+                status = main() or 0
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Ended(status, *capsys.readouterr())
+
+    return run
