@@ -98,10 +98,7 @@ class AlignSettings(TrainingSettings):
         choices=("live", "stored"),
     )
     on_policy: float = setting(
-        "Fraction of steps on text generated during training instead of text from the calibration set.",
-        default=0.0,
-        ge=0,
-        le=1,
+        "Fraction of steps on text generated during training instead of text from the calibration set.", default=0.0, ge=0, le=1
     )
     writer: str = setting(
         "How on-policy text is generated: by the drafter alone (DistillSpec, GKD), or by the drafter with every token replaced "

@@ -50,11 +50,7 @@ RATIOS = {
     "batched_over_generate": ("batched", "generate, batched"),
 }
 """By name: our contender and the baseline."""
-METHODS: dict[str, object] = {
-    "vanilla_large": VanillaSettings(),
-    "speculative": SpeculativeSettings(),
-    "bild": BildSettings(),
-}
+METHODS: dict[str, object] = {"vanilla_large": VanillaSettings(), "speculative": SpeculativeSettings(), "bild": BildSettings()}
 BATCH, STEPS = 32, 30
 _VERIFIED = (1, 2, 4, 6, 11)
 _WRITTEN = 8

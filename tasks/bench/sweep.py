@@ -140,12 +140,7 @@ def missed_share(planned: Sequence[SweepRow], whole: Sequence[SweepRow], apart: 
         lags.append(max(0.0, 1 - reached / point.speedup))
         lower = row.speedup if row.speedup_interval is None else row.speedup_interval[0]
         missed += reached < min(lower, point.speedup * (1 - apart))
-    return {
-        "frontier": len(curve),
-        "points": missed,
-        "mean": round(statistics.fmean(lags), 4),
-        "worst": round(max(lags), 4),
-    }
+    return {"frontier": len(curve), "points": missed, "mean": round(statistics.fmean(lags), 4), "worst": round(max(lags), 4)}
 
 
 def point_name(row: SweepRow) -> str:

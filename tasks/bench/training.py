@@ -139,12 +139,7 @@ class DraftlineContender:
         visit.restart(steps)
         objective = Objective(recipe.model, recipe.settings)
         try:
-            train(
-                *(objective, Counted(), few, recipe.settings, recipe.device),
-                resume=self._folder,
-                log=log,
-                label=OURS,
-            )
+            train(*(objective, Counted(), few, recipe.settings, recipe.device), resume=self._folder, log=log, label=OURS)
         except _Enough:
             return
 
@@ -176,13 +171,7 @@ class TrainerContender:
 def _trainer(recipe: Recipe, folder: Path, length: str, visit: Visit) -> Seq2SeqTrainer:
     """Return a Trainer that counts tokens and ends with its visit; transformers, which its classes need, loads late."""
     import datasets
-    from transformers import (
-        DataCollatorForSeq2Seq,
-        PrinterCallback,
-        Seq2SeqTrainer,
-        Seq2SeqTrainingArguments,
-        TrainerCallback,
-    )
+    from transformers import DataCollatorForSeq2Seq, PrinterCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
     recent: list[tuple[torch.Tensor, int]] = []
 

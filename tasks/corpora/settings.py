@@ -240,8 +240,7 @@ class HubSettings:
         "source, any other name in braces a column; empty: the source itself.",
     )
     no_reference: str = setting(
-        default="",
-        description="Reference of a row that has none, as an unanswerable question; empty: such rows are left out.",
+        default="", description="Reference of a row that has none, as an unanswerable question; empty: such rows are left out."
     )
 
     passage_words: int = setting(

@@ -18,15 +18,7 @@ from tasks.decoding.distributions import CachedStatistics, PredictionBlock, Toke
 from tasks.decoding.drafters.base import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
-from tasks.decoding.predictions import (
-    LARGE_MODEL,
-    MOST_AHEAD,
-    SMALL_MODEL,
-    CachedDraft,
-    CachedModel,
-    PredictionCache,
-    TrieNode,
-)
+from tasks.decoding.predictions import LARGE_MODEL, MOST_AHEAD, SMALL_MODEL, CachedDraft, CachedModel, PredictionCache, TrieNode
 from tasks.decoding.rules import AcceptMask, BonusToken
 from tasks.decoding.turn import LoopParts, RowState, TurnRules
 

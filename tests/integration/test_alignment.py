@@ -103,15 +103,7 @@ def train_in(
     objective = Objective(opened.model, settings, learned.loss)
     log, resume = interrupt_at(stop_at), opened.resume
     outcome = train(
-        objective,
-        learned.source,
-        opened.held_out,
-        settings,
-        CPU,
-        measure=learned.measure,
-        resume=resume,
-        log=log,
-        label="test",
+        objective, learned.source, opened.held_out, settings, CPU, measure=learned.measure, resume=resume, log=log, label="test"
     )
     return opened.model, outcome, learned
 
@@ -182,12 +174,7 @@ def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting,
 @pytest.mark.parametrize("case", cases(SOURCES))
 def test_a_run_killed_inside_a_window_ends_with_the_same_weights(setting: Setting, tmp_path: Path, case: str) -> None:
     """Texts come from the weights at the first step of their window, which a resumed run no longer has."""
-    settings = recipe(
-        **SOURCES[case] | {"write_every": 8},
-        steps=26,
-        evaluate_every=23,
-        checkpoint_every=10,
-    )
+    settings = recipe(**SOURCES[case] | {"write_every": 8}, steps=26, evaluate_every=23, checkpoint_every=10)
     whole, outcome, _ = aligned(setting, settings, tmp_path / "whole")
     assert outcome.resumed_from == 0
     with pytest.raises(InterruptedRun):

@@ -12,18 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.held_graph import (
-    GRAPH,
-    KILLED_IN_EACH,
-    ONCE,
-    Outcome,
-    at_work,
-    begun,
-    graph,
-    kill_in_each_stage,
-    let_go,
-    outcome,
-)
+from tests.held_graph import GRAPH, KILLED_IN_EACH, ONCE, Outcome, at_work, begun, graph, kill_in_each_stage, let_go, outcome
 from tests.served import PATIENCE, Served, below, ended, gone, running, serving, until
 
 pytestmark = [

@@ -6,20 +6,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tasks import compare
 from tasks.compare import open_result
-from tasks.errors import InputError, stage
+from tasks.errors import InputError
+from tests.commands import Run, runner
 from tests.finished import finished, loaded, write
+from tests.toy_project import git
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: Path | str) -> None:
-    monkeypatch.setattr(sys, "argv", ["compare", *map(str, words)])
-    with stage():
-        compare.main()
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(compare.main, monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -35,18 +35,14 @@ def after(tmp_path: Path) -> Path:
     return write(tmp_path / "after", summary, rows)
 
 
-def test_a_result_against_itself(before: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    run(monkeypatch, before, before / "summary.json")
-    printed = capsys.readouterr().out
+def test_a_result_against_itself(run: Run, before: Path) -> None:
+    printed = run(before, before / "summary.json").printed
     assert printed.splitlines()[-1] == "nothing that is more than noise"
     assert "md5" not in printed
 
 
-def test_a_change_is_listed_in_its_section_and_in_the_last_line(
-    before: Path, after: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(monkeypatch, before, after)
-    lines = capsys.readouterr().out.splitlines()
+def test_a_change_is_listed_in_its_section_and_in_the_last_line(run: Run, before: Path, after: Path) -> None:
+    lines = run(before, after).printed.splitlines()
     assert any(line.split() == ["git_commit", "a" * 12, "b" * 12] for line in lines)
     assert lines[-1].startswith("more than noise: bild aligned, no loss: speed-up (test) 1.")
     assert "unaligned, no loss" not in lines[-1]
@@ -55,28 +51,19 @@ def test_a_change_is_listed_in_its_section_and_in_the_last_line(
     assert any("4 of 4 paired" in line for line in lines)
 
 
-def test_json_for_programs(
-    before: Path, after: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(monkeypatch, before, after, "--json")
-    found = json.loads(capsys.readouterr().out)
+def test_json_for_programs(run: Run, before: Path, after: Path) -> None:
+    found = json.loads(run(before, after, "--json").printed)
     assert found["more_than_noise"] == [one["name"] for one in found["numbers"] if one["more_than_noise"]] != []
     assert found["differing"] == [["git_commit", "a" * 40, "b" * 40]]
 
 
-def test_numbers_without_an_interval_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_without_an_interval_are_counted(run: Run, tmp_path: Path) -> None:
     summary, _ = finished()
     del summary["vanilla"]["small"]["quality_interval"]
     summary["pairs"] = {}
     older = write(tmp_path / "older", summary, {})
-    run(monkeypatch, older, older)
-    printed = capsys.readouterr().out
-    assert (
-        printed.splitlines()[-1]
-        == "nothing that is more than noise (not compared, since they have no interval: 1 of 15 numbers)"
-    )
+    last = run(older, older).printed.splitlines()[-1]
+    assert last == "nothing that is more than noise (not compared, since they have no interval: 1 of 15 numbers)"
 
 
 @pytest.mark.parametrize(
@@ -96,16 +83,12 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path, content: str | Non
         open_result(str(tmp_path))
 
 
-def test_a_mistake_is_one_line_and_status_2(
-    tmp_path: Path, before: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line_and_status_2(run: Run, tmp_path: Path, before: Path) -> None:
     summary, rows = finished()
     other = write(tmp_path / "other", {**summary, "metric": "rougeL"}, rows)
-    with pytest.raises(SystemExit) as ended:
-        run(monkeypatch, before, other)
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "is measured in bleu and" in line and "compare results of one metric" in line
+    status, _, said = run(before, other)
+    (line,) = said.splitlines()
+    assert status == 2 and "is measured in bleu and" in line and "compare results of one metric" in line
 
 
 def test_a_name_that_is_neither_path_nor_revision_is_refused() -> None:
@@ -121,20 +104,20 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "repository"
     write(folder / "results" / "toy", *finished())
     monkeypatch.chdir(folder)
-    for name, value in {"name": "x", "email": "x@example.org"}.items():
-        monkeypatch.setenv(f"GIT_AUTHOR_{name.upper()}", value)
-        monkeypatch.setenv(f"GIT_COMMITTER_{name.upper()}", value)
     outs = ["results/toy/summary.json", "results/toy/sweep/aligned", "results/toy/sweep/unaligned"]
-    steps: list[list[Any]] = [["git", "init", "-q"]]
-    steps += [[sys.executable, "-m", "dvc", "-q", *words] for words in (["init"], ["add", *outs])]
-    for step in [*steps, ["git", "add", "-A"], ["git", "commit", "-q", "-m", "a result"]]:
-        subprocess.run(step, check=True, capture_output=True)
+    git(folder, "init", "--quiet")
+    for words in (["init"], ["add", *outs]):
+        subprocess.run([sys.executable, "-m", "dvc", "-q", *words], check=True, capture_output=True)
+    commit(folder, "a result")
     return folder
 
 
-def test_a_revision_is_read_from_git_and_dvc_with_the_settings_of_its_trainings(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def commit(folder: Path, message: str) -> None:
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", message)
+
+
+def test_a_revision_is_read_from_git_and_dvc_with_the_settings_of_its_trainings(run: Run, repository: Path) -> None:
     (repository / "results/toy/summary.json").unlink()
     (repository / "results/toy/summary.json").write_text(json.dumps(finished(faster=1.5)[0]), encoding="utf-8")
     earlier = open_result("HEAD:results/toy")
@@ -150,10 +133,8 @@ def test_a_revision_is_read_from_git_and_dvc_with_the_settings_of_its_trainings(
     for beta in (0.3, 0.7):
         task = {"align": {"beta": beta, "steps": 40}, "seeds": [1, 2], "sweep": {"seed": beta}}
         Path("params.yaml").write_text(json.dumps({"tasks": {"toy": task}}), encoding="utf-8")
-        for step in (["git", "add", "-A"], ["git", "commit", "-q", "-m", f"beta {beta}"], ["git", "tag", f"beta-{beta}"]):
-            subprocess.run(step, check=True, capture_output=True)
+        commit(repository, f"beta {beta}")
+        git(repository, "tag", f"beta-{beta}")
         names.append(f"beta-{beta}:results/toy")
-    run(monkeypatch, *names, "--json")
-    assert json.loads(capsys.readouterr().out)["differing"] == [["align.beta", "0.3", "0.7"]]
-    run(monkeypatch, names[0], Path("results/toy"), "--json")
-    assert json.loads(capsys.readouterr().out)["differing"] == []
+    assert json.loads(run(*names, "--json").printed)["differing"] == [["align.beta", "0.3", "0.7"]]
+    assert json.loads(run(names[0], "results/toy", "--json").printed)["differing"] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +10,9 @@ import pytest
 
 from tasks.lineage import datasets, lineage
 from tasks.tracking import DataSet
+from tests.toy_project import git
 
 ROOT = Path(__file__).parents[2]
-
-
-def git(folder: Path, *arguments: str) -> None:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, timeout=300)
 
 
 def test_lineage_names_code_data_and_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

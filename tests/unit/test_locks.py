@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -17,12 +18,21 @@ from tasks.locks import Share, timing_lock, working_lock
 
 HOLDER = """
 import sys, tempfile
-tempfile.tempdir = sys.argv[2]
-from tasks import locks
-with getattr(locks, sys.argv[1])(sys.argv[3]):
+tempfile.tempdir = sys.argv[1]
+from tasks.locks import Share, share_lock, timing_lock, working_lock
+with eval(sys.argv[2]):
     print("held", flush=True)
     sys.stdin.readline()
 """
+
+
+@contextlib.contextmanager
+def holding(lock: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds a lock until its standard input is closed."""
+    command = [sys.executable, "-c", HOLDER, str(folder), lock]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        yield holder
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +42,12 @@ def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def order_of(lock: str, held_by: str, folder: Path, seconds: float, device: str = "cpu") -> list[str]:
     """Take a lock while another process holds one and releases it after some seconds; return the order of both events."""
-    command = [sys.executable, "-c", HOLDER, held_by, str(folder), device]
     events: list[str] = []
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdin is not None and holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with holding(f"{held_by}({device!r})", folder) as holder:
 
-        def release(stdin: IO[str] = holder.stdin) -> None:
+        def release() -> None:
             events.append("released")
-            stdin.close()
+            holder.communicate()
 
         timer = threading.Timer(seconds, release)
         timer.start()
@@ -71,10 +78,7 @@ def test_work_without_a_device_waits_for_every_timing(device: str, tmp_path: Pat
 
 
 def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, "timing_lock", str(tmp_path), "cpu"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with holding("timing_lock('cpu')", tmp_path) as holder:
         holder.kill()
     with timing_lock("cpu"):
         pass
@@ -105,16 +109,6 @@ def test_each_device_has_its_own_lock() -> None:
         pass
 
 
-SHARER = """
-import sys, tempfile
-tempfile.tempdir = sys.argv[1]
-from tasks.locks import Share, share_lock
-with share_lock("cpu", Share(*map(int, sys.argv[2:4])), Share(2, 100)):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
 @pytest.mark.parametrize(
     ("first", "second", "beside"),
     [((1, 50), (1, 50), True), ((1, 50), (1, 51), False), ((1, 10), (2, 10), False), ((3, 10), (1, 10), False)],
@@ -123,10 +117,7 @@ with share_lock("cpu", Share(*map(int, sys.argv[2:4])), Share(2, 100)):
 def test_shares_that_fit_are_held_side_by_side(
     first: tuple[int, int], second: tuple[int, int], beside: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command = [sys.executable, "-c", SHARER, str(tmp_path), *map(str, first)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None and holder.stdin is not None
-        assert holder.stdout.readline() == "held\n"
+    with holding(f"share_lock('cpu', Share{first}, Share(2, 100))", tmp_path) as holder:
         timer = threading.Timer(120 if beside else 0.5, holder.kill)
         timer.start()
         with locks.share_lock("cpu", Share(*second), Share(2, 100)):

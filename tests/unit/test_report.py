@@ -39,10 +39,7 @@ def row(arm: str, split: str, method: str, settings: Row, quality: float, speedu
 def sweep(arm: str, best: float) -> list[Row]:
     rows = []
     for split in ("validation", "test"):
-        rows += [
-            row(arm, split, "vanilla_large", {}, 30.0, 1.0),
-            row(arm, split, "vanilla_small", {}, 25.0, 3.0),
-        ]
+        rows += [row(arm, split, "vanilla_large", {}, 30.0, 1.0), row(arm, split, "vanilla_small", {}, 25.0, 3.0)]
         rows += [row(arm, split, "bild", {"fallback_threshold": 0.5}, 30.0, best)]
     return [*rows, row(arm, "validation", "bild", {"fallback_threshold": 0.1}, 28.0, 0.9 * best)]
 

@@ -97,20 +97,6 @@ def test_a_finished_command_leaves_no_background_process(tmp_path: Path) -> None
     assert not (tmp_path / "outlived").exists()
 
 
-def test_a_killed_parent_ends_all_descendants(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from tasks import supervisor;"
-        "supervisor.start(['sh', '-c', sys.argv[2]], cwd=Path(sys.argv[1])).wait()"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), FAMILY], cwd=ROOT)
-    try:
-        processes = family(tmp_path)
-    finally:
-        parent.kill()
-        parent.wait()
-    assert gone(processes)
-
-
 def test_running_to_the_end_gives_status_and_output(tmp_path: Path) -> None:
     done = supervisor.run(["sh", "-c", "pwd; cat; echo wrong >&2; exit 3"], text="ä", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (3, f"{tmp_path}\nä", "wrong\n")
@@ -130,4 +116,18 @@ def test_an_error_in_the_block_ends_the_command(tmp_path: Path) -> None:
         processes = family(tmp_path)
         raise KeyError
     assert len(processes) == 3
+    assert gone(processes)
+
+
+def test_a_killed_parent_ends_all_descendants(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tasks import supervisor;"
+        "supervisor.start(['sh', '-c', sys.argv[2]], cwd=Path(sys.argv[1])).wait()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), FAMILY], cwd=ROOT)
+    try:
+        processes = family(tmp_path)
+    finally:
+        parent.kill()
+        parent.wait()
     assert gone(processes)

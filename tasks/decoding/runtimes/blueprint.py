@@ -178,10 +178,7 @@ def _t5_layer(block: T5Block) -> Layer:
         other = block.layer[1]
         attention = other.EncDecAttention
         cross = CrossAttention(
-            Norm(other.layer_norm.weight),
-            _linear(attention.q),
-            _fused(attention.k, attention.v),
-            _linear(attention.o),
+            Norm(other.layer_norm.weight), _linear(attention.q), _fused(attention.k, attention.v), _linear(attention.o)
         )
     dense = feed.DenseReluDense
     gated = hasattr(dense, "wi_0")

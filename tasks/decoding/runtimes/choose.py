@@ -25,11 +25,7 @@ _ATTENTION = {"full_attention", "sliding_attention"}
 
 
 def open_decoder(
-    model: PreTrainedModel,
-    name: str,
-    vocabulary: int | None = None,
-    runtime: Runtime = AUTO,
-    large: Decoder | None = None,
+    model: PreTrainedModel, name: str, vocabulary: int | None = None, runtime: Runtime = AUTO, large: Decoder | None = None
 ) -> Decoder:
     """Return a runtime for a model of `transformers`.
 

@@ -100,10 +100,7 @@ class Deferral(ctypes.Structure):
 class Acceptance(ctypes.Structure):
     """`kernel/layout.h`: Acceptance."""
 
-    _fields_ = _fields(
-        (_DOUBLE, "max_surprisal min_share max_gap gate_entropy"),
-        (_INT32, "agreement deferred_window"),
-    )
+    _fields_ = _fields((_DOUBLE, "max_surprisal min_share max_gap gate_entropy"), (_INT32, "agreement deferred_window"))
 
 
 class LoopRules(ctypes.Structure):

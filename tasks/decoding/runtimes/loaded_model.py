@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.decoding.decoder import (
-    REFERENCE,
-    BrokenLogitsError,
-    Capabilities,
-    EncoderOutput,
-    Rows,
-    Runtime,
-    TokenGuarantee,
-)
+from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Capabilities, EncoderOutput, Rows, Runtime, TokenGuarantee
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary

@@ -46,8 +46,7 @@ _LINES = {"gridColor": "#E8E8E8", "domainColor": REFERENCE, "tickColor": REFEREN
 _SYMBOLS = {"symbolSize": 80, "symbolOpacity": 1, "columnPadding": 16, "rowPadding": 4}
 
 LATENCY_TICKS = alt.Axis(
-    labelExpr="datum.value > 0 ? [format(datum.value, '.2~f'), format(1 / datum.value, '.2~f') + '×'] : '0'",
-    labelSeparation=10,
+    labelExpr="datum.value > 0 ? [format(datum.value, '.2~f'), format(1 / datum.value, '.2~f') + '×'] : '0'", labelSeparation=10
 )
 """Relative latencies with the speed-up under each."""
 

@@ -47,11 +47,7 @@ _ARMS = {
     "aligned": "The aligned drafter is the small model that was trained on what the large model writes.",
     "unaligned": "The unaligned drafter is the small model that was trained on references alone.",
 }
-_FINDINGS = {
-    "open": "alignment made no measurable difference",
-    "helps": "alignment helps",
-    "hurts": "alignment hurts",
-}
+_FINDINGS = {"open": "alignment made no measurable difference", "helps": "alignment helps", "hurts": "alignment hurts"}
 _YAML = {"inf": ".inf", "True": "true", "False": "false"}
 
 

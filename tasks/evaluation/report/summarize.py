@@ -31,16 +31,7 @@ from scipy.special import ndtri
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
-from tasks.evaluation.frontier import (
-    BASELINES,
-    CHOSEN_ON,
-    REPORTED_ON,
-    Gap,
-    TradeOff,
-    frontier,
-    frontier_gap,
-    tradeoff_of,
-)
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, Gap, TradeOff, frontier, frontier_gap, tradeoff_of
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.report.paper_tables import paper_tables
 from tasks.evaluation.report.points import Sweeps, rows_of, sweep_command, test_status

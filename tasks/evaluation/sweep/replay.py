@@ -41,12 +41,7 @@ class Split:
     """The tokenised examples of one split, and the random subset of them that is timed."""
 
     def __init__(
-        self,
-        name: str,
-        examples: list[Example],
-        tokenizer: PreTrainedTokenizerBase,
-        text: TextSettings,
-        sweep: SweepSettings,
+        self, name: str, examples: list[Example], tokenizer: PreTrainedTokenizerBase, text: TextSettings, sweep: SweepSettings
     ) -> None:
         self.name = name
         self.examples = examples

@@ -49,13 +49,11 @@ def test_the_ratio_is_the_median_of_the_rounds_not_of_the_times() -> None:
     ours, theirs = [1.0, 2.0, 10.0], [3.0, 4.0, 50.0]
     assert harness.median_ratio(ours, theirs) == {"ratio": 3.0, "interval": None}  # of 3, 2 and 5; medians are 2 and 4
     assert harness.median_ratio(theirs, ours)["ratio"] == 0.333
-
-
-def test_the_interval_of_a_median_leaves_one_round_in_forty_on_each_side() -> None:
-    """6 rounds: all of them cover the median in 1 − 2/64 of the cases; 9 rounds: the second to the eighth in 0.961."""
+    # 6 rounds: all of them cover the median in 1 − 2/64 of the cases; 9 rounds: the second to the eighth in 0.961.
     six, nine = ([float(one) for one in range(1, count + 1)] for count in (6, 9))
     assert harness.median_ratio([1.0] * 6, six)["interval"] == [1.0, 6.0]
     assert harness.median_ratio([1.0] * 9, nine)["interval"] == [2.0, 8.0]
+    assert harness.fastest({"lucky once": [0.1, 5.0, 5.0], "steady": [2.0, 2.0, 2.0], "slow": [3.0, 3.0, 3.0]}) == "steady"
 
 
 def test_the_mean_of_starts_has_students_interval() -> None:
@@ -65,10 +63,6 @@ def test_the_mean_of_starts_has_students_interval() -> None:
     assert found["mean"] == pytest.approx(math.sqrt(2))
     assert found["interval"] == pytest.approx([math.sqrt(2) * math.exp(-reach), math.sqrt(2) * math.exp(reach)], rel=1e-3)
     assert harness.shown({"mean": 2.0, "interval": [1.0, 4.0]}) == "2.00 [1.00, 4.00]"
-
-
-def test_the_fastest_has_the_smallest_median() -> None:
-    assert harness.fastest({"lucky once": [0.1, 5.0, 5.0], "steady": [2.0, 2.0, 2.0], "slow": [3.0, 3.0, 3.0]}) == "steady"
 
 
 def test_thread_counts_are_the_requested_one_and_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:

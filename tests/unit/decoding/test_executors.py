@@ -22,7 +22,7 @@ from tasks.decoding.registry import build_method, decode
 from tasks.decoding.replay import replay_pair
 from tasks.decoding.turn import RowState
 from tests.architectures import pair_of, predictions
-from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, toy_sources
+from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, toy_sources
 
 SOURCES = toy_sources(10, seed=5)
 METHODS: dict[str, tuple[str, Any]] = {
@@ -163,20 +163,6 @@ def test_bild_is_algorithm_1_on_random_tables(option: str, max_draft: int) -> No
         seen += happened(generations)
     assert len(seen) == 7
     assert min(seen.values()) >= 3
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_bild_with_caches_is_algorithm_1(toys: Toys, option: str) -> None:
-    sources = toy_sources(8, seed=2)
-    seen: Counter[str] = Counter()
-    for fallback, rollback, max_draft in ((0.4, 1.0, 10), (0.6, 2.0, 4), (0.8, 0.3, 2), (0.2, math.inf, 3)):
-        settings = BildSettings(
-            fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft, **OPTIONS[option]
-        )
-        generations = decode("bild", settings, toys.cached, sources, Request(14))
-        assert generations == [written_out(*toys.predicts, tuple(one), settings, 14) for one in sources]
-        seen += happened(generations)
-    assert min(seen[name] for name in ("fallbacks", "rollbacks", "kept", "ended_by_small", "cut_at_limit")) > 0
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import math
 from typing import Any
 
 import pytest
@@ -109,60 +106,17 @@ def trained() -> Any:
     return model
 
 
-@functools.cache
-def chain() -> dict[int, int]:
-    """The successor of each token except the start; the end token closes the chain."""
-    order = list(range(1, VOCABULARY))
-    return {token: order[(position + 1) % len(order)] for position, token in enumerate(order)}
-
-
-@pytest.fixture(scope="module")
-def ruled() -> Any:
-    """A toy that predicts each token's successor, with heads trained on the tokens after it."""
-    model = toy_t5(5, 1, 2, "gated-gelu")
-    with torch.no_grad():
-        message = model.shared.weight / 7
-        head = torch.zeros(VOCABULARY, 32)
-        for token, successor in chain().items():
-            head[successor] = 6 * message[token]
-        model.lm_head.weight.copy_(head)
-        # The embedding now outweighs the output of the random layers.
-        model.shared.weight.mul_(10)
-    texts = [along(token, 8) for token in chain()]
-    train_heads(model, batch_of(toy_sources(len(texts)), texts), steps=100)
-    return model
-
-
-def along(token: int, length: int) -> list[int]:
-    """The chain from this token on, `length` tokens."""
-    text = [token]
-    while len(text) < length:
-        text.append(chain()[text[-1]])
-    return text
-
-
-def follows_the_rule(tokens: list[int]) -> bool:
-    return all(chain()[one] == other for one, other in itertools.pairwise(tokens))
-
-
-def test_heads_trained_on_a_chain_propose_the_chain(ruled: Any) -> None:
+def test_trained_heads_propose_what_comes_at_their_positions(trained: Any) -> None:
     """One run for k + 1 tokens, since predicting and verifying are merged (Stern et al., 2018, section 4).
 
-    The chain does not define the token after the start, so the first draft may be rejected.
+    Heads that were read one position off would have one token in a hundred accepted.
     """
-    pair, sources = one_model(ruled), toy_sources(40, seed=7)
     settings = SpeculativeSettings(drafter="heads", draft_length=HEADS)
-    generations = decode("speculative", settings, pair, sources, Request(20))
-    assert all(follows_the_rule(one.tokens) for one in generations)
-    assert len({one.tokens[0] for one in generations}) > 2
-    for one in generations:
-        assert one.proposers[0] == "l"
-        assert "c" not in one.proposers[HEADS + 1 :]
-        assert one.counts.large_calls <= 2 + math.ceil((len(one.tokens) - 1) / (HEADS + 1))
-        assert one.counts.small_steps == 0
+    generations = decode("speculative", settings, one_model(trained), toy_sources(40, seed=7), Request(20))
+    assert all(one.proposers[0] == "l" for one in generations)
     counts = total(generations)
-    assert counts.rollbacks <= len(generations)
-    assert counts.drafted - counts.accepted <= HEADS * len(generations) < counts.accepted
+    assert counts.accepted > counts.drafted / 3
+    assert counts.small_steps == 0
 
 
 @pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])

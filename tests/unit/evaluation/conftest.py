@@ -148,10 +148,7 @@ def _speculative(arm: str, split: str, length: int, speedup: float) -> Row:
 
 
 def _baselines(arm: str, split: str, small: float) -> list[Row]:
-    return [
-        point_row(arm, split, "vanilla_large", {}, 60.0, 1.0),
-        point_row(arm, split, "vanilla_small", {}, small, 4.0),
-    ]
+    return [point_row(arm, split, "vanilla_large", {}, 60.0, 1.0), point_row(arm, split, "vanilla_small", {}, small, 4.0)]
 
 
 @pytest.fixture

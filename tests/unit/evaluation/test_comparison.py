@@ -72,10 +72,7 @@ def test_a_second_run_of_the_same_is_noise() -> None:
 
 def test_a_faster_drafter_is_found_and_nothing_else() -> None:
     found = compare(BEFORE, loaded("B", *finished(faster=1.2, seed=1)))
-    assert found.more_than_noise == [
-        "bild aligned, no loss: speed-up",
-        "bild aligned, ≤ 1 point: speed-up",
-    ]
+    assert found.more_than_noise == ["bild aligned, no loss: speed-up", "bild aligned, ≤ 1 point: speed-up"]
     change = numbers(found)["bild aligned, no loss: speed-up (test)"].change
     assert change.value == pytest.approx(1.2, rel=0.03)
     assert change.interval is not None and change.interval[0] < 1.2 < change.interval[1]

@@ -59,11 +59,7 @@ def one_layer(family: str, width: int, inner: int, heads: int) -> ModelSizes:
 
 @pytest.mark.parametrize(
     ("family", "layers", "width", "inner", "heads", "millions"),
-    [
-        ("t5", 6, 512, 2048, 8, 25),
-        ("mt5", 24, 1024, 2816, 16, 409),
-        ("gpt2", 12, 768, 3072, 12, 85),
-    ],
+    [("t5", 6, 512, 2048, 8, 25), ("mt5", 24, 1024, 2816, 16, 409), ("gpt2", 12, 768, 3072, 12, 85)],
 )
 def test_decoder_weights_are_those_of_the_papers_tables(
     family: str, layers: int, width: int, inner: int, heads: int, millions: int

@@ -147,21 +147,16 @@ def test_a_refusal_says_why(body: dict[str, Any], status: int, reason: str, clie
     assert metrics_of(client)[f"draftline:requests_refused_total {status}"] == before + 1
 
 
-def test_other_routes_are_told_of_those_there_are(client: TestClient) -> None:
+def test_routes_bodies_and_fields(client: TestClient, pair: DecodingPair) -> None:
+    [model] = client.get("/v1/models").json()["data"]
+    assert model["id"] == "toy" and model["operating_point"].startswith(str(pair.manifest.point))
+    assert [client.post(URL, content=body).status_code for body in (b"{", b"\xff")] == [400, 400]
+    assert client.get(URL).status_code == 405
+    neutral = {"n": 1, "echo": False, "stop": None, "logprobs": None, "presence_penalty": 0, "user": "me"}
+    assert client.post(URL, json={"prompt": SOURCES[0], **neutral}).status_code == 200
     answer = client.post("/v1/chat/completions", json={"messages": []})
     assert answer.status_code == 404
     assert answer.json()["error"]["message"].startswith("there is no /v1/chat/completions; this server has /v1/completions,")
-
-
-def test_what_is_no_json_is_refused(client: TestClient) -> None:
-    assert client.post(URL, content=b"{").status_code == 400
-    assert client.post(URL, content=b"\xff").status_code == 400
-    assert client.get(URL).status_code == 405
-
-
-def test_neutral_values_of_other_fields_are_taken(client: TestClient) -> None:
-    asked = {"prompt": SOURCES[0], "n": 1, "echo": False, "stop": None, "logprobs": None, "presence_penalty": 0, "user": "me"}
-    assert client.post(URL, json=asked).status_code == 200
 
 
 def test_a_full_queue_is_429(pair: DecodingPair) -> None:
@@ -200,11 +195,6 @@ def test_health_ends_with_the_worker(pair: DecodingPair) -> None:
     assert client.get("/health").status_code == 503
 
 
-def test_models_name_the_operating_point(client: TestClient, pair: DecodingPair) -> None:
-    [model] = client.get("/v1/models").json()["data"]
-    assert model["id"] == "toy" and model["operating_point"].startswith(str(pair.manifest.point))
-
-
 def test_metrics_count_what_engines_count(pair: DecodingPair) -> None:
     with client_of(pair, PairEngine(pair), fixed=True) as client:
         facts = client.post(URL, json={"prompt": SOURCES[:2], "stream": False}).json()
@@ -241,11 +231,8 @@ def test_pieces_make_the_text(text: str, steps: list[int]) -> None:
     assert given_ + new.rest(tokens) == text
 
 
-def test_prompts_are_encoded_as_offline(pair: DecodingPair) -> None:
-    assert encode_prompts(pair, SOURCES[:3]) == pair.encode(SOURCES[:3])
-
-
 def test_a_prompt_that_would_be_cut_is_refused(pair: DecodingPair) -> None:
+    assert encode_prompts(pair, SOURCES[:3]) == pair.encode(SOURCES[:3])
     limit = pair.manifest.text.max_source_tokens
     text = "red"
     while len(pair.tokenizer(text)["input_ids"]) < limit:

@@ -128,23 +128,16 @@ def test_the_first_run_of_a_way_is_forgotten() -> None:
     assert pacing.fastest(ONE) == drafting
 
 
-def test_a_trial_before_the_leader_ran_teaches_nothing() -> None:
+def test_what_teaches_nothing() -> None:
+    """A trial before the leader ran, a batch without tokens, and a batch of another kind."""
     pacing = Pacing()
-    pacing.learn(ONE, pacing.ways(ONE)[1], 1.0, 10)
-    assert pacing.table()[ONE] == {}
-
-
-def test_kinds_do_not_learn_from_each_other() -> None:
-    pacing = Pacing()
+    vanilla, drafting = pacing.ways(ONE)
+    pacing.learn(ONE, drafting, 1.0, 10)
+    pacing.learn(ONE, vanilla, 1.0, 0)
+    assert pacing.table() == {ONE: {}}
     run(pacing, ONE, {False: 1.0, True: 0.5}, 5)
     assert FOUR not in pacing.table()
     assert pacing.choose(FOUR) == pacing.fastest(FOUR) == pacing.ways(FOUR)[0]
-
-
-def test_a_batch_without_tokens_teaches_nothing() -> None:
-    pacing = Pacing()
-    pacing.learn(ONE, pacing.ways(ONE)[0], 1.0, 0)
-    assert pacing.table() == {ONE: {}}
 
 
 REQUEST = Request(10)

@@ -97,7 +97,7 @@ def test_an_upload_killed_at_any_request_neither_loses_nor_doubles(tmp_path: Pat
                 raise Killed
             return work()
 
-        mlflow.fault = kill  # type: ignore[assignment]  # its default
+        mlflow.fault = kill
         with contextlib.suppress(Killed):
             upload_all(outbox, tracking_uri())
         mlflow.fault = lambda number, work: work()

@@ -11,7 +11,7 @@ import torch
 
 from tasks.decoding.decoder import AUTO, REFERENCE, EncoderOutput, Rows, Runtime, Step
 from tasks.decoding.generation import Generation, total
-from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildSettings
@@ -22,7 +22,7 @@ from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder, Tran
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, FAMILIES, NAMES, generated, models, over_runtimes, pair_of, predictions
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
-from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, toy_sources, toy_t5
+from tests.toys import END, START, VOCABULARY, Toys, prefix_pair, toy_sources, toy_t5
 from tests.unit.decoding.test_executors import written_out
 
 LIMIT = 12
@@ -237,35 +237,14 @@ def test_every_method_gives_the_same_with_and_without_a_cache(toys: Toys, method
         assert len({tuple(one.tokens) for one in cached}) > 3
 
 
-class PromptDecoder(PrefixDecoder):
-    """A decoder without a cache whose rows begin with the source, as those of a decoder-only model do."""
-
-    def start(self, encoder_output: EncoderOutput) -> Rows:
-        super().start(encoder_output)
-        return [list(source) for source in self._sources]
-
-
-def over_rows(predict: Predict) -> Predict:
-    """Predict from a row that contains its source."""
-
-    def over_row(source: Prefix, row: Prefix) -> torch.Tensor:
-        inside = min(len(source), len(row))
-        return predict(row[:inside], (START, *row[inside:]))
-
-    return over_row
-
-
 @over_runtimes(*CAUSAL)
-def test_an_empty_prompt_is_refused(name: str, runtime: Runtime) -> None:
+def test_an_empty_prompt_and_an_encoder_output_are_refused(name: str, runtime: Runtime) -> None:
     for method in ("vanilla_large", "speculative"):
         with pytest.raises(InputError, match="source 2 is empty; the large model is decoder-only and needs a prompt") as caught:
             decode(method, SETTINGS[method][0], pair_of(name, runtime), [[5, END], [], [6]], Request(4))
         assert "\n" not in str(caught.value)
-
-
-def test_an_encoder_output_is_no_prompt() -> None:
-    with pytest.raises(ValueError, match="the toy model is decoder-only"):
-        open_decoder(models("gpt2")[0], "toy", runtime=REFERENCE).start(EncoderOutput(torch.zeros(1, 3, 8), torch.ones(1, 3)))
+    with pytest.raises(ValueError, match="model is decoder-only"):
+        pair_of(name, runtime).large.start(EncoderOutput(torch.zeros(1, 3, 8), torch.ones(1, 3)))
 
 
 @over_runtimes("gpt2", "llama", "gemma2")
@@ -286,25 +265,6 @@ def test_prompts_are_run_once_and_predict_once(name: str, runtime: Runtime) -> N
         expected = predict(tuple(prompt), (0,))
         torch.testing.assert_close(step.last([1, 1, 1])[row, 0], expected, atol=1e-4, rtol=0)
     assert decoder.forward([[5], [], [6, 7]]).logits.shape == (3, 2, VOCABULARY)
-
-
-# Methods that differ in how they use the cache; the native runtime decides as the reference with every method.
-COVERING = [
-    (name, runtime, method, sampling)
-    for name, runtime in (("llama", AUTO), ("llama", REFERENCE), ("gpt2", REFERENCE), ("gemma2", AUTO), ("bloom", AUTO))
-    for method, sampling in (("bild", SAMPLED), ("speculative_beam", SamplingSettings()), ("speculative_cascade", SAMPLED))
-]
-
-
-@pytest.mark.parametrize(("name", "runtime", "method", "sampling"), COVERING)
-def test_prompted_methods_give_the_same_with_and_without_a_cache(
-    name: str, runtime: Runtime, method: str, sampling: SamplingSettings
-) -> None:
-    small, large = (PromptDecoder(over_rows(predict)) for predict in predictions(name))
-    pairs = pair_of(name, runtime), Pair(small, large)
-    for settings in SETTINGS[method]:
-        cached, uncached = (decode(method, settings, pair, SOURCES[:5], Request(10, sampling, 5)) for pair in pairs)
-        assert cached == uncached
 
 
 def widened(name: str, layers: int, vocabulary: int) -> Any:

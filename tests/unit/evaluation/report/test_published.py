@@ -97,8 +97,7 @@ def test_tables_3_and_4_of_bild_agree_with_its_table_1() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "attention", "matrices"),
-    [("wmt14-de-en", {24: 1024, 8: 384}, 3), ("cnn_dailymail", {24: 1024, 6: 512}, 2)],
+    ("dataset", "attention", "matrices"), [("wmt14-de-en", {24: 1024, 8: 384}, 3), ("cnn_dailymail", {24: 1024, 6: 512}, 2)]
 )
 def test_the_parameters_of_bilds_table_2_follow_from_its_dimensions(
     dataset: str, attention: dict[int, int], matrices: int

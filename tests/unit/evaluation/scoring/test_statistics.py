@@ -135,10 +135,7 @@ def test_a_repeated_sweep_of_the_same_examples_is_covered_only_with_the_scatter_
         )
         other = sum(combined(second)[1]) / sum(combined(second)[0])
         method, vanilla = combined(first)
-        for found, (low, high) in (
-            (inside, speedup_interval(first, 100, 0)),
-            (alone, ratio_interval(vanilla, method, 100, 0)),
-        ):
+        for found, (low, high) in ((inside, speedup_interval(first, 100, 0)), (alone, ratio_interval(vanilla, method, 100, 0))):
             found.append(low <= other <= high)
     assert np.mean(inside) > 0.93
     assert np.mean(alone) < 0.2

@@ -384,10 +384,7 @@ def test_prediction_errors_are_relative_to_measured_speedups() -> None:
 
 @pytest.mark.parametrize(
     "overheads",
-    [
-        {"method 0": (30.0, 0.0), "method 1": (0.0, 1.0)},
-        {"method 0": (0.0, -4.0), "method 2": (10.0, 2.0)},
-    ],
+    [{"method 0": (30.0, 0.0), "method 1": (0.0, 1.0)}, {"method 0": (0.0, -4.0), "method 2": (10.0, 2.0)}],
     ids=["per text and per call", "both, and a negative one"],
 )
 def test_the_plan_fits_the_overhead_of_each_method(overheads: dict[str, tuple[float, float]]) -> None:

@@ -37,17 +37,7 @@ from tasks.evaluation.sweep.rows import (
     statistics_of,
 )
 from tasks.models.settings import TextSettings
-from tests.ticking import (
-    LARGE,
-    LIMIT,
-    SMALL,
-    Clock,
-    Words,
-    evaluator_of,
-    split_of,
-    sweep_settings,
-    ticking_pair,
-)
+from tests.ticking import LARGE, LIMIT, SMALL, Clock, Words, evaluator_of, split_of, sweep_settings, ticking_pair
 
 NO_ROLLBACK = SweepPoint("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=float("inf")))
 SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
