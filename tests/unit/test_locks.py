@@ -47,7 +47,8 @@ def order_of(lock: str, held_by: str, folder: Path, seconds: float, device: str 
 
         def release() -> None:
             events.append("released")
-            holder.communicate()
+            assert holder.stdin is not None
+            holder.stdin.close()
 
         timer = threading.Timer(seconds, release)
         timer.start()
