@@ -102,7 +102,7 @@ def test_a_weight_or_a_configuration_that_differs_is_noticed() -> None:
         small.get_encoder().layers[0].fc1.weight[3, 5] += 1e-3
     assert not shares_encoder(small, large)
     small, large = pair_with_one_encoder("bart")
-    small.get_encoder().layers[0].activation_fn = torch.nn.functional.silu
+    small.get_encoder().layers[0].activation_fn = torch.nn.SiLU()
     assert not shares_encoder(small, large)
 
 
