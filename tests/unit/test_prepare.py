@@ -1,4 +1,4 @@
-"""The stage prepare: the splits, and the inputs without references."""
+"""The stage prepare: the splits, the inputs without references, and the checkpoints that models start from."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from tasks import prepare
 from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings, FileSettings
 from tasks.errors import InputError
-from tasks.models.settings import TokenizerSettings
+from tasks.models.checkpoints import initial_model
+from tasks.models.settings import LayersSettings, ModelSettings, TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
+from tasks.prepare import check_starts
 from tests.gguf_files import TEMPLATE, write_gguf
 
 NOWHERE = Path("nowhere")
@@ -104,9 +106,7 @@ def test_the_stage_always_writes_a_file_of_the_unlabelled(
 def test_a_corpus_that_teaches_nothing_ends_the_stage(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(
-        InputError, match=r"task words: train: the reference equals the source in 40 of 40 .*corpus_report\.json"
-    ):
+    with pytest.raises(InputError, match=r"words: train: the reference equals the source in 40 of 40 .*corpus_report\.json"):
         run(folder, {**FILES, "train": ["train.en", "train.en"]}, monkeypatch)
     assert "warning: words: validation: the reference equals the source" in capsys.readouterr().err
     assert TaskPaths("words").corpus_report.is_file()
@@ -116,15 +116,57 @@ def test_further_test_sets_have_a_folder_of_their_own(folder: Path, monkeypatch:
     """Whatever depends on the corpus is not made again for another test set."""
     paths, tests = TaskPaths("words"), {"first": FILES["test"], "second": ["more.de", "more.de"]}
     run(folder, {**FILES, "test": tests}, monkeypatch)
-    assert sorted(file.name for file in paths.corpus.iterdir()) == [
-        "test.jsonl",
-        "train.jsonl",
-        "unlabelled.jsonl",
-        "validation.jsonl",
-    ]
+    names = ["test.jsonl", "train.jsonl", "unlabelled.jsonl", "validation.jsonl"]
+    assert sorted(file.name for file in paths.corpus.iterdir()) == names
     assert paths.further_tests() == ["test.second"]
     assert len(read_jsonl(paths.split("test.second"))) == 6
     sizes = paths.tests / "examples.json"
     assert json.loads(sizes.read_text(encoding="utf-8")) == {"test": 40, "test.second": 6}
     run(folder, FILES, monkeypatch)
     assert paths.further_tests() == [] and sizes.is_file()
+
+
+# Checkpoints that models start from are checked before anything is trained, without their weights.
+
+T5 = ModelSettings(architecture="t5", d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=3)
+
+
+@pytest.fixture(params=["gguf", "folder", "t5"])
+def large(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A checkpoint whose decoder has two layers, or three in a T5; the folders hold a configuration alone."""
+    if request.param == "gguf":
+        return write_gguf(tmp_path / "tiny.gguf")
+    shape = T5 if request.param == "t5" else ModelSettings(architecture="llama", d_model=16, d_ff=32, d_kv=8, heads=2)
+    initial_model(shape, 40, 0, 1).config.save_pretrained(tmp_path / "large")
+    return tmp_path / "large"
+
+
+def from_large(*layers: int, **settings: Any) -> ModelSettings:
+    return ModelSettings(from_large=LayersSettings(layers=layers, **settings))
+
+
+def test_layers_that_are_there_are_taken_and_others_refused(large: Path) -> None:
+    check_starts(ModelSettings(pretrained=str(large)), from_large(0, 1))
+    with pytest.raises(InputError, match=r"^models\.small\.from_large: layers names 9, but the large model has \d+ decoder"):
+        check_starts(ModelSettings(pretrained=str(large)), from_large(0, 9))
+
+
+def test_a_shared_encoder_needs_one(tmp_path: Path) -> None:
+    large = ModelSettings(pretrained=str(write_gguf(tmp_path / "tiny.gguf")))
+    with pytest.raises(InputError, match=r"^models\.small\.from_large names share_encoder, but .* has no encoder"):
+        check_starts(large, from_large(0, share_encoder=True))
+
+
+@pytest.mark.parametrize("name", ["large", "small"])
+def test_a_checkpoint_that_cannot_be_opened_is_refused_by_its_setting(name: str, tmp_path: Path) -> None:
+    models = {"large": ModelSettings(), "small": ModelSettings()}
+    models[name] = ModelSettings(pretrained=str(write_gguf(tmp_path / "odd.gguf", architecture="abacus")))
+    with pytest.raises(InputError, match=rf"^models\.{name}\.pretrained: no model at .*odd\.gguf: .*abacus"):
+        check_starts(**models)
+    with pytest.raises(InputError, match=r"^models\.small\.pretrained: no model at "):
+        check_starts(ModelSettings(), ModelSettings(pretrained=str(tmp_path)))
+
+
+def test_names_of_the_hub_and_folders_to_come_are_left_to_their_stages(tmp_path: Path) -> None:
+    check_starts(ModelSettings(pretrained="google-t5/t5-small"), from_large(0, 99))
+    check_starts(ModelSettings(pretrained=str(tmp_path / "models/general/large")), ModelSettings())

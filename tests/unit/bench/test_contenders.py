@@ -114,17 +114,3 @@ def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Pat
 def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:
     with contenders.translator_process({}) as process, pytest.raises(RuntimeError, match="ended with status"):
         process.run(tmp_path / "nowhere", SOURCES, 4, 1)
-
-
-def test_a_mismatch_is_found_with_its_margin(models: tuple[Any, Any], reference: Decoder, ours: Rows) -> None:
-    changed = [list(text) for text in ours]
-    changed[2][5] = (changed[2][5] + 1) % 96
-    found = find_mismatches(reference, SOURCES, ours, changed)
-    assert [(one.example, one.position) for one in found] == [(2, 5)]
-    start = torch.tensor([[0, *ours[2][:5]]])
-    with torch.inference_mode():
-        logits = models[0](input_ids=torch.tensor([SOURCES[2]]), decoder_input_ids=start).logits[0, -1]
-    first, second = logits.topk(2).values.tolist()
-    assert found[0].margin == pytest.approx(first - second)
-    assert widest_margin(found) == found[0].margin
-    assert widest_margin(find_mismatches(reference, SOURCES, ours, [[*text, 1] for text in ours])) == 0

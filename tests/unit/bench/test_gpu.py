@@ -14,14 +14,8 @@ import torch
 
 from tasks.bench import gpu
 from tasks.bench.contenders import random_model
-from tasks.bench.gpu import PACES, QUICK, RATIOS, agreement, copy_bandwidth, static_generate, step_bytes
-from tasks.decoding.decoder import REFERENCE
-from tasks.decoding.method import Pair
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.bench.gpu import PACES, QUICK, RATIOS, copy_bandwidth, static_generate, step_bytes
 from tasks.errors import InputError
-from tasks.evaluation.timing import MARGIN_TOLERANCE
-from tests.architectures import models
-from tests.toys import toy_sources
 
 CPU = torch.device("cpu")
 PARTS = ("float32_tokens", "bfloat16_tokens", "steps", "compared", "sync_policy_ms_per_token")
@@ -75,16 +69,6 @@ def test_a_missing_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="times a CUDA GPU, and torch finds none"):
         gpu.main([])
-
-
-def test_mismatches_are_found_with_their_margins() -> None:
-    small, large = models("llama")
-    same = open_pair(small, large, runtime=REFERENCE)
-    other = open_pair(small, models("llama")[0], runtime=REFERENCE)
-    texts, margins = agreement(other, same, toy_sources(4), 10)
-    assert texts == 24
-    assert max(margins) > MARGIN_TOLERANCE
-    assert agreement(same, Pair(same.small, same.large), toy_sources(4), 10) == (24, [])
 
 
 def test_bytes_of_a_step() -> None:

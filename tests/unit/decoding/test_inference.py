@@ -79,10 +79,6 @@ def test_settings_and_lengths_are_taken(pair: DecodingPair) -> None:
     assert max(drafted for drafted, _ in whole.counts.kept) == 2
 
 
-def test_no_texts_give_no_outputs(pair: DecodingPair) -> None:
-    assert pair.generate([]) == []
-
-
 @pytest.mark.parametrize("method", ["speculative", "bild", "vanilla_small", "sequence_cascade", "beam_large"])
 def test_a_streamer_of_transformers_receives_the_text(method: str, pair: DecodingPair) -> None:
     streamer = TextIteratorStreamer(pair.tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -108,6 +104,9 @@ def test_a_streamer_receives_turn_by_turn(pair: DecodingPair) -> None:
     assert (prompt, last) == ([pair.tokenizer.pad_token_id], [-1])
     assert [token for turn in middle for token in turn] == output.tokens
     assert len(middle) == output.counts.large_calls > 1
+    with pytest.raises(InputError, match="a streamer takes one text, but there are 2"):
+        pair.generate(SOURCES[:2], streamer=turns)
+    assert pair.generate([]) == []
 
 
 @pytest.mark.parametrize(
@@ -126,12 +125,6 @@ def test_a_wrong_argument_is_one_line(arguments: dict[str, object], line: str, p
     with pytest.raises(InputError, match=line) as error:
         pair.generate(SOURCES[0], **arguments)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
-
-
-def test_several_texts_are_not_streamed(pair: DecodingPair) -> None:
-    streamer = TextIteratorStreamer(pair.tokenizer)
-    with pytest.raises(InputError, match="a streamer takes one text, but there are 2"):
-        pair.generate(SOURCES[:2], streamer=streamer)
 
 
 def test_each_model_opens_alone_in_transformers(folder: Path, pair: DecodingPair) -> None:

@@ -109,14 +109,6 @@ def test_what_trials_lose_is_bounded(slower: float) -> None:
     assert Counter(chosen)[True] >= 3
 
 
-def test_a_machine_that_slows_the_large_model_pays_for_no_trials() -> None:
-    pacing = Pacing()
-    vanilla, drafting = pacing.ways(ONE)
-    pacing.begin(ONE, {vanilla: 1.0, drafting: 1.8})
-    chosen = run(pacing, ONE, {False: 1.0, True: 1.8}, 30) + run(pacing, ONE, {False: 2.0, True: 3.6}, 30)
-    assert Counter(chosen)[True] == 0, "sixty batches save up less than a trial of it loses"
-
-
 def test_the_first_run_of_a_way_is_forgotten() -> None:
     """It pays for what a runtime does once."""
     pacing = Pacing()

@@ -200,16 +200,14 @@ def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "settings"), [("beam_large", BeamSettings(beams=2)), ("speculative_beam", SpeculativeBeamSettings(beams=2))]
+    ("method", "settings", "words"),
+    [
+        ("beam_large", BeamSettings(beams=2), "step by step"),
+        ("speculative_beam", SpeculativeBeamSettings(beams=2), "step by step"),
+        ("speculative", SpeculativeSettings(), "draws its tokens"),
+    ],
 )
-def test_beams_are_refused(method: str, settings: Any) -> None:
-    pair = pair_of("t5")
-    with pytest.raises(NotReplayableError, match="step by step"):
-        decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, Request(5))
-
-
-def test_draws_are_refused() -> None:
-    pair = pair_of("t5")
-    request = Request(5, SamplingSettings(temperature=1.0))
-    with pytest.raises(NotReplayableError, match="draws its tokens"):
-        decode("speculative", SpeculativeSettings(), replay_pair(pair, PredictionCache(pair)), SOURCES, request)
+def test_beams_and_draws_are_refused(method: str, settings: Any, words: str) -> None:
+    pair, request = pair_of("t5"), Request(5, SamplingSettings(temperature=float(method == "speculative")))
+    with pytest.raises(NotReplayableError, match=words):
+        decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, request)
