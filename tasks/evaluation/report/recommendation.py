@@ -31,7 +31,7 @@ from tasks.evaluation.report.points import chosen, fastest, fastest_lossless, is
 from tasks.evaluation.report.tables import PURPOSES, batch_sentence
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
-from tasks.evaluation.results.summary import ArmComparison, PassedOver, Recommendation, Summary
+from tasks.evaluation.results.summary import PassedOver, Recommendation, Summary
 from tasks.evaluation.scoring.quality import against_teacher
 from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES
@@ -263,7 +263,9 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
             how += [f"{number} {unit}{'s' if number != 1 else ''}"] if number else []
         yield "measured", ", ".join([*how, "batch 1"])
     if found is not None:
-        yield "seeds", _seeds(summary.arms, _purpose(found), pair.seed)
+        seeds = sorted({one.seed for one in summary.arms.results})
+        several = pair.seed in seeds and len(seeds) > 1
+        yield "seeds", f"this drafter is of seed {pair.seed}, of {', '.join(map(str, seeds))}" if several else ""
         yield "outputs", outputs_sentence(summary, found.point)
 
 
@@ -274,29 +276,6 @@ def _models(pair: PairRecord) -> str:
     large, small, shared = map(parameters_text, (sizes.large.parameters, sizes.small.parameters, sizes.shared_parameters))
     own = f", {shared} of them the large model's own (its encoder)" if sizes.shared_parameters else ""
     return f"large model of {large} parameters, small model of {small}{own}"
-
-
-def _purpose(found: Candidate) -> str:
-    """What the arms are compared for that is this choice; empty where it is none of `PURPOSES`."""
-    wanted = found.point.method, found.held_to
-    return next((purpose for purpose, (method, choice, _) in PURPOSES.items() if (method, choice) == wanted), "")
-
-
-def _seeds(arms: ArmComparison, purpose: str, seed: int | None) -> str:
-    """How far the speed-up of a choice varies over the seeds of both arms, and what alignment gives; empty for one seed."""
-    effect = next((one for one in arms.effects if one.purpose == purpose and len(one.by_seed) > 1), None)
-    if effect is None:
-        return ""
-    spans = []
-    for arm in ARMS:
-        own = [point for one in arms.results if one.arm == arm for point in one.points if point.purpose == purpose]
-        speeds, losses = [one.speedup for one in own], [one.quality_difference for one in own]
-        quality = f"{min(losses):+.2f} to {max(losses):+.2f} points"
-        spans.append(f"{min(speeds):.2f} to {max(speeds):.2f}× ({quality}) {arm}")
-    seeds = list(effect.by_seed)
-    this = f"this drafter is seed {seeds.index(seed) + 1} of {len(seeds)}; " if seed in seeds else ""
-    ratio = f"aligned drafters are {effect.mean:.2f}{interval_text(effect.interval)} times as fast"
-    return f"{this}over the seeds, chosen alike, {' and '.join(spans)} on test; {ratio}: {_FINDINGS[effect.finding]}"
 
 
 def outputs_sentence(summary: Summary, point: TimedPoint) -> str:
@@ -319,7 +298,13 @@ def outputs_sentence(summary: Summary, point: TimedPoint) -> str:
 def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
     """What the choice was compared with: both arms over seeds, the other arm, and how well untimed points were predicted."""
     for effect in summary.arms.effects:
-        seeds = f"over {len(effect.by_seed)} seeds" if len(effect.by_seed) > 1 else "with one seed, which proves nothing"
+        seeds, spans = "with one seed, which proves nothing", []
+        for arm in ARMS:
+            own = [point for one in summary.arms.results if one.arm == arm for point in one.points]
+            speeds = [point.speedup for point in own if point.purpose == effect.purpose]
+            spans.append(f"{min(speeds):.2f} to {max(speeds):.2f}× {arm}")
+        if len(effect.by_seed) > 1:
+            seeds = f"over {len(effect.by_seed)} seeds ({', '.join(spans)})"
         ratio = f"{effect.mean:.2f}{interval_text(effect.interval)} times as fast with aligned as with unaligned drafters"
         what = PURPOSES[effect.purpose][2]
         yield f"{what[0].upper()}{what[1:]} on test is {ratio} {seeds}: {_FINDINGS[effect.finding]}."
