@@ -24,10 +24,7 @@ def test_the_frontier_drops_what_is_beaten_and_keeps_indices() -> None:
         TradeOff(50, 2.0),
     ]
     assert frontier(points) == [0, 3, 5]
-
-
-def test_of_equally_fast_points_the_better_is_on_the_frontier() -> None:
-    assert frontier([TradeOff(50, 2.0), TradeOff(51, 2.0)]) == [1]
+    assert frontier([TradeOff(50, 2.0), TradeOff(51, 2.0)]) == [1], "of equally fast points the better"
 
 
 def timed(method: str, quality: float, speedup: float, split: str = "validation") -> TimedRow:

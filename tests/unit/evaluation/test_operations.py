@@ -223,12 +223,9 @@ def test_a_prompt_is_read_with_the_first_token() -> None:
     assert found.bytes * 6 == pytest.approx(6 * (2 * 50 + 3 * 8 * 6))
 
 
-def test_the_large_model_alone_is_one() -> None:
-    assert relative_operations(counted(12, _1=12), 3, 7, ENCODED, ENCODED) == Operations(flops=1.0, bytes=1.0, intensity=1.0)
-
-
-def test_a_model_that_never_runs_costs_nothing() -> None:
+def test_the_large_model_alone_is_one_and_a_model_that_never_runs_costs_nothing() -> None:
     """The small model alone, with an encoder that it shares and that therefore runs for it."""
+    assert relative_operations(counted(12, _1=12), 3, 7, ENCODED, ENCODED) == Operations(flops=1.0, bytes=1.0, intensity=1.0)
     tenth = dataclasses.replace(ENCODED, decoder_parameters=5, encoder_parameters=10, memory_parameters=3)
     for shares_encoder in (False, True):
         found = operations_of(counted(12, small_steps=12), 3, 7, tenth, ENCODED, shares_encoder=shares_encoder)

@@ -101,7 +101,7 @@ def promoted(gains: list[Gain], margin: float = MARGIN) -> float:
 def test_at_most_five_of_a_hundred_null_trials_promote() -> None:
     """Many trials, since the count in one hundred varies; with many, few and no differing outputs, also with a wide margin."""
     for differ in (0.3, 0.01, 0.0):
-        gains = list(null_gains(source(differ=differ), 500, 100, 1))
+        gains = list(null_gains(source(differ=differ), 300, 100, 1))
         assert promoted(gains) <= 0.05
         assert promoted(gains, margin=20.0) <= 0.05
 

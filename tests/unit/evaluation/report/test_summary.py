@@ -216,21 +216,18 @@ def test_the_effect_is_the_mean_ratio_of_the_seeds() -> None:
     assert effect.finding == "helps"
 
 
-def test_scatter_over_seeds_leaves_the_effect_open() -> None:
+def test_scatter_over_seeds_leaves_the_effect_open_and_one_seed_proves_nothing() -> None:
     effect = effect_of(NO_LOSS, results((1.0, 1.4), (1.0, 1.0), (1.0, 1.2)))
     assert effect is not None and effect.interval is not None
     assert effect.mean > 1.1 and effect.interval[0] < 1 and effect.finding == "open"
+    alone = effect_of(NO_LOSS, results((1.0, 3.0)))
+    assert alone is not None and alone.interval is None and alone.finding == "open"
 
 
 def test_more_seeds_do_not_reduce_the_error_over_examples() -> None:
     effects = [effect_of(NO_LOSS, results(*[(1.0, 1.1)] * seeds, error=0.1)) for seeds in (10, 1000)]
     errors = [math.log(effect.interval[1] / effect.mean) for effect in effects if effect is not None and effect.interval]
     assert errors == pytest.approx([1.960 * 0.1 * math.sqrt(2)] * 2, rel=1e-3)
-
-
-def test_one_seed_proves_nothing() -> None:
-    effect = effect_of(NO_LOSS, results((1.0, 3.0)))
-    assert effect is not None and effect.interval is None and effect.finding == "open"
 
 
 def test_a_copy_is_no_effect_of_alignment() -> None:
