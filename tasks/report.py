@@ -76,7 +76,7 @@ def read_seeds(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tupl
             pair = read_pair(folder / "pair.json", fix)
             if pair is not None and pair.seed not in (None, seed):
                 raise InputError(f"{folder} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}")
-            if pair is not None and pair.margins is not None:
+            if pair is not None:
                 margins.setdefault(pair.margins, folder)
             if len(margins) > 1:
                 fix = f"sweep both arms with those of params.yaml: {sweep_command(paths.task, arm)}"

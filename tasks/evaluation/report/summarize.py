@@ -45,7 +45,7 @@ from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPoint, TimedRound, TimedRow, numbers_of
 from tasks.evaluation.results.summary import ALL_METHODS, ArmPoint, ArmResult, Summary, rounded
 from tasks.evaluation.scoring.statistics import Interval, resampled_sums, speed_ratio, speedup_of, student
-from tasks.evaluation.selection import DEFAULT_MARGINS, choose_rows
+from tasks.evaluation.selection import choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings
 from tasks.paths import ARMS
 
@@ -97,11 +97,11 @@ def summarize(
         InputError: a sweep lacks a measured vanilla large row on the validation split.
     """
     about = parts.SweptPairs(**{arm: (pairs or {}).get(arm) for arm in ARMS})
-    margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair and pair.margins), DEFAULT_MARGINS)
+    margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair), MarginSettings())
     rows = {arm: latest(sweeps[arm]) for arm in ARMS}
     found = SweepPoints()
     for arm in ARMS:
-        found.add(task, arm, rows[arm], about.of(arm), margins)
+        found.add(task, arm, rows[arm], dataclasses.replace(about.of(arm), margins=margins))
     measured = [row for arm in ARMS for row in rows[arm] if isinstance(row, MeasuredRow)]
     summary = Summary(
         task=task,
@@ -147,17 +147,14 @@ class SweepPoints:
     """The row behind each point."""
     choices: list[Choice] = field(default_factory=list)
 
-    def add(
-        self, task: str, arm: str, rows: Sequence[SweepRow], pair: PairRecord, margins: MarginSettings = DEFAULT_MARGINS
-    ) -> None:
+    def add(self, task: str, arm: str, rows: Sequence[SweepRow], pair: PairRecord) -> None:
         """Adds the points of one sweep and the choices among them.
 
         Args:
             task: Its name, for errors.
             arm: One of `ARMS`.
             rows: Both splits, each point once (`latest`).
-            pair: What the sweep recorded of its two models.
-            margins: What a choice may lose.
+            pair: What the sweep recorded of its two models, and of what a choice may lose.
 
         Raises:
             InputError: there is no timed vanilla large row on the validation split.
@@ -180,7 +177,7 @@ class SweepPoints:
 
         swept = [row for row in rows if row.split == CHOSEN_ON]
         tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
-        choices = choose_rows(swept, margins)
+        choices = choose_rows(swept, pair.margins)
         index_of: dict[int | None, int] = {}
         for position, row in enumerate(swept):
             if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
@@ -204,7 +201,7 @@ class SweepPoints:
                 self.points.append(point)
                 self.rows.append(row)
         for (method, name), found in choices.items():
-            index, margin = index_of.get(found), margins.of(name)
+            index, margin = index_of.get(found), pair.margins.of(name)
             status = None if index is None else test_status(self.points[index].test, margin)
             self.choices.append(Choice(method=method, arm=arm, choice=name, margin=margin, point=index, test=status))
 
@@ -376,7 +373,7 @@ def compare_arms(task: str, sweeps: Seeds) -> parts.ArmComparison:
     results = []
     for (arm, seed), (rows, recorded) in sweeps.items():
         pair, found = recorded or PairRecord(), SweepPoints()
-        found.add(task, arm, latest(rows), pair, pair.margins or DEFAULT_MARGINS)
+        found.add(task, arm, latest(rows), pair)
         chosen = {(one.method, one.choice): one for one in found.choices}
         points = [
             _arm_point(purpose, choice, None if choice.point is None else found.points[choice.point])
@@ -563,7 +560,7 @@ def named_test_sets(
             points = SweepPoints()
             first = {arm: latest(next(rows for (one, _), (rows, _) in swept.items() if one == arm)) for arm in ARMS}
             for arm in ARMS:
-                points.add(summary.task, arm, first[arm], PairRecord(), summary.margins)
+                points.add(summary.task, arm, first[arm], PairRecord(margins=summary.margins))
             vanilla = models_alone(first)
             of_set = dataclasses.replace(summary, points=points.points, choices=points.choices, vanilla=vanilla)
             table = [{**row, "published": {}} for row in table_rows(rounded(of_set))]

@@ -61,7 +61,7 @@ class ModelSizes:
     cache_bytes: int
     """Bytes of a cached number."""
     feed_forward_width: int | None = None
-    """Of the decoder's inner layers; None in older records, and where the configuration does not name it."""
+    """Of the decoder's inner layers; None where the configuration does not name it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,10 +319,10 @@ class PairRecord:
     """On validation."""
     lineage: dict[str, JsonValue] | None = None
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
-    margins: MarginSettings | None = None
-    """What a choice may lose; None in older records."""
-    risk: RiskSettings | None = None
-    """What CALM's threshold may lose by Learn then Test; None in older records."""
+    margins: MarginSettings = field(default_factory=MarginSettings)
+    """What a choice may lose."""
+    risk: RiskSettings = field(default_factory=RiskSettings)
+    """What CALM's threshold may lose by Learn then Test."""
     batches: BatchTimings | None = None
     """Chosen points by batch size, on test; None where that is switched off, and for further seeds."""
     grid: list[GridPoint] | None = None
