@@ -23,7 +23,6 @@ from tasks.evaluation.report.formatting import (
     metric_name,
     parameters_text,
     point_text,
-    points_text,
     quality_text,
     speed_text,
 )
@@ -102,22 +101,18 @@ def _by_speed(summary: Summary, choice: str) -> list[TimedPoint]:
 
 def _objection(summary: Summary, candidate: Candidate) -> str | None:
     """A sentence on what the test split says against a candidate; None if it may be deployed."""
-    status, lossless = candidate.status, candidate.point.lossless
-    margin = points_text(summary.margins.of(candidate.held_to))
+    status, excused = candidate.status, candidate.first or candidate.point.lossless
     if status is None:
-        reason = "" if candidate.first or lossless else "it was not measured on test"
-    elif status.quality == "contradicted":
-        reason = f"test contradicts it: it loses more than {margin} there"
-    elif status.speed == "contradicted":
-        reason = "test contradicts it: it is slower than vanilla there"
-    elif status.speed == "open":
-        reason = "on test it is not faster than vanilla beyond noise"
-    elif status.quality == "open" and not candidate.first and not lossless:
-        reason = f"test leaves open whether it loses less than {margin}"
+        keeps = excused
+    elif status.quality == "contradicted" or status.speed in ("contradicted", "open"):
+        keeps = False
     else:
-        reason = ""
-    what = point_text(candidate.point)
-    return f"{what[0].upper()}{what[1:]} is faster on validation, but {reason}." if reason else None
+        # Test picks what replaces the first, so it has to confirm its quality.
+        keeps = status.quality != "open" or excused
+    if keeps:
+        return None
+    what, words = point_text(candidate.point), mark_of(status, summary.margins.of(candidate.held_to)).words
+    return f"{what[0].upper()}{what[1:]} is faster on validation, but test says: {words}."
 
 
 def recommend(summary: Summary) -> Recommendation:

@@ -101,15 +101,15 @@ def test_a_choice_that_test_contradicts_is_not_deployed_and_the_next_one_is(swee
     assert summary["points"][found["point"]]["method"] == "speculative"
     [passed] = found["passed_over"]
     assert summary["points"][passed["point"]]["method"] == "bild" and passed["choice"] == "no_loss"
-    assert passed["reason"] in found["text"] and "it loses more than 0.5 points there" in passed["reason"]
+    assert passed["reason"] in found["text"] and "contradicted: loses more than 0.5 points." in passed["reason"]
     assert not any("BiLD with the aligned" in line for line in found["changes"])
 
 
 @pytest.mark.parametrize(
     ("interval", "status", "said"),
     [
-        ([0.98, 1.7], "open", "on test it is not faster than vanilla beyond noise"),
-        ([0.90, 0.97], "contradicted", "it is slower than vanilla there"),
+        ([0.98, 1.7], "open", "open: not faster than vanilla beyond noise"),
+        ([0.90, 0.97], "contradicted", "contradicted: slower than vanilla"),
     ],
 )
 def test_a_choice_that_test_does_not_find_faster_is_not_deployed(
@@ -156,7 +156,7 @@ def test_a_choice_within_one_point_is_held_to_one_point(sweeps: Sweeps) -> None:
     assert not any("within one point of loss" in line for line in found["changes"])
     sweeps["unaligned"][-1]["difference_bounds"] = {"lower": -1.6, "upper": -1.1, "compared": 1}
     found = summarized("bleu", sweeps)["verdict"]
-    assert found["point"] is None and "it loses more than 1 point there" in found["text"]
+    assert found["point"] is None and "contradicted: loses more than 1 point." in found["text"]
 
 
 def test_a_faster_choice_that_may_be_no_faster_than_vanilla_is_no_candidate(sweeps: Sweeps) -> None:
