@@ -19,7 +19,7 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.inference import OpenedModels, open_models
 from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingSettings
-from tasks.decoding.registry import build_method
+from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
@@ -49,7 +49,7 @@ def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request)
     """
     for point in grid:
         try:
-            build_method(point.method, point.settings, pair, request)
+            METHODS[point.method].make(point.settings, pair, request)
         except InputError as error:
             raise InputError(f"sweep.grid asks for {point.method}: {error}") from None
 

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from tasks.alignment.settings import AlignSettings
 from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, Rows
-from tasks.decoding.distributions import PredictionBlock, TokenSource, probability
+from tasks.decoding.distributions import PredictionBlock, probability
 from tasks.decoding.method import DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
-from tasks.decoding.registry import build_method
+from tasks.decoding.registry import METHODS
 from tasks.decoding.rules import AcceptanceResult, AcceptanceRule, BonusToken
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.training import distributed
@@ -181,7 +181,7 @@ class RolloutGenerator:
             # Fast runtimes copy the weights when they open a model, so the drafter is opened again for each window.
             small = open_decoder(self._drafter, "small", self._vocabulary, self._runtime)
             if self._settings.writer == "drafter":
-                method = build_method("vanilla_small", VanillaSettings(), Pair(small, small), request)
+                method = METHODS["vanilla_small"].make(VanillaSettings(), Pair(small, small), request)
             else:
                 method = interleaved(Pair(small, self._large), request, self._settings.interleave_top_k)
             # Texts of similar length are decoded together; results are in the order of the sources.
@@ -212,8 +212,7 @@ def _evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 def interleaved(pair: Pair, request: Request, top_k: int) -> DecodingMethod:
     """Interleaved sampling as a speculative loop; the draft length affects speed, not the distribution."""
-    source = TokenSource(request.seed)
-    return fixed_window(pair, SpeculativeSettings(), top_k_rule(top_k), request.sampling, source)
+    return fixed_window(pair, SpeculativeSettings(), top_k_rule(top_k), request)
 
 
 def top_k_rule(top_k: int) -> AcceptanceRule:

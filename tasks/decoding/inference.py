@@ -27,7 +27,7 @@ from tasks.decoding.loop import watched
 from tasks.decoding.method import CALIBRATED, DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.pair_folder import CALIBRATION, DRAFTER, LARGE, PairManifest, read_manifest
-from tasks.decoding.registry import ConfiguredMethod, build_method, configure_method
+from tasks.decoding.registry import METHODS, ConfiguredMethod, configure_method
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError
@@ -183,7 +183,7 @@ class DecodingPair:
             raise InputError(f"max_new_tokens is {request.max_new_tokens}; it must be at least 2")
         if getattr(point.settings, "drafter", None) in CALIBRATED and not self.opened.pair.calibration:
             raise InputError(f"drafter is {point.settings.drafter}, which reads a calibration set, and this pair has none")
-        return build_method(point.method, point.settings, self.opened.pair, request)
+        return METHODS[point.method].make(point.settings, self.opened.pair, request)
 
     def encode(self, texts: list[str]) -> Rows:
         """Return the token ids of each text, as the models read them."""

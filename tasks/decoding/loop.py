@@ -35,11 +35,11 @@ import torch
 
 from tasks.decoding import native_loop, replay
 from tasks.decoding.decoder import DraftCheck, GreedyAcceptance, Rows, Step, StopRule
-from tasks.decoding.distributions import PredictionBlock, TokenSource, probability
+from tasks.decoding.distributions import PredictionBlock, probability
 from tasks.decoding.drafters import make_drafter
-from tasks.decoding.drafters.base import Draft, DraftRule
+from tasks.decoding.drafters.base import Draft
 from tasks.decoding.generation import Generation
-from tasks.decoding.method import DecodingMethod, Pair, SamplingSettings
+from tasks.decoding.method import DecodingMethod, DraftRule, Pair, Request
 from tasks.decoding.rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
 from tasks.decoding.turn import Abandonment, LoopParts, RowState, TurnRules, require_awaited
 
@@ -62,9 +62,10 @@ class SpeculativeLoop(LoopParts):
 
 
 def speculative_loop(
-    pair: Pair, drafter: str, acceptance: AcceptanceRule, draft_rule: DraftRule, sampling: SamplingSettings, source: TokenSource
+    pair: Pair, drafter: str, acceptance: AcceptanceRule, draft_rule: DraftRule, request: Request
 ) -> SpeculativeLoop:
     """Return the loop in which the drafter called `drafter` drafts for the large model of a pair."""
+    sampling, source = request.sampling, request.source
     return SpeculativeLoop(pair.large, acceptance, sampling, source, make_drafter(drafter, pair, sampling, source), draft_rule)
 
 

@@ -9,16 +9,18 @@ called.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tasks.errors import InputError
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
     from tasks.decoding.decoder import Decoder, Rows
     from tasks.decoding.distributions import TokenSource
-    from tasks.decoding.generation import Generation
+    from tasks.decoding.generation import Counts, Generation
 
 DRAFTERS = {
     "small": "the small model's own next tokens (Leviathan et al., 2023; Kim et al., 2023)",
@@ -51,6 +53,34 @@ class SamplingSettings:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+
+GREEDY = SamplingSettings()
+
+
+@dataclass(frozen=True)
+class DraftRule:
+    """When drafting stops, besides at an end token.
+
+    `fallback_threshold` stops it before a token whose position has a top score at or under the threshold (BiLD, 3.3).
+    `stop_below` stops it after the token with which the product of the top scores falls under this bound. Zero disables
+    either. `max_entropy` stops it after the token at whose position the entropy of the scores, in nats, is above this, or
+    before that token where `entropy_falls_back` (SpecCascade, ChowLog).
+    `adaptive` chooses each window, at most `window` tokens, from the counts of the text so far.
+    """
+
+    window: int
+    fallback_threshold: float = 0.0
+    stop_below: float = 0.0
+    max_entropy: float = math.inf
+    entropy_falls_back: bool = False
+    adaptive: Callable[[Counts], int] | None = None
+    ends_unverified: bool = False
+    """Whether a text may end inside a draft that the target has not seen."""
+    first_from_target: bool = False
+    """Whether the target predicts the first token without a draft."""
+    target_after_rollback: bool = False
+    """Whether the target also predicts the token after a correction, without a draft; a correction then ends no text."""
 
 
 @settings
@@ -86,8 +116,17 @@ class Request:
     """The parameters of a decoding run that are not settings of the method."""
 
     max_new_tokens: int
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    sampling: SamplingSettings = GREEDY
     seed: int = 0
+    draws: TokenSource | None = None
+    """What tokens are drawn from; none: numbers that the seed keys."""
+
+    @property
+    def source(self) -> TokenSource:
+        """The random numbers of this run."""
+        from tasks.decoding.distributions import TokenSource
+
+        return TokenSource(self.seed) if self.draws is None else self.draws
 
     def at(self, temperature: float) -> Request:
         """Return the same request at another temperature."""
@@ -102,8 +141,8 @@ class DecodingMethod(Protocol):
         ...
 
 
-Builder = Callable[[Pair, Any, SamplingSettings, "TokenSource"], DecodingMethod]
-"""(pair, the method's settings, sampling, random numbers) to the method; raises `InputError` where these do not fit it."""
+Builder = Callable[[Pair, Any, Request], DecodingMethod]
+"""(pair, the method's settings, request) to the method; raises `InputError` where these do not fit it."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +183,12 @@ class MethodSpec:
     """Whether it draws no tokens, and takes temperature 0 alone."""
     t5_only: bool
     """Whether it needs the layers of a T5 or mT5."""
+
+    def make(self, settings: object, pair: Pair, request: Request) -> DecodingMethod:
+        """Put the parts of the method together; raise `InputError` where the pair or the sampling does not fit it."""
+        if self.greedy_only and not request.sampling.greedy:
+            raise InputError(f"{self.name} draws no tokens, and the temperature is {request.sampling.temperature}; set it to 0")
+        return self.build(pair, settings, request)
 
     @property
     def architectures(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.console import progress
 from tasks.decoding import methods
-from tasks.decoding.method import REGISTERED, DecodingMethod, MethodSpec, Pair, Request
+from tasks.decoding.method import REGISTERED, MethodSpec, Pair, Request
 from tasks.errors import InputError
 from tasks.settings import read_settings
 
@@ -69,16 +69,6 @@ def configure_method(name: str, settings: Mapping[str, object]) -> ConfiguredMet
         raise InputError(f"{name}: {error}") from None
 
 
-def build_method(name: str, settings: object, pair: Pair, request: Request) -> DecodingMethod:
-    """Put the parts of the method `name` together; raise `InputError` where the pair or the sampling does not fit it."""
-    from tasks.decoding.distributions import TokenSource
-
-    spec, sampling = METHODS[name], request.sampling
-    if spec.greedy_only and not sampling.greedy:
-        raise InputError(f"{name} draws no tokens, and the temperature is {sampling.temperature}; set it to 0")
-    return spec.build(pair, settings, sampling, TokenSource(request.seed))
-
-
 def decode(
     name: str, settings: object, pair: Pair, sources: Rows, request: Request, examples: Sequence[int] | None = None
 ) -> list[Generation]:
@@ -93,7 +83,7 @@ def decode(
         examples: A number for each source that keys its random draws; by default its position.
     """
     numbers = range(len(sources)) if examples is None else examples
-    return build_method(name, settings, pair, request).run(sources, numbers, request.max_new_tokens)
+    return METHODS[name].make(settings, pair, request).run(sources, numbers, request.max_new_tokens)
 
 
 def decode_all(

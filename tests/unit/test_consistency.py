@@ -13,7 +13,7 @@ import yaml
 
 from tasks.config import load
 from tasks.decoding.method import Request, SamplingSettings
-from tasks.decoding.registry import GREEDY_ONLY, METHODS, T5_ONLY, build_method
+from tasks.decoding.registry import GREEDY_ONLY, METHODS, T5_ONLY
 from tasks.errors import InputError
 from tests.architectures import pair_of
 
@@ -177,11 +177,10 @@ def test_what_fits_together_is_accepted(change: Change, tmp_path: Path) -> None:
 def refused(architecture: str, temperature: float) -> set[str]:
     """The methods whose construction refuses this pair or this sampling, at their default settings."""
     found = set()
-    for name in METHODS:
+    request = Request(8, SamplingSettings(temperature=temperature), 1)
+    for name, spec in METHODS.items():
         try:
-            build_method(
-                name, METHODS[name].settings(), pair_of(architecture), Request(8, SamplingSettings(temperature=temperature), 1)
-            )
+            spec.make(spec.settings(), pair_of(architecture), request)
         except InputError:
             found.add(name)
     return found

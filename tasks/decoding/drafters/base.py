@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,33 +16,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, GreedyContinuation, Rows, Step, StopRule
 from tasks.decoding.distributions import PredictionBlock, TokenSource, empty_predictions
-from tasks.decoding.generation import Counts
-from tasks.decoding.method import SamplingSettings
-
-
-@dataclass(frozen=True)
-class DraftRule:
-    """When drafting stops, besides at an end token.
-
-    `fallback_threshold` stops it before a token whose position has a top score at or under the threshold (BiLD, 3.3).
-    `stop_below` stops it after the token with which the product of the top scores falls under this bound. Zero disables
-    either. `max_entropy` stops it after the token at whose position the entropy of the scores, in nats, is above this, or
-    before that token where `entropy_falls_back` (SpecCascade, ChowLog).
-    `adaptive` chooses each window, at most `window` tokens, from the counts of the text so far.
-    """
-
-    window: int
-    fallback_threshold: float = 0.0
-    stop_below: float = 0.0
-    max_entropy: float = math.inf
-    entropy_falls_back: bool = False
-    adaptive: Callable[[Counts], int] | None = None
-    ends_unverified: bool = False
-    """Whether a text may end inside a draft that the target has not seen."""
-    first_from_target: bool = False
-    """Whether the target predicts the first token without a draft."""
-    target_after_rollback: bool = False
-    """Whether the target also predicts the token after a correction, without a draft; a correction then ends no text."""
+from tasks.decoding.method import DraftRule, SamplingSettings
 
 
 class DraftBuilder:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.decoding.generation import SMALL, Counts, Generation
-from tasks.decoding.method import DecodingMethod, Pair, SamplingSettings, method
+from tasks.decoding.method import DecodingMethod, DraftRule, Pair, Request, method
 from tasks.settings import settings
 
 if TYPE_CHECKING:
     from tasks.decoding.decoder import Decoder, Rows
-    from tasks.decoding.distributions import TokenSource
     from tasks.decoding.loop import SpeculativeLoop
 
 VANILLA = "vanilla_large"
@@ -24,15 +23,13 @@ class VanillaSettings:
     """One model alone, which has no settings."""
 
 
-def single_model_method(
-    model: Decoder, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False
-) -> SpeculativeLoop:
+def single_model_method(model: Decoder, request: Request, *, scored: bool = False) -> SpeculativeLoop:
     """Return one model's decoding: the loop with nothing drafted."""
-    from tasks.decoding.drafters.base import DraftRule, NoDrafter
+    from tasks.decoding.drafters.base import NoDrafter
     from tasks.decoding.loop import SpeculativeLoop
     from tasks.decoding.rules import accept_all
 
-    return SpeculativeLoop(model, accept_all, sampling, source, NoDrafter(), DraftRule(window=0), scored)
+    return SpeculativeLoop(model, accept_all, request.sampling, request.source, NoDrafter(), DraftRule(window=0), scored)
 
 
 @dataclass(frozen=True)
@@ -53,10 +50,10 @@ def as_small(generation: Generation) -> Generation:
 
 
 @method(VANILLA, VanillaSettings, "the large model alone", lossless=True)
-def vanilla_large(pair: Pair, _: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return single_model_method(pair.large, sampling, source)
+def vanilla_large(pair: Pair, _: VanillaSettings, request: Request) -> DecodingMethod:
+    return single_model_method(pair.large, request)
 
 
 @method("vanilla_small", VanillaSettings, "the small model alone")
-def vanilla_small(pair: Pair, _: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    return SmallModelMethod(single_model_method(pair.small, sampling, source))
+def vanilla_small(pair: Pair, _: VanillaSettings, request: Request) -> DecodingMethod:
+    return SmallModelMethod(single_model_method(pair.small, request))

@@ -48,14 +48,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
-from tasks.decoding.method import DecodingMethod, Pair, SamplingSettings, method
+from tasks.decoding.method import DecodingMethod, Pair, Request, method
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
-    from tasks.decoding.distributions import TokenSource
 
 Tokens = tuple[int, ...]
 """A text from its start token on."""
@@ -375,13 +374,11 @@ def _step(search: Search, levels: Levels, predictions: Predictions) -> None:
 
 
 @method("beam_large", BeamSettings, "beam search with the large model alone", lossless=True, greedy_only=True)
-def beam_large(pair: Pair, settings: BeamSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+def beam_large(pair: Pair, settings: BeamSettings, request: Request) -> DecodingMethod:
     return BeamSearch(pair.large, settings.beams)
 
 
 @method("speculative_beam", SpeculativeBeamSettings, "Leviathan et al., 2023, appendix A.4", lossless=True, greedy_only=True)
-def speculative_beam(
-    pair: Pair, settings: SpeculativeBeamSettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
+def speculative_beam(pair: Pair, settings: SpeculativeBeamSettings, request: Request) -> DecodingMethod:
     lengths = (settings.beams, settings.draft_beams, settings.draft_length)
     return SpeculativeBeamSearch(pair.small, pair.large, *lengths, shares_encoder=pair.shares_encoder)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from tasks.decoding.method import LONGEST, NATS, DecodingMethod, DraftingSettings, Pair, SamplingSettings, method, preset
+from tasks.decoding.method import (
+    LONGEST,
+    NATS,
+    DecodingMethod,
+    DraftingSettings,
+    DraftRule,
+    Pair,
+    Request,
+    method,
+    preset,
+)
 from tasks.settings import setting, settings
-
-if TYPE_CHECKING:
-    from tasks.decoding.distributions import TokenSource
 
 
 @settings
@@ -124,8 +130,7 @@ _summarization = preset(
     rollback_threshold=(math.inf,),
     max_draft=LONGEST,
 )
-def bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    from tasks.decoding.drafters.base import DraftRule
+def bild(pair: Pair, settings: BildSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.loop import speculative_loop
     from tasks.decoding.rules import distance_rollback
 
@@ -136,14 +141,13 @@ def bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source:
         first_from_target=settings.large_first,
     )
     rollback = distance_rollback(settings.rollback_threshold, keep_agreed=settings.keep_agreed)
-    return speculative_loop(pair, settings.drafter, rollback, fallback, sampling, source)
+    return speculative_loop(pair, settings.drafter, rollback, fallback, request)
 
 
 @method("bild_authors", BildAuthorsSettings, "Kim et al., 2023: the authors' code")
 @_translation
 @_summarization
-def bild_authors(pair: Pair, settings: BildAuthorsSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    from tasks.decoding.drafters.base import DraftRule
+def bild_authors(pair: Pair, settings: BildAuthorsSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.loop import speculative_loop
     from tasks.decoding.rules import first_distance_rollback
 
@@ -156,16 +160,15 @@ def bild_authors(pair: Pair, settings: BildAuthorsSettings, sampling: SamplingSe
         target_after_rollback=True,
     )
     rollback = first_distance_rollback(settings.rollback_threshold)
-    return speculative_loop(pair, settings.drafter, rollback, fallback, sampling, source)
+    return speculative_loop(pair, settings.drafter, rollback, fallback, request)
 
 
 @method("bild_oracle", BildOracleSettings, "Kim et al., 2023, section 3.1 and Figure 2", oracle=True)
 @preset("paper", "BiLD, 3.1 and Figure 2: no to all tokens; steps ours", rollback_threshold=(*NATS, math.inf))
-def bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+def bild_oracle(pair: Pair, settings: BildOracleSettings, request: Request) -> DecodingMethod:
     """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
-    from tasks.decoding.drafters.base import DraftRule
     from tasks.decoding.loop import speculative_loop
     from tasks.decoding.rules import BonusToken, distance_rollback
 
     rollback = distance_rollback(settings.rollback_threshold, bonus=BonusToken.NONE)
-    return speculative_loop(pair, "small", rollback, DraftRule(window=1), sampling, source)
+    return speculative_loop(pair, "small", rollback, DraftRule(window=1), request)

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.method import BLOCK, LONGEST, NATS, SHARES, Builder, DecodingMethod, Pair, SamplingSettings, method, preset
+from tasks.decoding.method import (
+    BLOCK,
+    LONGEST,
+    NATS,
+    SHARES,
+    Builder,
+    DecodingMethod,
+    DraftRule,
+    Pair,
+    Request,
+    method,
+    preset,
+)
 from tasks.decoding.methods.baselines import SmallModelMethod, single_model_method
 from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
     from tasks.decoding.decoder import Rows
-    from tasks.decoding.distributions import TokenSource
 
 INFINITY = float("inf")
 CASCADE_BOUNDS = {
@@ -168,22 +180,18 @@ def _one_preset_a_rule(build: Builder) -> Builder:
 @method("sequence_cascade", SequenceCascadeSettings, "Narasimhan et al., 2024, equation 1")
 @preset("paper", "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours", confidence=("sum",), deferral_cost=SHARES)
 @preset("mean", "ours: the same with the geometric mean over the tokens", confidence=("mean",), deferral_cost=SHARES)
-def sequence_cascade(
-    pair: Pair, settings: SequenceCascadeSettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
+def sequence_cascade(pair: Pair, settings: SequenceCascadeSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.distributions import DeferredSource
 
-    small = SmallModelMethod(single_model_method(pair.small, sampling, source, scored=True))
-    return SequenceCascade(small, single_model_method(pair.large, sampling, DeferredSource(source)), settings)
+    again = dataclasses.replace(request, draws=DeferredSource(request.source))
+    small = SmallModelMethod(single_model_method(pair.small, request, scored=True))
+    return SequenceCascade(small, single_model_method(pair.large, again), settings)
 
 
 @method("token_cascade", TokenCascadeSettings, "Narasimhan et al., 2024, Algorithm 2 and Table 3")
 @preset("paper", _E1, rule=("chow",), deferral_cost=SHARES, max_draft=LONGEST)
 @preset("chow_log", _TABLE_3, rule=("chow_log",), deferral_cost=NATS, max_draft=LONGEST)
-def token_cascade(
-    pair: Pair, settings: TokenCascadeSettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
-    from tasks.decoding.drafters.base import DraftRule
+def token_cascade(pair: Pair, settings: TokenCascadeSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.loop import speculative_loop
     from tasks.decoding.rules import accept_all
 
@@ -194,26 +202,23 @@ def token_cascade(
         rule = DraftRule(window=settings.max_draft, fallback_threshold=under, ends_unverified=True)
     else:
         rule = DraftRule(window=settings.max_draft, max_entropy=cost, entropy_falls_back=True, ends_unverified=True)
-    return speculative_loop(pair, "small", accept_all, rule, sampling, source)
+    return speculative_loop(pair, "small", accept_all, rule, request)
 
 
 @method("diff_oracle", DiffOracleSettings, "Narasimhan et al., 2024, Algorithm 3 and Table 3", oracle=True)
 @preset("paper", "SpecCascade, Figure 1 and E.1: α from 0 to 1; steps ours", rule=("diff",), deferral_cost=SHARES)
 @preset("diff_log", _TABLE_3, rule=("diff_log",), deferral_cost=NATS)
-def diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+def diff_oracle(pair: Pair, settings: DiffOracleSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.cascades import oracle
-    from tasks.decoding.drafters.base import DraftRule
     from tasks.decoding.loop import speculative_loop
 
     rule = oracle(settings.rule, settings.deferral_cost)
-    return speculative_loop(pair, "small", rule, DraftRule(window=1), sampling, source)
+    return speculative_loop(pair, "small", rule, DraftRule(window=1), request)
 
 
 @method("speculative_cascade", SpeculativeCascadeSettings, "Narasimhan et al., 2024, Algorithms 4 to 6")
 @_one_preset_a_rule
-def speculative_cascade(
-    pair: Pair, settings: SpeculativeCascadeSettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
+def speculative_cascade(pair: Pair, settings: SpeculativeCascadeSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.cascades import cascade_rule
 
-    return fixed_window(pair, settings, cascade_rule(settings.rule, settings.deferral_cost), sampling, source)
+    return fixed_window(pair, settings, cascade_rule(settings.rule, settings.deferral_cost), request)

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tasks.decoding.method import DecodingMethod, Pair, SamplingSettings, method, preset
+from tasks.decoding.method import DecodingMethod, Pair, Request, method, preset
 from tasks.decoding.methods.baselines import single_model_method
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
     from tasks.decoding.decoder import Decoder, Rows
-    from tasks.decoding.distributions import TokenSource
     from tasks.decoding.generation import Generation
 
 
@@ -35,15 +34,14 @@ class EarlyExit:
 
     large: Decoder
     settings: CalmSettings
-    sampling: SamplingSettings
-    source: TokenSource
+    request: Request
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
         from tasks.decoding.drafters.layers import EarlyExitDecoder
 
         settings = self.settings
         decoder = EarlyExitDecoder(self.large, settings.confidence, settings.threshold, settings.decay, limit)
-        return single_model_method(decoder, self.sampling, self.source).run(sources, examples, limit)
+        return single_model_method(decoder, self.request).run(sources, examples, limit)
 
 
 @method("calm", CalmSettings, "Schuster et al., 2022; Kim et al., 2023, 7.2", t5_only=True)
@@ -54,9 +52,9 @@ class EarlyExit:
     threshold=(0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98),
     decay=(0.0, 1.0, 2.0, 4.0, 8.0),
 )
-def calm(pair: Pair, settings: CalmSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+def calm(pair: Pair, settings: CalmSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.drafters.layers import EarlyExitDecoder
 
     # Refuses a model here, not at the first text.
     EarlyExitDecoder(pair.large, settings.confidence, settings.threshold, settings.decay, limit=1)
-    return EarlyExit(pair.large, settings, sampling, source)
+    return EarlyExit(pair.large, settings, request)

@@ -20,8 +20,9 @@ from tasks.decoding.method import (
     SHARES,
     DecodingMethod,
     DraftingSettings,
+    DraftRule,
     Pair,
-    SamplingSettings,
+    Request,
     method,
     preset,
 )
@@ -29,7 +30,6 @@ from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
     from tasks.decoding.decoder import Decoder, Rows
-    from tasks.decoding.distributions import TokenSource
     from tasks.decoding.drafters.base import Drafter
     from tasks.decoding.generation import Counts, Generation
     from tasks.decoding.loop import SpeculativeLoop
@@ -144,41 +144,36 @@ class AdaptiveSettings(DraftingSettings):
     )
 
 
-def fixed_window(
-    pair: Pair, settings: SpeculativeSettings, rule: AcceptanceRule, sampling: SamplingSettings, source: TokenSource
-) -> SpeculativeLoop:
+def fixed_window(pair: Pair, settings: SpeculativeSettings, rule: AcceptanceRule, request: Request) -> SpeculativeLoop:
     """Return the loop with drafts of `settings.draft_length` tokens, verified by `rule`."""
-    from tasks.decoding.drafters.base import DraftRule
     from tasks.decoding.loop import speculative_loop
 
-    return speculative_loop(pair, settings.drafter, rule, DraftRule(window=settings.draft_length), sampling, source)
+    return speculative_loop(pair, settings.drafter, rule, DraftRule(window=settings.draft_length), request)
 
 
 @method("speculative", SpeculativeSettings, "Leviathan et al., 2023, Algorithm 1", lossless=True)
 @preset("block_sizes", "SpecCascade, E.4; SD, Table 2: these values", draft_length=(3, 5, 7))
 @preset("windows", "BiLD, 7.3: a fixed window of 3 to 10", draft_length=(3, 4, 5, 6, 7, 8, 9, 10))
-def speculative(pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+def speculative(pair: Pair, settings: SpeculativeSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.rules import speculative_sampling
 
-    return fixed_window(pair, settings, speculative_sampling, sampling, source)
+    return fixed_window(pair, settings, speculative_sampling, request)
 
 
 @method("speculative_block", BlockSettings, "Sun et al., 2024, Algorithm 2", lossless=True)
 @preset("windows", "Sun et al., 2024; values ours", draft_length=(4, 6, 8))
-def speculative_block(pair: Pair, settings: BlockSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+def speculative_block(pair: Pair, settings: BlockSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.rules import block_verification
 
-    return fixed_window(pair, settings, block_verification, sampling, source)
+    return fixed_window(pair, settings, block_verification, request)
 
 
 @method("speculative_lenient", LenientSettings, "Leviathan et al., 2023, appendix A.5")
 @preset("paper", "SD, Table 5 and A.5: these values; γ of the greedy case", lenience=(1.0, 0.5, 0.3, 0.1), draft_length=(8,))
-def speculative_lenient(
-    pair: Pair, settings: LenientSettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
+def speculative_lenient(pair: Pair, settings: LenientSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.rules import lenient
 
-    return fixed_window(pair, settings, lenient(settings.lenience), sampling, source)
+    return fixed_window(pair, settings, lenient(settings.lenience), request)
 
 
 @method("speculative_lossy", LossySettings, "Narasimhan et al., 2024, section 2; Tran-Thien, 2023")
@@ -186,18 +181,18 @@ def speculative_lenient(
     "paper", "SpecCascade, E.1: α from 0 to 1, β = 1; steps ours", lossiness=SHARES[:-1], tuned=(False,), draft_length=BLOCK
 )
 @preset("tuned", "SpecCascade, E.6: β tuned; steps ours", lossiness=SHARES[:-1], tuned=(True,), draft_length=BLOCK)
-def speculative_lossy(pair: Pair, settings: LossySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+def speculative_lossy(pair: Pair, settings: LossySettings, request: Request) -> DecodingMethod:
     from tasks.decoding.rules import lossy
 
-    return fixed_window(pair, settings, lossy(settings.lossiness, tuned=settings.tuned), sampling, source)
+    return fixed_window(pair, settings, lossy(settings.lossiness, tuned=settings.tuned), request)
 
 
 @method("speculative_margin", MarginSettings, "no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule")
 @preset("steps", "no paper; steps ours", margin=(0.02, 0.05, 0.1, 0.2, 0.4), draft_length=BLOCK)
-def speculative_margin(pair: Pair, settings: MarginSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+def speculative_margin(pair: Pair, settings: MarginSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.rules import within_margin
 
-    return fixed_window(pair, settings, within_margin(settings.margin), sampling, source)
+    return fixed_window(pair, settings, within_margin(settings.margin), request)
 
 
 @method("speculative_forgiving", ForgivingSettings, "Li et al., 2025 (FLy): entropy gate and deferred window")
@@ -208,33 +203,26 @@ def speculative_margin(pair: Pair, settings: MarginSettings, sampling: SamplingS
     window=(1, 2, 3),
     draft_length=(4, 6, 8),
 )
-def speculative_forgiving(
-    pair: Pair, settings: ForgivingSettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
+def speculative_forgiving(pair: Pair, settings: ForgivingSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.rules import deferred_window
 
-    return fixed_window(pair, settings, deferred_window(settings.min_entropy, settings.window), sampling, source)
+    return fixed_window(pair, settings, deferred_window(settings.min_entropy, settings.window), request)
 
 
-def _lossless_loop(
-    pair: Pair, settings: DraftingSettings, sampling: SamplingSettings, source: TokenSource, **stops: float
-) -> SpeculativeLoop:
+def _lossless_loop(pair: Pair, settings: DraftingSettings, request: Request, **stops: float) -> SpeculativeLoop:
     """Return the exact loop with drafts that end by a rule of these fields of `DraftRule`."""
-    from tasks.decoding.drafters.base import DraftRule
     from tasks.decoding.loop import speculative_loop
     from tasks.decoding.rules import speculative_sampling
 
     rule = DraftRule(**stops)  # type: ignore[arg-type]  # of several types
-    return speculative_loop(pair, settings.drafter, speculative_sampling, rule, sampling, source)
+    return speculative_loop(pair, settings.drafter, speculative_sampling, rule, request)
 
 
 @method(
     "speculative_confident", ConfidentSettings, "Leviathan et al., 2023, section 3.5: the window ends in doubt", lossless=True
 )
-def speculative_confident(
-    pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
-    return _lossless_loop(pair, settings, sampling, source, window=settings.max_draft, stop_below=settings.stop_below)
+def speculative_confident(pair: Pair, settings: ConfidentSettings, request: Request) -> DecodingMethod:
+    return _lossless_loop(pair, settings, request, window=settings.max_draft, stop_below=settings.stop_below)
 
 
 @method("speculative_entropy", EntropySettings, "Agrawal et al., 2024 (AdaEDL), with a fixed threshold", lossless=True)
@@ -245,18 +233,14 @@ def speculative_confident(
     entropy_factor=(0.2,),
     max_draft=LONGEST,
 )
-def speculative_entropy(
-    pair: Pair, settings: EntropySettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
+def speculative_entropy(pair: Pair, settings: EntropySettings, request: Request) -> DecodingMethod:
     most = largest_entropy(settings.min_acceptance, settings.entropy_factor)
-    return _lossless_loop(pair, settings, sampling, source, window=settings.max_draft, max_entropy=most)
+    return _lossless_loop(pair, settings, request, window=settings.max_draft, max_entropy=most)
 
 
 @method("speculative_adaptive", AdaptiveSettings, "Leviathan et al., 2023, Theorem 3.8", lossless=True)
-def speculative_adaptive(
-    pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings, source: TokenSource
-) -> DecodingMethod:
-    loop = _lossless_loop(pair, settings, sampling, source, window=settings.max_draft)
+def speculative_adaptive(pair: Pair, settings: AdaptiveSettings, request: Request) -> DecodingMethod:
+    loop = _lossless_loop(pair, settings, request, window=settings.max_draft)
     if settings.cost_ratio is None:
         return SelfTimedMethod(loop, settings.drafter, pair.cost_ratios)
     return with_adaptive_window(loop, settings.cost_ratio)
@@ -285,7 +269,6 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
     It runs the parts as the loop does, for at most `limit` tokens, and leaves no state that starting a text does not clear.
     The shortest time counts, because other load on the machine only adds to it.
     """
-    from tasks.decoding.drafters.base import DraftRule
 
     encoder_output = target.encode([source])
     tokens = target.start(encoder_output)

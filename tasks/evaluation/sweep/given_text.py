@@ -132,7 +132,7 @@ class GivenTextEvaluator(PointEvaluator):
         return mismatches
 
     def _composed(self, point: SweepPoint, given: GivenText) -> DecodingMethod:
-        return METHODS[point.method].build(self._endless, point.settings, self.request.sampling, given)
+        return METHODS[point.method].make(point.settings, self._endless, dataclasses.replace(self.request, draws=given))
 
     def _texts_of(self, split: Split) -> Rows:
         if split.name not in self._texts:

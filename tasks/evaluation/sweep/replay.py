@@ -21,7 +21,7 @@ from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request
 from tasks.decoding.predictions import LARGE_MODEL, SMALL_MODEL, PredictionCache
-from tasks.decoding.registry import build_method, decode, decode_all
+from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.replay import NotReplayableError, replay_pair
 from tasks.errors import InputError
 from tasks.evaluation.settings import SweepSettings
@@ -251,7 +251,7 @@ def _composed(points: Sequence[SweepPoint], replaying: Pair, request: Request) -
     methods = {}
     for index, point in enumerate(points):
         try:
-            methods[index] = build_method(point.method, point.settings, replaying, request)
+            methods[index] = METHODS[point.method].make(point.settings, replaying, request)
         except InputError:  # the method needs a model's layers or heads, which the cache does not hold
             continue
     return methods

@@ -17,7 +17,7 @@ from tasks.corpora.example import Example
 from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.method import Pair, Request
-from tasks.decoding.registry import METHODS, ORACLES, build_method, decode_all
+from tasks.decoding.registry import METHODS, ORACLES, decode_all
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.files import HypothesisFile, SweepRowFile, point_key
 from tasks.evaluation.results.rows import (
@@ -182,7 +182,7 @@ class PointEvaluator:
 
     def _timed_call(self, point: SweepPoint, split: Split) -> Callable[[int], list[Generation]]:
         """What is timed of a point: decoding one example alone, by its number."""
-        method, limit = build_method(point.method, point.settings, self.pair, self.request), self.request.max_new_tokens
+        method, limit = METHODS[point.method].make(point.settings, self.pair, self.request), self.request.max_new_tokens
         return lambda example: method.run([split.sources[example]], [example], limit)
 
     def _mismatches(self, point: SweepPoint, generations: Sequence[Generation], outputs: Outputs, split: Split) -> int | None:

@@ -23,7 +23,7 @@ from tasks.console import log, progress
 from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod
-from tasks.decoding.registry import GREEDY_ONLY, ORACLES, build_method
+from tasks.decoding.registry import GREEDY_ONLY, METHODS, ORACLES
 from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, SweepPlan, VanillaBatch, VanillaScatter
@@ -460,7 +460,7 @@ class BatchTimer:
         evaluator = self._evaluator
         try:
             contenders = {
-                point: build_method(point.method, point.settings, evaluator.pair, evaluator.request)
+                point: METHODS[point.method].make(point.settings, evaluator.pair, evaluator.request)
                 for point in (VANILLA, *points)
             }
             with on_threads(evaluator.sweep.latency_threads):

@@ -14,7 +14,6 @@ import torch
 from tasks.alignment.rollouts import OnPolicySource, RolloutGenerator, interleaved, top_k_rule
 from tasks.alignment.settings import AlignSettings
 from tasks.decoding.decoder import Rows
-from tasks.decoding.distributions import TokenSource
 from tasks.decoding.generation import CORRECTED, Generation
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -256,7 +255,7 @@ def test_texts_longer_than_a_draft_follow_the_law_too() -> None:
     """After a draft that is kept whole the next one begins, with no token of p's between."""
     sampling = SamplingSettings(temperature=0.7)
     both, drafts = prefix_pair(SMALL, LARGE), SpeculativeSettings(draft_length=1)
-    method = fixed_window(both, drafts, top_k_rule(3), sampling, TokenSource(5))
+    method = fixed_window(both, drafts, top_k_rule(3), Request(3, sampling, 5))
     texts = method.run([list(SOURCE)] * DRAWS, range(DRAWS), 3)
     assert p_value(texts, interleaved_distribution(3, sampling, 3)) > FALSE_ALARM
 

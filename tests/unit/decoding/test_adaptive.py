@@ -192,6 +192,6 @@ def test_a_pair_is_timed_once_for_each_drafter(monkeypatch: pytest.MonkeyPatch) 
     decode("speculative_adaptive", AdaptiveSettings(cost_ratio=0.0), pair, [[5, END]], Request(12))
     assert measured == [12, 8]
     other = prefix_pair(says(TEXT), says(TEXT))
-    method = METHODS["speculative_adaptive"].build(other, AdaptiveSettings(), SamplingSettings(), TokenSource(0))
+    method = METHODS["speculative_adaptive"].make(AdaptiveSettings(), other, Request(8))
     assert isinstance(method, SelfTimedMethod)
     assert other.cost_ratios == {}

@@ -16,7 +16,7 @@ from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.bild import BildAuthorsSettings, BildSettings
 from tasks.decoding.predictions import PredictionCache
-from tasks.decoding.registry import build_method, decode
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.replay import replay_pair
 from tasks.decoding.rules import first_distance_rollback
 from tasks.decoding.runtimes.choose import open_pair
@@ -102,7 +102,7 @@ def test_the_native_loop_equals_the_general_loop() -> None:
     pair, sources = open_pair(*models("t5")), toy_sources(12, seed=7)
 
     def decoded(settings: BildAuthorsSettings, limit: int) -> list[Generation]:
-        method = build_method("bild_authors", settings, pair, Request(limit))
+        method = METHODS["bild_authors"].make(settings, pair, Request(limit))
         assert isinstance(method, SpeculativeLoop)
         return same_in_the_kernel(method, sources, limit)
 

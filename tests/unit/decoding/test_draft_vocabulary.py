@@ -18,7 +18,7 @@ from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.predictions import PredictionCache
-from tasks.decoding.registry import build_method, decode
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.replay import replay_pair
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.native import NativeDecoder
@@ -99,14 +99,14 @@ MASKED = [NUMERIC[2], *(one for one in NUMERIC if one[0] in ("speculative_confid
 @pytest.mark.parametrize(("method", "settings"), MASKED)
 @pytest.mark.parametrize("name", ["t5", "llama"])
 def test_the_native_loop_equals_the_general_loop(name: str, method: str, settings: Any) -> None:
-    one = build_method(method, settings, pruned_pair(name), Request(14))
+    one = METHODS[method].make(settings, pruned_pair(name), Request(14))
     assert isinstance(one, SpeculativeLoop)
     same_in_the_kernel(one, SOURCES, 14)
 
 
 def test_a_target_with_a_draft_vocabulary_runs_in_the_general_loop() -> None:
     twins = Pair(pruned_pair("llama").small, open_decoder(pruned("llama"), "large", None, NATIVE))
-    one = build_method("speculative", SpeculativeSettings(), twins, Request(9))
+    one = METHODS["speculative"].make(SpeculativeSettings(), twins, Request(9))
     assert isinstance(one, SpeculativeLoop)
     assert executor_for(one, 1) is loop.generate
     found = one.run([SOURCES[0]], [0], 9)[0]

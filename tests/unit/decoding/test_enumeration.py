@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.method import DRAFTERS, Pair, SamplingSettings
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.method import DRAFTERS, DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.methods.cascades import CASCADE_RULES
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
@@ -84,7 +85,11 @@ def distance(world: World, case: Case, dtype: torch.dtype, source: type[Branchin
         own = world.own_table(dtype)
         pair = translated_pair(own, models.large, world.vocabulary)
         models = dataclasses.replace(models, small=in_large_tokens(own, world.vocabulary))
-    build = functools.partial(METHODS[case.method].build, pair, case.settings, models.sampling)
+    request = Request(case.limit, models.sampling)
+
+    def build(draws: TokenSource) -> DecodingMethod:
+        return METHODS[case.method].make(case.settings, pair, dataclasses.replace(request, draws=draws))
+
     found = enumerated(build, PROMPT, case.limit, source())
     assert sum(found.values()) == pytest.approx(1, abs=1e-9)
     return total_variation(found, case.law(models, case.limit))
@@ -135,7 +140,10 @@ def test_drafters_that_read_a_transformer(drafter: str) -> None:
     model = tiny_t5()
     large, sampling = TransformersDecoder(model, "large"), SamplingSettings(temperature=1.1, top_k=2)
     settings = SpeculativeSettings(drafter=drafter, draft_length=2)
-    build = functools.partial(METHODS["speculative"].build, Pair(large, large), settings, sampling)
+
+    def build(draws: TokenSource) -> DecodingMethod:
+        return METHODS["speculative"].make(settings, Pair(large, large), Request(3, sampling, draws=draws))
+
     law = model_distribution(whole_runs(model), sampling, 3)
     assert total_variation(enumerated(build, SOURCE, 3), law) < EXACT
 

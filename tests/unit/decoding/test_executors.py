@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tasks.decoding import registry
 from tasks.decoding.decoder import AUTO, REFERENCE, Rows, Runtime
 from tasks.decoding.generation import Counts, Generation, total
 from tasks.decoding.loop import SpeculativeLoop
@@ -18,7 +19,7 @@ from tasks.decoding.method import Request
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.predictions import PredictionCache
-from tasks.decoding.registry import build_method, decode
+from tasks.decoding.registry import decode
 from tasks.decoding.replay import replay_pair
 from tasks.decoding.turn import RowState
 from tests.architectures import pair_of, predictions
@@ -177,7 +178,7 @@ def test_a_watched_text_grows_by_final_tokens(name: str, runtime: Runtime) -> No
     def watch(row: RowState) -> None:
         seen.setdefault(row.example, []).append((row.tokens[row.prompt :], row.proposers))
 
-    built = build_method(method, settings, pair, Request(12))
+    built = registry.METHODS[method].make(settings, pair, Request(12))
     assert isinstance(built, SpeculativeLoop)
     watched = dataclasses.replace(built, watch=watch)
     assert watched.run(SOURCES[:-1], range(len(SOURCES) - 1), 12) == expected[:-1]

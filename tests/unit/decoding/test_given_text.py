@@ -10,7 +10,7 @@ import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.given_text import UNTRUNCATED, GivenText, predict_along, score, without_end_tokens
-from tasks.decoding.method import Pair
+from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import TokenCascadeSettings
@@ -43,7 +43,7 @@ def texts_of(count: int, vocabulary: int) -> Rows:
 def check_equal(pair: Pair, sources: Rows, texts: Rows, method: str, settings: Any) -> int:
     """Compare both ways on every text; return how many tokens the small model scored."""
     endless, given, small = without_end_tokens(pair), GivenText(texts), 0
-    parts = METHODS[method].build(endless, settings, UNTRUNCATED, given)
+    parts = METHODS[method].make(settings, endless, Request(99, UNTRUNCATED, draws=given))
     assert isinstance(parts, LoopParts)
     for example, (source, text) in enumerate(zip(sources, texts, strict=True)):
         [decoded] = parts.run([source], [example], len(text))
@@ -90,7 +90,7 @@ def test_a_window_that_is_full_gives_a_token_to_the_large_model() -> None:
     """Always sure, at most two tokens in a row: small, small, large, small, small, large, small."""
     pair = without_end_tokens(prefix_pair(says([2, 3, 4, 5, 6, 7, 2]), says([7] * 7)))
     settings = BildSettings(fallback_threshold=0.5, rollback_threshold=math.inf, max_draft=2)
-    parts = METHODS["bild"].build(pair, settings, UNTRUNCATED, GivenText([]))
+    parts = METHODS["bild"].make(settings, pair, Request(99, UNTRUNCATED))
     assert isinstance(parts, LoopParts)
     found = score(parts, predict_along(pair, [5, END], [2, 3, 4, 5, 6, 7, 2]), 0)
     assert found.proposers == "sslssls"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
-from tasks.decoding.distributions import PredictionBlock, TokenSource
-from tasks.decoding.drafters.base import Draft, Drafter, DraftRule, GreedyTable
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.drafters.base import Draft, Drafter, GreedyTable
 from tasks.decoding.loop import SpeculativeLoop, generate
-from tasks.decoding.method import Pair, SamplingSettings
+from tasks.decoding.method import DraftRule, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
 from tasks.decoding.methods.cascades import DiffOracleSettings, TokenCascadeSettings
@@ -107,7 +107,7 @@ def test_caches_hold_prefixes_of_the_text(
     toys: Toys, name: str, settings: Any, longest: int, lags: set[int], sampling: SamplingSettings
 ) -> None:
     pair = Pair(Watched(toys.small, "small"), Watched(toys.large, "large"))
-    method = METHODS[name].build(pair, settings, sampling, TokenSource(0))
+    method = METHODS[name].make(settings, pair, Request(15, sampling))
     assert isinstance(method, SpeculativeLoop)
     assert isinstance(pair.large, Watched)
     assert isinstance(pair.small, Watched)

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from tasks.decoding.decoder import EncoderOutput, Step
 from tasks.decoding.distributions import TokenSource
-from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.drafters.layers import HeadsDrafter, early_layer_drafter, heads_drafter
 from tasks.decoding.generation import total
-from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.method import DraftRule, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import SpeculativeCascadeSettings
@@ -174,4 +173,4 @@ def test_without_a_bonus_token_the_last_token_s_state_is_read() -> None:
 
 def test_a_model_without_heads_is_refused(toys: Toys) -> None:
     with pytest.raises(InputError, match="the large model has none; train it with draft_heads"):
-        METHODS["speculative"].build(toys.cached, SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0))
+        METHODS["speculative"].make(SpeculativeSettings(drafter="heads"), toys.cached, Request(8))

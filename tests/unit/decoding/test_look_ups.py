@@ -16,7 +16,6 @@ from scipy import stats
 from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import TokenSource
 from tasks.decoding.drafters import look_ups, make_drafter
-from tasks.decoding.drafters.base import DraftRule
 from tasks.decoding.drafters.look_ups import (
     BREAK,
     BigramDrafter,
@@ -33,7 +32,7 @@ from tasks.decoding.drafters.look_ups import (
 )
 from tasks.decoding.generation import total
 from tasks.decoding.loop import SpeculativeLoop, generate
-from tasks.decoding.method import CALIBRATED, DRAFTERS, Pair, Request, SamplingSettings
+from tasks.decoding.method import CALIBRATED, DRAFTERS, DraftRule, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
@@ -100,7 +99,7 @@ def test_tables_need_a_calibration_set_of_the_large_model_s_tokens(rows: Rows) -
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=rows)
     for name in CALIBRATED:
         with pytest.raises(InputError, match=r"calibration set and there is none; run the stage calibrate"):
-            METHODS["speculative"].build(pair, SpeculativeSettings(drafter=name), GREEDY, TokenSource(0))
+            METHODS["speculative"].make(SpeculativeSettings(drafter=name), pair, Request(8))
     for name in ("copy", "random"):
         make_drafter(name, pair, GREEDY, TokenSource(0))
     with pytest.raises(InputError, match=f"no drafter 'trigram'; name one of {', '.join(DRAFTERS)}$"):

@@ -25,7 +25,7 @@ from tasks.decoding.methods.speculative import (
     LenientSettings,
     SpeculativeSettings,
 )
-from tasks.decoding.registry import build_method, decode
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.turn import AbandonedError, Abandonment, RowState
 from tests.architectures import FAST, models, pair_of
@@ -37,7 +37,7 @@ SOURCES = toy_sources(16)
 
 
 def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | None = None) -> SpeculativeLoop:
-    one = build_method(method, settings, pair, Request(9, SamplingSettings() if sampling is None else sampling))
+    one = METHODS[method].make(settings, pair, Request(9, SamplingSettings() if sampling is None else sampling))
     assert isinstance(one, SpeculativeLoop)
     return one
 

@@ -18,9 +18,9 @@ from tasks.corpora.example import Example
 from tasks.decoding import native_loop
 from tasks.decoding.decoder import Capabilities, Runtime, TokenGuarantee
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.method import DecodingMethod, Pair, Request
+from tasks.decoding.method import DecodingMethod, MethodSpec, Pair, Request
 from tasks.decoding.methods.bild import BildSettings
-from tasks.decoding.registry import build_method
+from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import LoopParts
 from tasks.evaluation.sweep import rows as point_evaluator
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
@@ -247,11 +247,11 @@ class Drifting:
 
 
 def drift(monkeypatch: pytest.MonkeyPatch, victim: int, which: Callable[[str], bool]) -> None:
-    def build(name: str, *rest: Any) -> DecodingMethod:
-        method = build_method(name, *rest)
-        return Drifting(method, victim) if which(name) else method
+    def drifting(spec: MethodSpec) -> MethodSpec:
+        return dataclasses.replace(spec, build=lambda *parts: Drifting(spec.build(*parts), victim))
 
-    monkeypatch.setattr(point_evaluator, "build_method", build)
+    found = {name: drifting(spec) if which(name) else spec for name, spec in METHODS.items()}
+    monkeypatch.setattr(point_evaluator, "METHODS", found)
 
 
 def test_the_sweep_continues_without_a_point_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from tasks.decoding.methods.cascades import (
 )
 from tasks.decoding.methods.speculative import EntropySettings, SpeculativeSettings
 from tasks.decoding.predictions import LARGE_MODEL, SMALL_MODEL, PredictionCache, PrefixTrie, TrieNode, load_trie
-from tasks.decoding.registry import build_method, decode
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.replay import NotReplayableError, replay_pair
 from tests.architectures import pair_of
 from tests.methods import DECODED_ONLY, SETTINGS
@@ -91,7 +91,7 @@ def test_the_small_model_s_log_probabilities_are_replayed() -> None:
     pair = pair_of("t5")
     settings, request = SequenceCascadeSettings(), Request(9)
     methods = [
-        build_method("sequence_cascade", settings, one, request) for one in (pair, replay_pair(pair, PredictionCache(pair)))
+        METHODS["sequence_cascade"].make(settings, one, request) for one in (pair, replay_pair(pair, PredictionCache(pair)))
     ]
     decoded, replayed = (method.small.run(SOURCES, range(len(SOURCES)), 9) for method in methods)  # type: ignore[attr-defined]  # cascades have it
     assert any(one.log_probabilities for one in decoded)
