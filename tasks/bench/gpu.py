@@ -25,7 +25,8 @@ from tasks.bench import contenders, harness
 from tasks.bench.contenders import Shape, assisted, random_model, window
 from tasks.bench.harness import Found, UnequalError, Work, timed_by
 from tasks.console import log
-from tasks.decoding.decoder import REFERENCE, Rows, Runtime, StopRule
+from tasks.decoding.decoder import REFERENCE, Rows, Runtime
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import total
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -278,7 +279,7 @@ def _step_milliseconds(bench: PairBenchmark, decoder: Any) -> dict[str, float]:
     seconds = []
     for _ in range(6):
         begun = bench.clock()
-        found = decoder.continue_greedily([3], STEPS, StopRule(), with_logits=False)
+        found = decoder.continue_greedily([3], STEPS, DraftRule(), with_logits=False)
         seconds.append((bench.clock() - begun) / len(found.tokens))
         decoder.rewind([kept])
     decoder.sync_policy = before

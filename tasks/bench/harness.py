@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 import torch
 
 from tasks.console import command_parser, log
-from tasks.decoding.decoder import Decoder, GreedyAcceptance, StopRule
+from tasks.decoding.decoder import Decoder, GreedyAcceptance
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes import compiled
 from tasks.errors import InputError
 from tasks.evaluation.timing import on_threads
@@ -161,7 +162,7 @@ def step_limits(decoder: Decoder, source: list[int]) -> Found:
 
     def steps(_round: int) -> None:
         decoder.rewind([_CACHED])
-        go_on(text[-1:], _STEPS, StopRule(), with_logits=False)
+        go_on(text[-1:], _STEPS, DraftRule(), with_logits=False)
 
     def checked(_round: int) -> None:
         decoder.rewind([_CACHED])

@@ -14,6 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from tasks.decoding.draft_rule import DraftRule
     from tasks.decoding.predictions import CachedModel
     from tasks.decoding.runtimes.layout import NativeLoopModel
 
@@ -86,18 +87,6 @@ class Step:
         return [row[len(row) - count :] for row, count in zip(self.argmax, positions, strict=True)]
 
 
-@dataclass(frozen=True)
-class StopRule:
-    """When a greedy continuation may stop, besides at an end token and at its budget: see `drafters.base.DraftRule`."""
-
-    confidence: float = 0.0
-    """Stop at a token whose softmax is at or under this; 0 never stops."""
-    cumulative_confidence: float = 0.0
-    """Stop after the token with which the product of the softmaxes falls under this; 0 never stops."""
-    max_entropy: float = math.inf
-    """Stop after a token at whose position the entropy of the softmax, in nats, is above this."""
-
-
 @dataclass(slots=True)
 class Continuation:
     """A model's predictions along its own argmax tokens."""
@@ -105,21 +94,21 @@ class Continuation:
     tokens: list[int]
     """The argmax at each position; the last one is not fed."""
     confidence: list[float]
-    """The softmax of each; 1 where the stop rule does not need it."""
+    """The softmax of each; 1 where no bound of the rule need it."""
     logits: Tensor
     """(1, positions, vocabulary); of the last position alone where they are not kept."""
     entropies: list[float]
-    """The entropy of the softmax at each position, in nats; 0 where the stop rule does not need it."""
+    """The entropy of the softmax at each position, in nats; 0 where no bound of the rule need it."""
 
 
 class GreedyContinuation(Protocol):
     """Continues the only row of a decoder without a decision between the model's runs."""
 
-    def __call__(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
+    def __call__(self, pending: list[int], budget: int, until: DraftRule, *, with_logits: bool = True) -> Continuation:
         """Append `pending`, then greedily at most `budget - 1` tokens, and predict after each of them.
 
-        It may end at the first position at which `until` or an end token ends the draft, or go on beyond it. Logits that
-        nobody reads need not be kept: those of a whole text are large.
+        It may end at the first position at which a bound of `until` or an end token ends the draft, that position included,
+        or go on beyond it. Logits that nobody reads need not be kept: those of a whole text are large.
         """
         ...
 

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, TokenSource
-from tasks.decoding.drafters.base import DraftBuilder, NoDrafter
+from tasks.decoding.draft_rule import DraftBuilder, DraftRule
+from tasks.decoding.drafters.base import NoDrafter
 from tasks.decoding.generation import SMALL, Generation
 from tasks.decoding.loop import generate
-from tasks.decoding.method import DraftRule, Pair, Request, SamplingSettings
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.rules import accept_all
 from tasks.decoding.turn import LoopParts, RowState
 

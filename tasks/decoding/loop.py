@@ -34,12 +34,13 @@ from typing import NamedTuple
 import torch
 
 from tasks.decoding import native_loop, replay
-from tasks.decoding.decoder import DraftCheck, GreedyAcceptance, Rows, Step, StopRule
+from tasks.decoding.decoder import DraftCheck, GreedyAcceptance, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, probability
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters import make_drafter
 from tasks.decoding.drafters.base import Draft
 from tasks.decoding.generation import Generation
-from tasks.decoding.method import DecodingMethod, DraftRule, Pair, Request
+from tasks.decoding.method import DecodingMethod, Pair, Request
 from tasks.decoding.rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
 from tasks.decoding.turn import Abandonment, LoopParts, RowState, TurnRules, require_awaited
 
@@ -101,8 +102,8 @@ def continue_greedily(parts: LoopParts, sources: Rows, examples: Sequence[int], 
     if continuation is None:
         raise ValueError(f"the {target.name} model's runtime does not continue a row by itself")
     [prompt] = target.start(target.encode(sources))
-    # A softmax is computed only where a stop rule needs it; no confidence is under this one.
-    stop = StopRule(confidence=sys.float_info.min) if parts.scored else StopRule()
+    # A softmax is computed only where a bound reads it; no confidence is under this one.
+    stop = DraftRule(fallback_threshold=sys.float_info.min if parts.scored else 0.0)
     found = continuation(prompt, limit, stop, with_logits=False)
     turns, row = parts.turns(limit), RowState(examples[0], prompt, len(prompt))
     turns.finish_undrafted(row, found.tokens)

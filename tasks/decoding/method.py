@@ -9,7 +9,6 @@ called.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,7 +19,7 @@ from tasks.settings import setting, settings
 if TYPE_CHECKING:
     from tasks.decoding.decoder import Decoder, Rows
     from tasks.decoding.distributions import TokenSource
-    from tasks.decoding.generation import Counts, Generation
+    from tasks.decoding.generation import Generation
 
 DRAFTERS = {
     "small": "the small model's own next tokens (Leviathan et al., 2023; Kim et al., 2023)",
@@ -56,31 +55,6 @@ class SamplingSettings:
 
 
 GREEDY = SamplingSettings()
-
-
-@dataclass(frozen=True)
-class DraftRule:
-    """When drafting stops, besides at an end token.
-
-    `fallback_threshold` stops it before a token whose position has a top score at or under the threshold (BiLD, 3.3).
-    `stop_below` stops it after the token with which the product of the top scores falls under this bound. Zero disables
-    either. `max_entropy` stops it after the token at whose position the entropy of the scores, in nats, is above this, or
-    before that token where `entropy_falls_back` (SpecCascade, ChowLog).
-    `adaptive` chooses each window, at most `window` tokens, from the counts of the text so far.
-    """
-
-    window: int
-    fallback_threshold: float = 0.0
-    stop_below: float = 0.0
-    max_entropy: float = math.inf
-    entropy_falls_back: bool = False
-    adaptive: Callable[[Counts], int] | None = None
-    ends_unverified: bool = False
-    """Whether a text may end inside a draft that the target has not seen."""
-    first_from_target: bool = False
-    """Whether the target predicts the first token without a draft."""
-    target_after_rollback: bool = False
-    """Whether the target also predicts the token after a correction, without a draft; a correction then ends no text."""
 
 
 @settings

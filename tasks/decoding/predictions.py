@@ -18,8 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuation, StopRule
+from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuation
 from tasks.decoding.distributions import CachedStatistics, TokenScore, TokenStatistics, entropy
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
 from tasks.files import atomic_write
@@ -243,7 +244,7 @@ class PredictionCache:
         kept = min(_common_prefix(started.cached, tokens), len(tokens) - 1)
         started.decoder.rewind([kept])
         started.cached = tokens[:kept]
-        found = continuation(tokens[kept:], budget, StopRule())
+        found = continuation(tokens[kept:], budget, DraftRule())
         started.cached = tokens + found.tokens[:-1]
         # The last token was predicted and not fed: no node follows it.
         nodes = [node]

@@ -15,7 +15,7 @@ import torch
 
 from tasks.decoding.decoder import Capabilities, Decoder, EncoderOutput, Rows
 from tasks.decoding.distributions import CachedStatistics, PredictionBlock, TokenScore, TokenStatistics
-from tasks.decoding.drafters.base import DraftBuilder
+from tasks.decoding.draft_rule import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
 from tasks.decoding.predictions import LARGE_MODEL, MOST_AHEAD, SMALL_MODEL, CachedDraft, CachedModel, PredictionCache, TrieNode

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.distributions import TokenSource
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters.base import Drafter
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
-from tasks.decoding.method import DraftRule, SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.decoding.rules import AcceptanceRule, BonusToken
 
 

@@ -7,54 +7,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, EncoderOutput, GreedyContinuation, Rows, Step, StopRule
+from tasks.decoding.decoder import Decoder, EncoderOutput, GreedyContinuation, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, TokenSource, empty_predictions
-from tasks.decoding.method import DraftRule, SamplingSettings
-
-
-class DraftBuilder:
-    """Collects one row's draft, prediction by prediction, until the draft rule stops it."""
-
-    def __init__(self, budget: int, rule: DraftRule, ends: Set[int]) -> None:
-        """Take the most tokens that it may have, when to stop before that, and the tokens that end a text for the drafter."""
-        self.tokens: list[int] = []
-        self.predictions = 0
-        """Predictions so far; the last one is not drafted where the rule fell back."""
-        self.fallback = False
-        self.going = budget > 0
-        """Whether it takes another prediction."""
-        self._budget = budget
-        self._rule = rule
-        self._ends = ends
-        self._cumulative_confidence = 1.0
-
-    def add(self, token: int, confidence: float, entropy: float = 0.0) -> None:
-        """Draft a predicted token, or stop before it.
-
-        Args:
-            token: The token.
-            confidence: The top score at its position.
-            entropy: The entropy of the scores there, in nats.
-        """
-        self.predictions += 1
-        # Stop before a token: the fallback of BiLD, and of cascades by entropy.
-        scattered = entropy > self._rule.max_entropy
-        if confidence <= self._rule.fallback_threshold or (scattered and self._rule.entropy_falls_back):
-            self.going, self.fallback = False, True
-            return
-        self.tokens.append(token)
-        # Stop after a token: at its end token, at the budget, or in doubt.
-        self._cumulative_confidence *= confidence
-        ended = token in self._ends or len(self.tokens) == self._budget
-        unsure = self._cumulative_confidence < self._rule.stop_below or scattered
-        self.going = not (ended or unsure)
+from tasks.decoding.draft_rule import DraftBuilder, DraftRule
+from tasks.decoding.method import SamplingSettings
 
 
 @dataclass
@@ -268,9 +231,9 @@ class ModelDrafter(StepwiseDrafter):
         return super().draft(tokens, examples, budgets, rule)
 
     def _continue(self, continuation: GreedyContinuation, row: list[int], budget: int, rule: DraftRule) -> Draft:
-        decoder, until = self.decoder, StopRule(rule.fallback_threshold, rule.stop_below, rule.max_entropy)
+        decoder = self.decoder
         # All tokens of the draft in one call; it may run past the point where the rule stops.
-        predicted = continuation(row[decoder.lengths[0] :], budget, until)
+        predicted = continuation(row[decoder.lengths[0] :], budget, rule)
         builder = DraftBuilder(budget, rule, self.end_tokens)
         for token, *sure in zip(predicted.tokens, predicted.confidence, predicted.entropies, strict=True):
             if not builder.going:  # the runtime went on beyond the stop

@@ -15,8 +15,9 @@ from torch.nn import functional
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.distributions import PredictionBlock, TokenSource
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters.base import Draft, ModelDrafter, StepwiseDrafter
-from tasks.decoding.method import DraftRule, SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.reference import ModelRun, TransformersDecoder
 from tasks.errors import InputError

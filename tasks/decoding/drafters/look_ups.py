@@ -17,8 +17,9 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
 from tasks.decoding.distributions import PredictionBlock, TokenSource, empty_predictions, one_hot_predictions
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters.base import Draft, GreedyTable, StatelessDrafter, StepwiseDrafter
-from tasks.decoding.method import CALIBRATED, DraftRule, Pair, SamplingSettings
+from tasks.decoding.method import CALIBRATED, Pair, SamplingSettings
 from tasks.errors import InputError
 
 BEGINNING = -1

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import SMALL, Counts, Generation
-from tasks.decoding.method import DecodingMethod, DraftRule, Pair, Request, method
+from tasks.decoding.method import DecodingMethod, Pair, Request, method
 from tasks.settings import settings
 
 if TYPE_CHECKING:

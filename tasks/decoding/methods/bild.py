@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.method import (
     LONGEST,
     NATS,
     DecodingMethod,
     DraftingSettings,
-    DraftRule,
     Pair,
     Request,
     method,

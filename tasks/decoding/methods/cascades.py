@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import (
     BLOCK,
@@ -16,7 +17,6 @@ from tasks.decoding.method import (
     SHARES,
     Builder,
     DecodingMethod,
-    DraftRule,
     Pair,
     Request,
     method,

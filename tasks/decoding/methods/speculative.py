@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.method import (
     BLOCK,
     LONGEST,
     SHARES,
     DecodingMethod,
     DraftingSettings,
-    DraftRule,
     Pair,
     Request,
     method,

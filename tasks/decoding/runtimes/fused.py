@@ -25,9 +25,9 @@ from tasks.decoding.decoder import (
     GreedyAcceptance,
     Rows,
     Step,
-    StopRule,
 )
 from tasks.decoding.distributions import entropy, probability
+from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.rules import first_rejected_agrees, next_accepted
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
@@ -46,7 +46,7 @@ _UNIT = 64
 
 Result = TypeVar("Result")
 _Reads = tuple[bool, bool]
-"""Whether the stop rule reads softmaxes, and whether it reads entropies: what the recorded operations depend on."""
+"""Whether the rule reads softmaxes, and whether it reads entropies: what the recorded operations depend on."""
 _Kind = tuple[bool, bool, int]
 """What recorded operations depend on: does the rule read scores, is it `first_only`, the window of its deferral or 0."""
 
@@ -151,7 +151,7 @@ class FusedDecoder(SlotDecoder):
         return Step(self._rows(predicted.logits), counts, self._rows(predicted.hidden), argmax=chosen)
 
     @torch.inference_mode()
-    def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
+    def continue_greedily(self, pending: list[int], budget: int, until: DraftRule, *, with_logits: bool = True) -> Continuation:
         self.require_known([pending])
         [cached] = self.lengths
         self._fit(1, cached + len(pending) + budget - 1)
@@ -315,15 +315,15 @@ class GreedyLoop:
         self._logits = torch.zeros(0, decoder.vocabulary, dtype=decoder.model.dtype, device=decoder.device)
         """Logits of the latest steps, a ring buffer."""
 
-    def follow(self, pending: list[int], cached: int, budget: int, until: StopRule, with_logits: bool) -> Continuation:
+    def follow(self, pending: list[int], cached: int, budget: int, until: DraftRule, with_logits: bool) -> Continuation:
         """Do what `decoder.GreedyContinuation` describes, for a row with `cached` tokens whose cache is long enough."""
         policy = self._decoder.sync_policy
         self._fit(budget, policy.steps_per_sync * (policy.syncs_in_flight + 1), with_logits)
-        reads = until.confidence > 0 or until.cumulative_confidence > 0, until.max_entropy < math.inf
+        reads = until.fallback_threshold > 0 or until.stop_below > 0, until.max_entropy < math.inf
         before = cached + len(pending) - 1
         self._inputs.copy_(torch.tensor([[before, pending[-1]]]), non_blocking=True)
         self._step.zero_()
-        seen = _Seen(until, self._decoder.end_tokens)
+        seen = _Seen(budget, until, self._decoder.end_tokens)
         waiting: deque[Callable[[], Tensor]] = deque()
         fetched = 0
         for step in range(budget):
@@ -379,25 +379,24 @@ class GreedyLoop:
 class _Seen:
     """The part of a continuation that the host has read."""
 
-    def __init__(self, until: StopRule, ends: frozenset[int]) -> None:
+    def __init__(self, budget: int, until: DraftRule, ends: frozenset[int]) -> None:
         self.tokens: list[int] = []
         self.confidence: list[float] = []
         self.entropies: list[float] = []
-        self.ended = False
-        self._until = until
-        self._ends = ends | {-1}
-        self._cumulative_confidence = 1.0
+        self._draft = DraftBuilder(budget, until, ends | {-1})
+
+    @property
+    def ended(self) -> bool:
+        """Whether an end token, a bound, the budget or a broken step ends it."""
+        return not self._draft.going
 
     def ends_in(self, tokens: list[float], confidence: list[float], entropies: list[float]) -> bool:
-        """Read on, up to where an end token, the stop rule or a broken step ends it; return whether one does."""
-        until = self._until
+        """Read on, up to where it ends; return whether it does."""
         for token, softmax, nats in zip(tokens, confidence, entropies, strict=True):
             self.tokens.append(int(token))
             self.confidence.append(softmax)
             self.entropies.append(nats)
-            self._cumulative_confidence *= softmax
-            unsure = softmax <= until.confidence or self._cumulative_confidence < until.cumulative_confidence
-            self.ended = int(token) in self._ends or unsure or nats > until.max_entropy
+            self._draft.add(int(token), softmax, nats)
             if self.ended:
                 break
         return self.ended

@@ -24,8 +24,8 @@ from tasks.decoding.decoder import (
     GreedyAcceptance,
     Rows,
     Step,
-    StopRule,
 )
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes import layout
 from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack
 from tasks.decoding.runtimes.layout import (
@@ -294,7 +294,7 @@ class NativeDecoder(SlotDecoder):
             argmax=[best[end - count : end] for end, count in zip(ends, counts, strict=True)],
         )
 
-    def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
+    def continue_greedily(self, pending: list[int], budget: int, until: DraftRule, *, with_logits: bool = True) -> Continuation:
         self.require_known([pending])
         [cached] = self.lengths
         if not pending or budget < 1:
@@ -307,7 +307,7 @@ class NativeDecoder(SlotDecoder):
         best, confidence, entropies = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)(), (ctypes.c_double * budget)()
         count = self._stack.call(
             *(self._functions.draftline_continue, rows, budget),
-            *(until.confidence, until.cumulative_confidence, until.max_entropy, self._ends, len(self._ends)),
+            *(until.fallback_threshold, until.stop_below, until.max_entropy, self._ends, len(self._ends)),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self._outputs),
             *(best, confidence, entropies),
         )

@@ -9,9 +9,9 @@ _LOOK_UPS, _RETOKENIZED = "tasks.decoding.drafters.look_ups", "tasks.decoding.dr
 _SUFFIXES = f"{_UNIT}/test_look_ups.py::test_"
 
 BREAKS = (
-    Break("draft-goes-on-at-high-entropy", "tasks.decoding.drafters.base", "DraftBuilder.add",
+    Break("draft-goes-on-at-high-entropy", "tasks.decoding.draft_rule", "DraftBuilder.add",
           "stop_below or scattered", "stop_below", (f"{_UNIT}/test_turn.py", f"{_UNIT}/test_adaptive.py")),
-    Break("fallback-below-threshold-only", "tasks.decoding.drafters.base", "DraftBuilder.add",
+    Break("fallback-below-threshold-only", "tasks.decoding.draft_rule", "DraftBuilder.add",
           "confidence <= self._rule", "confidence < self._rule", (f"{_UNIT}/test_turn.py",)),
     Break("suffix-draft-of-any-length", _LOOK_UPS, "SuffixDrafter.propose",
           "min(budget, _DRAFT_PER_MATCH * length)", "budget", (f"{_SUFFIXES}what_is_proposed",)),

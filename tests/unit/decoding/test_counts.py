@@ -12,11 +12,12 @@ from torch import Tensor
 
 from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.distributions import TokenSource
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters.base import Drafter, StatelessDrafter, StepwiseDrafter
 from tasks.decoding.drafters.look_ups import RowwiseDrafter
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.loop import SpeculativeLoop
-from tasks.decoding.method import DraftRule, SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.decoding.rules import speculative_sampling
 from tests.toys import END, Predict, Prefix, PrefixDecoder, says
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tasks.decoding import loop
-from tasks.decoding.decoder import REFERENCE, Decoder, Runtime, StopRule
+from tasks.decoding.decoder import REFERENCE, Decoder, Runtime
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import total
 from tasks.decoding.loop import SpeculativeLoop, executor_for
 from tasks.decoding.method import Pair, Request
@@ -68,7 +69,7 @@ def test_a_continuation_names_tokens_and_their_confidence() -> None:
     for source in SOURCES:
         [prompt] = native.start(native.encode([source]))
         assert isinstance(native, NativeDecoder)
-        found = native.continue_greedily(prompt, 6, StopRule(0.2))
+        found = native.continue_greedily(prompt, 6, DraftRule(fallback_threshold=0.2))
         reference.start(reference.encode([source]))
         pending = prompt
         for index, (token, confidence) in enumerate(zip(found.tokens, found.confidence, strict=True)):

@@ -10,9 +10,10 @@ import pytest
 
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
 from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters.base import Draft, Drafter, GreedyTable
 from tasks.decoding.loop import SpeculativeLoop, generate
-from tasks.decoding.method import DraftRule, Pair, Request, SamplingSettings
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
 from tasks.decoding.methods.cascades import DiffOracleSettings, TokenCascadeSettings

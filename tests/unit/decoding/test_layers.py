@@ -10,9 +10,10 @@ from torch import Tensor
 
 from tasks.decoding.decoder import EncoderOutput, Step
 from tasks.decoding.distributions import TokenSource
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters.layers import HeadsDrafter, early_layer_drafter, heads_drafter
 from tasks.decoding.generation import total
-from tasks.decoding.method import DraftRule, Pair, Request, SamplingSettings
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import SpeculativeCascadeSettings

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters.retokenized import RetokenizedDrafter, TranslatedDecoder, Translation, translation_between
 from tasks.decoding.inference import DecodingPair, load_pair
-from tasks.decoding.method import DraftRule, Pair, Request, SamplingSettings
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder

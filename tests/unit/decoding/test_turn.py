@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.drafters.base import DraftBuilder
-from tasks.decoding.method import DraftRule
+from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.turn import RowState, TurnRules
 
 END = frozenset((1, 9))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import BrokenLogitsError, EncoderOutput, GreedyAcceptance, Rows, StopRule
+from tasks.decoding.decoder import BrokenLogitsError, EncoderOutput, GreedyAcceptance, Rows
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.fused import ONE_AHEAD, WHOLE_DRAFT, SyncPolicy
 from tasks.errors import InputError
@@ -138,10 +139,10 @@ def test_learned_positions_may_be_used_up_but_not_exceeded(runtime: str) -> None
     for decoder in (ours, theirs):
         decoder.rewind([POSITIONS - 1])
     with pytest.raises(ValueError, match=too_long):
-        ours.continue_greedily(row[:1], 2, StopRule())
+        ours.continue_greedily(row[:1], 2, DraftRule())
     with pytest.raises(ValueError, match=too_long):
         ours.check_draft(row[:1], row[1:2], RULES[0])
-    assert 1 <= len(ours.continue_greedily(row[:1], 1, StopRule()).tokens) <= 2
+    assert 1 <= len(ours.continue_greedily(row[:1], 1, DraftRule()).tokens) <= 2
     ours.rewind([POSITIONS - 1])
     assert_close(ours.forward([row[-1:]]), theirs.forward([row[-1:]]))
 
@@ -159,15 +160,15 @@ def test_the_default_dtype_does_not_matter() -> None:
 
 
 STOPS = [
-    (StopRule(), 9),
-    (StopRule(), 1),
-    (StopRule(0.3), 9),
-    (StopRule(0.6), 9),
-    (StopRule(cumulative_confidence=0.2), 9),
-    (StopRule(0.3, 0.4), 9),
-    (StopRule(max_entropy=2.6), 9),
-    (StopRule(cumulative_confidence=1e-4, max_entropy=2.2), 9),
-    (StopRule(1e-6), 80),
+    (DraftRule(), 9),
+    (DraftRule(), 1),
+    (DraftRule(fallback_threshold=0.3), 9),
+    (DraftRule(fallback_threshold=0.6), 9),
+    (DraftRule(stop_below=0.2), 9),
+    (DraftRule(fallback_threshold=0.3, stop_below=0.4), 9),
+    (DraftRule(max_entropy=2.6), 9),
+    (DraftRule(stop_below=1e-4, max_entropy=2.2), 9),
+    (DraftRule(fallback_threshold=1e-6), 80),
 ]
 POLICIES: dict[str, SyncPolicy] = {
     "one ahead": ONE_AHEAD,
@@ -192,13 +193,13 @@ def compare(model: Any, decoder: Any, sources: Rows, pendings: Rows, *, exact: b
                 assert torch.equal(made.logits[0, len(expected)], logits) or not exact
                 torch.testing.assert_close(made.logits[0, len(expected)], logits, atol=1e-4, rtol=0)
                 sure, nats = float(logits.softmax(-1).amax()), laws.nats(torch.softmax(logits, -1).tolist())
-                reads, reads_entropy = until.confidence > 0 or until.cumulative_confidence > 0, until.max_entropy < math.inf
+                reads, reads_entropy = until.fallback_threshold > 0 or until.stop_below > 0, until.max_entropy < math.inf
                 assert made.entropies[len(expected)] == pytest.approx(nats if reads_entropy else 0.0, abs=1e-4)
                 if reads or not reads_entropy:
                     assert made.confidence[len(expected)] == pytest.approx(sure if reads else 1.0, abs=1e-5)
                 expected.append(int(logits.argmax()))
                 following, cumulative = expected[-1:], cumulative * sure
-                unsure = sure <= until.confidence or cumulative < until.cumulative_confidence or nats > until.max_entropy
+                unsure = sure <= until.fallback_threshold or cumulative < until.stop_below or nats > until.max_entropy
                 going = len(expected) < budget and not unsure and following[0] not in decoder.end_tokens
             assert made.tokens == expected and made.logits.shape[:2] == (1, len(expected))
             assert decoder.lengths == other.lengths == [cached + len(fed) + len(expected) - 1]
@@ -230,11 +231,11 @@ def test_it_stops_at_each_of_several_end_tokens(runtime: str) -> None:
     model = toy_t5(1, 2, 1)
     free = fast(model, runtime)
     begin(free, [[5, 9, END]])
-    text = free.continue_greedily([0], 12, StopRule()).tokens
+    text = free.continue_greedily([0], 12, DraftRule()).tokens
     model.generation_config.eos_token_id = [END, text[4]]
     ending = fast(model, runtime)
     begin(ending, [[5, 9, END]])
-    assert ending.continue_greedily([0], 12, StopRule()).tokens == text[: text.index(text[4]) + 1]
+    assert ending.continue_greedily([0], 12, DraftRule()).tokens == text[: text.index(text[4]) + 1]
 
 
 @pytest.mark.parametrize(("kind", "runtime"), [*((kind, "native") for kind in FEW), ("llama", "recorded")])
@@ -244,14 +245,14 @@ def test_logits_that_are_not_asked_for_change_nothing(kind: str, runtime: str) -
     [pending] = random_rows(random.Random(1), [4])
     for decoder in (one, other):
         begin(decoder, [[5, 3]])
-    kept = one.continue_greedily(pending, 150, StopRule())
-    dropped = other.continue_greedily(pending, 150, StopRule(), with_logits=False)
+    kept = one.continue_greedily(pending, 150, DraftRule())
+    dropped = other.continue_greedily(pending, 150, DraftRule(), with_logits=False)
     assert dropped.tokens == kept.tokens
     assert one.lengths == other.lengths
     torch.testing.assert_close(dropped.logits, kept.logits[:, -1:], atol=1e-5, rtol=0)
     # The graphs recorded so far write into a buffer that is too small for so many logits.
     begin(other, [[5, 3]])
-    again = other.continue_greedily(pending, 100, StopRule())
+    again = other.continue_greedily(pending, 100, DraftRule())
     torch.testing.assert_close(again.logits, kept.logits[:, : len(again.tokens)], atol=1e-5, rtol=0)
 
 
@@ -263,7 +264,7 @@ def test_a_reordered_row_continues(runtime: str) -> None:
     moved.reorder([1])
     begin(alone, [[9, 8, 7]])
     alone.forward([[0, 5]])
-    one, other = (decoder.continue_greedily([6], 90, StopRule()) for decoder in (moved, alone))
+    one, other = (decoder.continue_greedily([6], 90, DraftRule()) for decoder in (moved, alone))
     assert one.tokens == other.tokens
     torch.testing.assert_close(one.logits, other.logits, atol=1e-5, rtol=0)
 
@@ -273,10 +274,10 @@ def test_an_empty_continuation_is_refused() -> None:
     begin(decoder, [[5, 6]])
     for pending, budget in (([], 3), ([5, 6], 0)):
         with pytest.raises(ValueError, match="at least one"):
-            decoder.continue_greedily(pending, budget, StopRule())
+            decoder.continue_greedily(pending, budget, DraftRule())
     begin(decoder, [[5, 6], [7]])
     with pytest.raises(ValueError, match="unpack"):
-        decoder.continue_greedily([5, 6], 3, StopRule())
+        decoder.continue_greedily([5, 6], 3, DraftRule())
 
 
 RULES = [
@@ -446,7 +447,7 @@ def test_broken_logits_are_named_in_every_call(runtime: str, pending: list[int],
         decoder.forward([[7]])
     begin(decoder, [[9, 3]])
     with pytest.raises(BrokenLogitsError, match=broken_logits + "1$"):
-        decoder.continue_greedily([0, 7], 3, StopRule())
+        decoder.continue_greedily([0, 7], 3, DraftRule())
     begin(decoder, [[9, 3]])
     assert bool(torch.isfinite(decoder.forward(starts).logits).all())
 
@@ -455,7 +456,7 @@ def test_broken_logits_within_a_continuation_are_reported() -> None:
     model = toy_t5(1, 2, 1)
     sound = native(model)
     begin(sound, [[5, 9, END]])
-    text = sound.continue_greedily([0], 6, StopRule()).tokens
+    text = sound.continue_greedily([0], 6, DraftRule()).tokens
     position = next(position for position, token in enumerate(text) if position and token not in text[:position])
     with torch.no_grad():
         model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
@@ -464,7 +465,7 @@ def test_broken_logits_within_a_continuation_are_reported() -> None:
         broken = fast(model, runtime)
         begin(broken, [[5, 9, END]])
         with pytest.raises(BrokenLogitsError, match=f"{broken_logits}{position + 2}$"):
-            broken.continue_greedily([0], 6, StopRule())
+            broken.continue_greedily([0], 6, DraftRule())
 
 
 @every_runtime
@@ -480,7 +481,7 @@ def test_tokens_that_a_model_does_not_have_are_refused(runtime: str, token: int)
     assert decoder.lengths == [0, 0]
     begin(decoder, [[4, 5]])
     with pytest.raises(IndexError, match=unknown):
-        decoder.continue_greedily([token], 3, StopRule())
+        decoder.continue_greedily([token], 3, DraftRule())
 
 
 def test_empty_sources_and_those_of_another_kind_or_width_are_refused() -> None:

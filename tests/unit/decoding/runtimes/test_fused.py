@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import REFERENCE, GreedyAcceptance, Runtime, StopRule
+from tasks.decoding.decoder import REFERENCE, GreedyAcceptance, Runtime
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import total
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -188,7 +189,7 @@ def test_each_rule_by_hand(recorder: TapeRecorder | None) -> None:
 def test_a_draft_is_checked_in_float32_in_any_number_format() -> None:
     decoder = fused(copy.deepcopy(models("t5")[1]).bfloat16(), recorder=TapeRecorder())
     decoder.start(decoder.encode([[5, 9, 1]]))
-    drafted = decoder.continue_greedily([0], 5, StopRule()).tokens
+    drafted = decoder.continue_greedily([0], 5, DraftRule()).tokens
     decoder.rewind([0])
     logits = decoder.check_draft([0], drafted, AGREED).step.logits[0].float()
     distances = [-float(row.log_softmax(-1)[token]) for row, token in zip(logits, drafted, strict=False)]
