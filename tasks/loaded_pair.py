@@ -17,7 +17,7 @@ from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
-from tasks.decoding.inference import OpenedModels, open_models
+from tasks.decoding.inference import load_pair
 from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
@@ -35,7 +35,7 @@ from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 _SAMPLED = SamplingSettings(temperature=1.0)
@@ -69,9 +69,14 @@ def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: PreTr
 
 
 @dataclass(frozen=True)
-class LoadedPair(OpenedModels):
+class LoadedPair:
     """The two models of a task, loaded for a sweep."""
 
+    pair: Pair
+    models: dict[str, PreTrainedModel]
+    """`small` and `large`."""
+    tokenizer: PreTrainedTokenizerBase
+    device: str
     inputs: list[Path]
     """Files and folders whose content a row depends on."""
 
@@ -82,7 +87,7 @@ class LoadedPair(OpenedModels):
         return None if head is None else DraftVocabulary(tokens=head.rows, **head.coverage)
 
 
-def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> LoadedPair:
+def load_for_sweep(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> LoadedPair:
     """Load the models once for all points.
 
     Args:
@@ -98,15 +103,15 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid:
     large = paths.model("large")
     if not task.models.small.own_tokenizer:
         check_pair(load_tokenizer(drafter), load_tokenizer(large), str(drafter), str(large))
-    loaded = open_models(drafter, large, params.machine, task.text)
-    small = loaded.pair.small
+    loaded = load_pair(large=large, drafter=drafter, text=task.text, **params.machine.of_models())
+    small = loaded.decoders.small
     if isinstance(small, TranslatedDecoder):
         shared = f"{len(small.translation.common)} of the large model's {small.vocabulary} tokens"
         log.info("%s: the small model has a tokenizer of its own, and drafts %s", paths.task, shared)
     calibration = calibration_targets(grid, paths.calibration_set, loaded.tokenizer, task.text.max_target_tokens)
     # The calibration set counts even if no point drafts from it, so that rows stay valid when such a point is added.
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
-    pair = dataclasses.replace(loaded.pair, calibration=calibration)
+    pair = dataclasses.replace(loaded.decoders, calibration=calibration)
     return LoadedPair(pair, loaded.models, loaded.tokenizer, loaded.device, inputs)
 
 
@@ -159,26 +164,26 @@ def fan_out_of(
     params: Params, task: Task, paths: TaskPaths, model: Path, grid: Sequence[SweepPoint], loaded: LoadedPair
 ) -> FanOut | None:
     """The processes that share what is not timed: those of `machine.workers`, or the workers of `machine.dask`."""
-    alone = functools.partial(open_pair, params, task, paths, model, grid)
+    alone = functools.partial(worker_pair, params, task, paths, model, grid)
     if params.machine.dask is None:
         return None if params.machine.workers == 1 else FanOut(params.machine.workers, alone)
     there = functools.partial(alone, files_fingerprint(loaded))
     return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.device)
 
 
-def open_pair(
+def worker_pair(
     params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint], files: str | None = None
 ) -> Pair:
-    """What `load_pair` loads, for a process that shares the work of one that has checked it.
+    """What `load_for_sweep` loads, for a process that shares the work of one that has checked it.
 
     Args:
-        params, task, paths, drafter, grid: See `load_pair`.
+        params, task, paths, drafter, grid: See `load_for_sweep`.
         files: On a machine with a copy of the repository of its own, `files_fingerprint` of the one that sweeps.
 
     Raises:
         InputError: models, data, code or versions here are others.
     """
-    loaded = load_pair(params, task, paths, drafter, grid)
+    loaded = load_for_sweep(params, task, paths, drafter, grid)
     if files is not None and files_fingerprint(loaded) != files:
         fix = "check out the same commit and run dvc pull"
         raise InputError(f"code, models, data or torch in {Path.cwd()} are not those of the machine that sweeps; {fix}")
@@ -187,7 +192,7 @@ def open_pair(
 
 def files_fingerprint(loaded: LoadedPair) -> str:
     """The fingerprint of everything that an output depends on, apart from settings and hardware."""
-    return fingerprint({"ran on": loaded.described}, _read(loaded), ["decoding"])
+    return fingerprint({"ran on": loaded.pair.described}, _read(loaded), ["decoding"])
 
 
 def _read(loaded: LoadedPair) -> list[Path]:
@@ -204,7 +209,7 @@ def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Map
         "metric": task.metric,
         "text": task.text,
         "machine": params.machine.alone(),
-        "ran on": [loaded.described, hardware],
+        "ran on": [loaded.pair.described, hardware],
     }
     return fingerprint(measured_as | how, _read(loaded), ["decoding"])
 

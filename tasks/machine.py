@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tasks.errors import InputError
 from tasks.settings import setting, settings
@@ -58,6 +58,10 @@ class MachineSettings:
     def alone(self) -> MachineSettings:
         """Return these settings without those that say how many processes work, which changes no result of a stage."""
         return dataclasses.replace(self, processes=0, workers=1, dask=None)
+
+    def of_models(self) -> dict[str, Any]:
+        """Return the arguments of `tasks.decoding.load_pair` that are among these settings."""
+        return {name: getattr(self, name) for name in ("device", "dtype", "runtime", "threads")}
 
     def validate(self) -> None:
         if self.runtime == "native" and self.device == "cuda":

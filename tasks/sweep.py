@@ -41,7 +41,7 @@ from tasks.evaluation.sweep.run import (
 )
 from tasks.files import remove
 from tasks.lineage import lineage
-from tasks.loaded_pair import cache_folder, fan_out_of, load_pair, measure_pair, require_composable, work_fingerprint
+from tasks.loaded_pair import cache_folder, fan_out_of, load_for_sweep, measure_pair, require_composable, work_fingerprint
 from tasks.locks import timing_lock
 from tasks.models.checkpoints import read_training_record
 from tasks.paths import ARMS, TaskPaths
@@ -87,7 +87,7 @@ def sweep(
     grid, settings = expand(task.sweep.grid), task.sweep
     temperatures = settings.temperatures if first else ()
     model, other = paths.model(arm, seed), None if first else seed
-    loaded = load_pair(params, task, paths, model, grid)
+    loaded = load_for_sweep(params, task, paths, model, grid)
     request = Request(task.text.max_target_tokens, settings.sampling, settings.seed)
     require_composable(grid, loaded.pair, request)
     for temperature in temperatures:
@@ -121,7 +121,7 @@ def sweep(
         "seed": settings.seed,
         "drafter_seed": seed,
     }
-    record = SweepRecord(paths, arm, loaded.described, described, inputs, other)
+    record = SweepRecord(paths, arm, loaded.pair.described, described, inputs, other)
     # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
     with timing_lock(loaded.device), record:
         # 4. What is measured of the pair whatever the method.
@@ -131,7 +131,7 @@ def sweep(
             seed=seed,
             training=read_training_record(model),
             draft_vocabulary=loaded.draft_vocabulary,
-            runtime=loaded.described,
+            runtime=loaded.pair.described,
             acceptance=acceptance,
             sizes=sizes,
             memory=pair_memory(loaded.pair, sizes, task.text.max_source_tokens, task.text.max_target_tokens),

@@ -330,17 +330,17 @@ def main() -> int:
     draft_length = engine_draft_length(manifest) if arguments.draft_length is None else arguments.draft_length
     texts = read_texts(arguments.pair, arguments.file)
     pair = load_pair(arguments.pair, device="cpu")
-    if isinstance(pair.opened.pair.small, TranslatedDecoder):
+    if isinstance(pair.decoders.small, TranslatedDecoder):
         said = "has a tokenizer of its own, which is translated here alone; name a pair of one tokenizer"
         raise InputError(f"the drafter of {arguments.pair} {said}")
     sources, limit = pair.encode(texts), manifest.text.max_target_tokens
     ours = decode_here(pair, draft_length, sources, limit)
     engine = TransformersEngine(arguments.pair, draft_length)
-    if pruned_head(pair.opened.models["small"]) is not None:
+    if pruned_head(pair.models["small"]) is not None:
         log.warning("%s does not read the drafter's draft vocabulary, and may draft other tokens", engine.name)
     theirs = _each(engine.name, sources, lambda source: engine.decode(source, limit))
     tokens = ([one.tokens for one in texts_of] for texts_of in (theirs, ours))
-    mismatches = find_mismatches(pair.opened.pair.large, sources, *tokens)
+    mismatches = find_mismatches(pair.decoders.large, sources, *tokens)
     record = certified(manifest, draft_length)
     found = Comparison(draft_length, len(sources), total(ours), total(theirs), mismatches, record)
     print(json.dumps(as_json(found)) if arguments.json else f"{described(found)}\n{verdict(found)}")

@@ -12,7 +12,7 @@ import torch
 
 from tasks.decoding.decoder import AUTO, REFERENCE, Runtime
 from tasks.decoding.method import Pair
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.choose import open_decoders
 from tests.toys import END, START, VOCABULARY, Predict, toy_t5
 
 WIDTH, INNER, HEADS = 32, 40, 2
@@ -183,7 +183,7 @@ def models(name: str) -> tuple[Any, Any]:
 @functools.cache
 def pair_of(name: str, runtime: Runtime = AUTO) -> Pair:
     """The two models as decoders with a cache."""
-    return open_pair(*models(name), runtime=runtime)
+    return open_decoders(*models(name), runtime=runtime)
 
 
 def whole_rows(model: Any) -> Predict:

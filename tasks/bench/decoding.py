@@ -37,7 +37,7 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode, decode_all
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.scoring.quality import Quality, score
@@ -107,7 +107,7 @@ class Case:
         if self.small is None:
             alone = open_decoder(self.large, "large", self.vocabulary)
             return Pair(alone, alone)
-        return open_pair(self.small, self.large, self.vocabulary)
+        return open_decoders(self.small, self.large, self.vocabulary)
 
     @cached_property
     def reference(self) -> Decoder:

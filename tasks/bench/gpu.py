@@ -34,7 +34,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.blueprint import blueprint_of
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, FusedDecoder, SyncPolicy
 from tasks.errors import InputError
 from tasks.evaluation.timing import MARGIN_TOLERANCE, first_mismatch, synchronised_clock, top_two_margin
@@ -331,7 +331,7 @@ class PairRun:
         self._part("float32_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
         small, large = small.bfloat16(), large.bfloat16()
         self._part("bfloat16_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
-        pair = open_pair(small, large, runtime=Runtime("fused"))
+        pair = open_decoders(small, large, runtime=Runtime("fused"))
         bench = PairBenchmark((small, large), pair, sources, limit, rounds, self._clock)
         self._part("steps", lambda: steps(bench, bandwidth))
         self._part("compared", lambda: comparisons(bench))
@@ -354,7 +354,7 @@ class PairRun:
         log.info(f"  {name} ({time.monotonic() - begun:.0f} s): {json.dumps(self.found[name])}")
 
     def _agreement(self, small: PreTrainedModel, large: PreTrainedModel, sources: Rows, limit: int) -> Found:
-        ours, reference = (open_pair(small, large, runtime=runtime) for runtime in (Runtime("fused"), REFERENCE))
+        ours, reference = (open_decoders(small, large, runtime=runtime) for runtime in (Runtime("fused"), REFERENCE))
         texts, margins = agreement(ours, reference, sources, limit)
         if large.dtype == torch.float32:
             self.wrong += sum(margin >= MARGIN_TOLERANCE for margin in margins)

@@ -155,7 +155,7 @@ class PeerEngine:
 
 def transformers_engine(pair: DecodingPair, large: Path) -> PeerEngine:
     """Return `generate` of transformers."""
-    model, ends = load_model(large), frozenset(pair.opened.pair.large.end_tokens)
+    model, ends = load_model(large), frozenset(pair.decoders.large.end_tokens)
 
     def decode(rows: Rows, limit: int) -> Rows:
         return contenders.new_tokens(model, contenders.generate(model, rows, limit), rows)
@@ -166,7 +166,7 @@ def transformers_engine(pair: DecodingPair, large: Path) -> PeerEngine:
 def ctranslate2_engine(pair: DecodingPair, converted: Path, threads: int) -> PeerEngine:
     """Return CTranslate2 on converted weights."""
     translator = contenders.open_translator(str(converted), threads)
-    [end] = pair.opened.pair.large.end_tokens
+    [end] = pair.decoders.large.end_tokens
 
     def decode(rows: Rows, limit: int) -> Rows:
         _, texts = contenders.translate(translator, rows, limit, batched=True)
@@ -412,7 +412,7 @@ def main(given: Sequence[str]) -> None:
         options.starts, options.rounds, options.requests = 2, 1, 8
     texts = [example.source for example in read_jsonl(paths.split(CHOSEN_ON))]
     pair = load_pair(folder, threads=options.threads)
-    kind = pair.opened.models["large"].config.model_type
+    kind = pair.models["large"].config.model_type
     if kind != "t5":
         raise InputError(f"{folder} holds a model of type {kind}; this benchmark compares T5 pairs")
     starts = measure(folder, texts, options)

@@ -37,7 +37,7 @@ from tasks.evaluation.sweep.grid import SweepPoint, expand
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.sweep.run import SweepRunner
-from tasks.loaded_pair import load_pair
+from tasks.loaded_pair import load_for_sweep
 from tasks.paths import ARMS, TaskPaths
 
 _RANGES = (
@@ -167,7 +167,7 @@ def main(given: Sequence[str]) -> None:
     sweep: SweepSettings = task.sweep
     grid = expand(QUICK if arguments.quick else GRID)
     with contextlib.redirect_stdout(None):
-        loaded = load_pair(params, task, paths, paths.model(arguments.arm, task.seeds[0]), grid)
+        loaded = load_for_sweep(params, task, paths, paths.model(arguments.arm, task.seeds[0]), grid)
     request = Request(task.text.max_target_tokens, sweep.sampling, sweep.seed)
 
     def make(plan: bool) -> PointEvaluator:
@@ -177,7 +177,7 @@ def main(given: Sequence[str]) -> None:
 
     examples = read_jsonl(paths.split(CHOSEN_ON))[: 20 if arguments.quick else arguments.examples]
     split = Split(CHOSEN_ON, examples, loaded.tokenizer, task.text, sweep)
-    result = {"task": arguments.task, "arm": arguments.arm, "runtime": loaded.described, "examples": len(examples)}
+    result = {"task": arguments.task, "arm": arguments.arm, "runtime": loaded.pair.described, "examples": len(examples)}
     with tempfile.TemporaryDirectory() as folder, alone(loaded.device, quick=arguments.quick):
         result |= planned_and_whole(make, split, grid, Path(folder))
     finish({**hardware(), **result}, arguments.json)

@@ -11,8 +11,6 @@ Arguments have the names of `GenerationMixin.generate` of transformers where the
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +24,9 @@ from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.loop import watched
 from tasks.decoding.method import CALIBRATED, DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
-from tasks.decoding.pair_folder import CALIBRATION, DRAFTER, LARGE, PairManifest, read_manifest
+from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, read_calibration, read_manifest
 from tasks.decoding.registry import METHODS, ConfiguredMethod, configure_method
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError
 from tasks.machine import MachineSettings, set_up
@@ -109,19 +107,16 @@ class StreamedTurns:
 class DecodingPair:
     """A drafter and a large model with their operating point. One thread at a time may generate with it: models hold caches."""
 
-    opened: OpenedModels
+    decoders: Pair
+    """Both models in a runtime, as the methods take them."""
+    models: dict[str, PreTrainedModel]
+    """`small` and `large` as `transformers` loaded them."""
+    tokenizer: PreTrainedTokenizerBase
+    """The large model's tokenizer."""
+    device: str
+    """`cpu` or `cuda`."""
     manifest: PairManifest
     """The operating point and lengths; of a folder that the report stage wrote also measurements and origin."""
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The large model's tokenizer."""
-        return self.opened.tokenizer
-
-    @property
-    def device(self) -> str:
-        """`cpu` or `cuda`."""
-        return self.opened.device
 
     def generate(
         self,
@@ -181,9 +176,9 @@ class DecodingPair:
         """
         if request.max_new_tokens < 2:
             raise InputError(f"max_new_tokens is {request.max_new_tokens}; it must be at least 2")
-        if getattr(point.settings, "drafter", None) in CALIBRATED and not self.opened.pair.calibration:
+        if getattr(point.settings, "drafter", None) in CALIBRATED and not self.decoders.calibration:
             raise InputError(f"drafter is {point.settings.drafter}, which reads a calibration set, and this pair has none")
-        return METHODS[point.method].make(point.settings, self.opened.pair, request)
+        return METHODS[point.method].make(point.settings, self.decoders, request)
 
     def encode(self, texts: list[str]) -> Rows:
         """Return the token ids of each text, as the models read them."""
@@ -249,84 +244,54 @@ def load_pair(
         machine = MachineSettings(device=device, dtype=dtype, runtime=runtime, threads=threads)
     except ValueError as error:
         raise InputError(str(error)) from None
+    calibration: Rows = []
     if folder is None:
         if large is None or drafter is None:
             missing = "large" if large is None else "drafter"
             raise InputError(f"{missing} is missing; give the folder of a pair, or both large and drafter")
         manifest = PairManifest(DEFAULT, text or OWN_TEXT, chosen="the default for a pair of your own")
-        return DecodingPair(open_models(drafter, large, machine, manifest.text), manifest)
-    if large is not None or drafter is not None or text is not None:
-        raise InputError(f"{folder} is a pair; leave out large, drafter and text")
-    path = Path(folder)
-    manifest = read_manifest(path)
-    opened = open_models(path / DRAFTER, path / LARGE, machine, manifest.text)
-    return DecodingPair(_with_tables(opened, path / CALIBRATION), manifest)
-
-
-def _with_tables(opened: OpenedModels, path: Path) -> OpenedModels:
-    """Add the calibration set, which some drafters read, where the folder has one."""
-    if not path.is_file():
-        return opened
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    return dataclasses.replace(opened, pair=dataclasses.replace(opened.pair, calibration=rows))
-
-
-@dataclass(frozen=True)
-class OpenedModels:
-    """A small model and a large one in a runtime, and their tokenizer."""
-
-    pair: Pair
-    models: dict[str, PreTrainedModel]
-    """`small` and `large`."""
-    tokenizer: PreTrainedTokenizerBase
-    device: str
-
-    @property
-    def described(self) -> str:
-        """Runtime and number format of the large model."""
-        return str(getattr(self.pair.large, "described", type(self.pair.large).__name__))
-
-
-def open_models(small: str | Path, large: str | Path, machine: MachineSettings, text: TextSettings) -> OpenedModels:
-    """Load two models, and the tokenizer of the large one. A small model with another tokenizer is translated.
-
-    Args:
-        small: A folder, a GGUF file or a name on the hub.
-        large: The same for the large model.
-        machine: Device, runtime and number format.
-        text: Its lengths must fit both.
-
-    Raises:
-        InputError: a model is missing, or the models do not fit each other or the lengths.
-    """
-    device, dtype = set_up(machine)
-    tokenizer, own = load_tokenizer(large), load_tokenizer(small)
-    # A small model with another tokenizer is translated; the two then need no common vocabulary.
+    else:
+        if large is not None or drafter is not None or text is not None:
+            raise InputError(f"{folder} is a pair; leave out large, drafter and text")
+        path = Path(folder)
+        manifest, calibration = read_manifest(path), read_calibration(path)
+        large, drafter = path / LARGE, path / DRAFTER
+    # 1. Both tokenizers. A small model with another one is translated; the two then need no common vocabulary.
+    chosen_device, chosen_dtype = set_up(machine)
+    tokenizer, own = load_tokenizer(large), load_tokenizer(drafter)
     same = same_tokens(own, tokenizer)
     if same:
-        check_pair(own, tokenizer, str(small), str(large))
-    models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
+        check_pair(own, tokenizer, str(drafter), str(large))
+    # 2. Both models, which have to fit each other and the lengths.
+    models = {name: load_model(source, chosen_device, chosen_dtype) for name, source in (("small", drafter), ("large", large))}
     check_architectures(models["small"], models["large"])
     for name, model in models.items():
-        check_lengths(model, name, text)
-    runtime = Runtime.of(machine.runtime, machine.dtype)
+        check_lengths(model, name, manifest.text)
+    # 3. A runtime for each.
+    wanted = Runtime.of(machine.runtime, machine.dtype)
     if same:
-        pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), runtime=runtime)
+        vocabulary = vocabulary_size(tokenizer, *models.values())
+        decoders = open_decoders(models["small"], models["large"], vocabulary, calibration, wanted)
     else:
-        pair = _translated(models, {"small": own, "large": tokenizer}, text, runtime)
-    return OpenedModels(pair, models, tokenizer, device.type)
+        decoders = _translated(models, {"small": own, "large": tokenizer}, manifest.text, calibration, wanted)
+    return DecodingPair(decoders, models, tokenizer, chosen_device.type, manifest)
 
 
 def _translated(
-    models: dict[str, PreTrainedModel], tokenizers: dict[str, PreTrainedTokenizerBase], text: TextSettings, runtime: Runtime
+    models: dict[str, PreTrainedModel],
+    tokenizers: dict[str, PreTrainedTokenizerBase],
+    text: TextSettings,
+    calibration: Rows,
+    runtime: Runtime,
 ) -> Pair:
     """Open two models of different tokenizers: the small one predicts the tokens that both have."""
-    # Both models are opened apart: they share no encoder and no vocabulary.
-    positions = max_positions(models["small"])
+    # Opened apart: the two share no encoder and no vocabulary.
     opened = {
         name: open_decoder(model, name, vocabulary_size(tokenizers[name], model), runtime) for name, model in models.items()
     }
     small, large = opened["small"], opened["large"]
     translation = translation_between(tokenizers["small"], tokenizers["large"], (small.end_token, large.end_token), text)
+    # An output of the large model begins with its start tokens, which any source shows.
     begin = large.start(large.encode([[large.end_token]]))[0] if models["large"].config.is_encoder_decoder else []
-    return Pair(TranslatedDecoder(small, large, translation, begin, positions), large)
+    positions = max_positions(models["small"])
+    return Pair(TranslatedDecoder(small, large, translation, begin, positions), large, calibration)

@@ -84,6 +84,11 @@ class Pair:
     derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """What drafters made of the calibration set, by name, so that it is made once."""
 
+    @property
+    def described(self) -> str:
+        """Runtime and number format of the large model."""
+        return str(getattr(self.large, "described", type(self.large).__name__))
+
 
 @dataclass(frozen=True)
 class Request:

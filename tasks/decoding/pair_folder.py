@@ -133,6 +133,13 @@ def read_examples(folder: Path) -> list[str]:
     return found
 
 
+def read_calibration(folder: Path) -> Rows:
+    """Return the target tokens of the calibration set, which some drafters read; none where the folder has no such file."""
+    path = folder / CALIBRATION
+    rows: Rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return rows
+
+
 # What the large model accepts: the folder's certificate, and the draft length at which another engine should draft. Other
 # engines draft a fixed number of tokens and verify them losslessly, so only the records of `speculative` with the small model
 # count. The report stage writes them; see `measured.accepted` in docs/operations.md.

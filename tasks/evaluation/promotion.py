@@ -180,7 +180,7 @@ def _time_round(runners: Sequence[_Runner], pairs: Sequence[DecodingPair], setti
         )
     if sweep.sampling.greedy:
         for runner, pair, timed in zip(runners, pairs, (latencies.method_outputs, latencies.vanilla_outputs), strict=True):
-            count_mismatches(runner.point, timed, runner.outputs, runner.split, pair.opened.pair)
+            count_mismatches(runner.point, timed, runner.outputs, runner.split, pair.decoders)
     return TimedRound(latency_ms=latencies.method, vanilla_latency_ms=latencies.vanilla)
 
 
@@ -193,7 +193,7 @@ class _Runner:
         self.split = Split(setting.split, setting.examples, pair.tokenizer, pair.manifest.text, sweep)
         self._request = Request(pair.manifest.text.max_target_tokens, sweep.sampling, sweep.seed)
         method, sources = (self.point.method, self.point.settings), self.split.sources
-        generations = decode_all(*method, pair.opened.pair, sources, self._request, sweep.quality_batch)
+        generations = decode_all(*method, pair.decoders, sources, self._request, sweep.quality_batch)
         self.outputs = collect_outputs("decoded", generations, self.split)
         texts = [pair.decode(tokens) for tokens in self.outputs.tokens]
         references = [example.references for example in setting.examples]

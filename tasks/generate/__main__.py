@@ -29,7 +29,7 @@ from tasks.decoding.registry import ConfiguredMethod
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError, read_text_file, stage
 from tasks.evaluation.timing import measure, synchronised_clock
-from tasks.generate.pair import open_pair
+from tasks.generate.pair import pair_of
 from tasks.models.prompting import SourceEncoder
 from tasks.paths import ARMS
 
@@ -259,9 +259,9 @@ def main() -> None:
         if value is not None and value < least:
             raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}")
     texts = read_texts(arguments)
-    pair = open_pair(arguments)
+    pair = pair_of(arguments)
     manifest, marks = pair.manifest, marks_for(arguments.color)
-    log.info("%s (%s); %s", manifest.point, manifest.chosen, pair.opened.described)
+    log.info("%s (%s); %s", manifest.point, manifest.chosen, pair.decoders.described)
     if not arguments.json:
         log.info("%s", legend(marks))
     for source in texts:

@@ -15,12 +15,11 @@ import yaml
 
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.inference import DEFAULT, OWN_TEXT, VANILLA, DecodingPair, load_pair, open_models
+from tasks.decoding.inference import DEFAULT, OWN_TEXT, VANILLA, DecodingPair, load_pair
 from tasks.decoding.method import CALIBRATED
 from tasks.decoding.pair_folder import PairManifest
 from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError
-from tasks.machine import MachineSettings
 from tasks.models.pair import check_pair
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
@@ -51,7 +50,7 @@ class Chosen:
     """One line that says where it comes from."""
 
 
-def open_pair(arguments: argparse.Namespace) -> DecodingPair:
+def pair_of(arguments: argparse.Namespace) -> DecodingPair:
     """Open what the arguments ask for.
 
     Raises:
@@ -96,8 +95,8 @@ def _open_own(arguments: argparse.Namespace, asked: MethodChoice) -> DecodingPai
     limit = arguments.max_tokens or OWN_TEXT.max_target_tokens
     text = dataclasses.replace(OWN_TEXT, max_target_tokens=limit, chat_template=arguments.chat_template)
     why = "as given" if asked.method else "the default for a pair of your own"
-    opened = open_models(arguments.small, arguments.large, MachineSettings(), text)
-    return DecodingPair(opened, PairManifest(point, text, "", why))
+    pair = load_pair(large=arguments.large, drafter=arguments.small, text=text)
+    return dataclasses.replace(pair, manifest=PairManifest(point, text, "", why))
 
 
 def _open_folder(folder: Path, asked: MethodChoice, max_tokens: int | None) -> DecodingPair:
@@ -122,13 +121,14 @@ def _open_task(file: Path, name: str | None, asked: MethodChoice, max_tokens: in
     small, large = drafter_folder(paths, chosen.arm, task.seeds[0]), paths.model("large")
     if not task.models.small.own_tokenizer:
         check_pair(load_tokenizer(small), load_tokenizer(large), str(small), str(large))
-    opened = open_models(small, large, params.machine, task.text)
+    pair = load_pair(large=large, drafter=small, text=task.text, **params.machine.of_models())
     if getattr(chosen.point.settings, "drafter", None) in CALIBRATED:
         targets = [example.references[0] for example in read_jsonl(paths.calibration_set)]
-        calibration = encode(opened.tokenizer, targets, task.text.max_target_tokens)
-        opened = dataclasses.replace(opened, pair=dataclasses.replace(opened.pair, calibration=calibration))
+        calibration = encode(pair.tokenizer, targets, task.text.max_target_tokens)
+        pair = dataclasses.replace(pair, decoders=dataclasses.replace(pair.decoders, calibration=calibration))
     text = task.text if max_tokens is None else dataclasses.replace(task.text, max_target_tokens=max_tokens)
-    return DecodingPair(opened, PairManifest(chosen.point, text, name, f"{chosen.arm} drafter, {chosen.why}"))
+    manifest = PairManifest(chosen.point, text, name, f"{chosen.arm} drafter, {chosen.why}")
+    return dataclasses.replace(pair, manifest=manifest)
 
 
 def drafter_folder(paths: TaskPaths, arm: str, seed: int) -> Path:

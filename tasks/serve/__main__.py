@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def open_pair(arguments: argparse.Namespace) -> tuple[DecodingPair, str, list[str]]:
+def pair_of(arguments: argparse.Namespace) -> tuple[DecodingPair, str, list[str]]:
     """Open what the arguments name, and return it with its name for clients and the example texts beside it.
 
     Raises:
@@ -148,7 +148,7 @@ def main() -> None:
         raise InputError(f"--port is {arguments.port}; it must be from 0 to 65535")
     # A taken port is said before models are loaded for seconds.
     with listen(arguments.host, arguments.port) as bound:
-        pair, name, texts = open_pair(arguments)
+        pair, name, texts = pair_of(arguments)
         serve(bound, pair, PairEngine(pair), name, texts, settings)
 
 

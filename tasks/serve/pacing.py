@@ -255,7 +255,7 @@ class PairEngine:
     @property
     def name(self) -> str:
         """Operating point and runtime."""
-        return f"{self.pair.manifest.point}; {self.pair.opened.described}"
+        return f"{self.pair.manifest.point}; {self.pair.decoders.described}"
 
     @property
     def drafts(self) -> bool:
@@ -265,7 +265,7 @@ class PairEngine:
     @property
     def ends(self) -> frozenset[int]:
         """Tokens that end a text of the large model."""
-        return frozenset(self.pair.opened.pair.large.end_tokens)
+        return frozenset(self.pair.decoders.large.end_tokens)
 
     def described(self, way: Way) -> str:
         """Return the method that a way runs, with its settings."""

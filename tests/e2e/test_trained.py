@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.inference import open_models
+from tasks.decoding.inference import load_pair
 from tasks.decoding.method import DRAFTERS, Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode_all
-from tasks.decoding.runtimes.choose import open_pair
-from tasks.machine import MachineSettings
+from tasks.decoding.runtimes.choose import open_decoders
 from tasks.models.checkpoints import load_model
 from tasks.models.settings import TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
@@ -32,7 +31,7 @@ def trained(finished: tuple[Path, str]) -> Trained:
     tokenizer = load_tokenizer(models / "large")
     examples = read_jsonl(clone / "data/translation/corpus/train.jsonl")[:300]
     targets = encode(tokenizer, [example.references[0] for example in examples], 24)
-    pair = open_pair(load_model(models / "aligned" / "1"), load_model(models / "large"), calibration=targets)
+    pair = open_decoders(load_model(models / "aligned" / "1"), load_model(models / "large"), calibration=targets)
     return pair, encode(tokenizer, [example.source for example in examples], 64)
 
 
@@ -54,10 +53,10 @@ def test_greedy_speculative_decoding_is_vanilla_with_another_tokenizer(
     folder = shutil.copytree(finished[0] / "models/translation/aligned/1", tmp_path / "small")
     text = [example.source for example in read_jsonl(finished[0] / "data/translation/corpus/train.jsonl")]
     train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(folder)
-    machine = MachineSettings(device="cpu", threads=1)
-    opened = open_models(folder, finished[0] / "models/translation/large", machine, TextSettings())
+    large = finished[0] / "models/translation/large"
+    translated = load_pair(large=large, drafter=folder, text=TextSettings(), device="cpu", threads=1).decoders
     settings = SpeculativeSettings(drafter=drafter, draft_length=4)
-    drafted = decode_all("speculative", settings, opened.pair, sources, REQUEST, 150)
+    drafted = decode_all("speculative", settings, translated, sources, REQUEST, 150)
     vanilla = decode_all("vanilla_large", VanillaSettings(), pair, sources, REQUEST, 150)
     assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]
     assert sum(one.counts.drafted for one in drafted) > sum(one.counts.accepted for one in drafted) > 0

@@ -15,7 +15,7 @@ import torch
 from tasks.alignment.settings import LOSSES, AlignSettings
 from tasks.alignment.spec import alignment_spec
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.inference import open_models
+from tasks.decoding.inference import load_pair
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.layers import shared_parameters
@@ -129,9 +129,9 @@ def test_a_drafter_of_the_large_model_s_encoder_decodes_with_it(setting: Setting
     assert outcome.resumed_from == 10
     assert acceptance(outcome.measured) > acceptance(learned.measure(before)) + 0.01  # type: ignore[misc]
     save_model(model, setting.tokenizer, tmp_path / "drafter")
-    opened_models = open_models(tmp_path / "drafter", setting.large, MachineSettings(device="cpu"), TEXT)
-    assert opened_models.pair.shares_encoder
-    small, large = opened_models.models["small"], opened_models.models["large"]
+    loaded = load_pair(large=setting.large, drafter=tmp_path / "drafter", text=TEXT, device="cpu")
+    assert loaded.decoders.shares_encoder
+    small, large = loaded.models["small"], loaded.models["large"]
     assert (small.config.shares_encoder, pruned_head(small).rows) == (True, 48)  # type: ignore[union-attr]
     weights = load_model(tmp_path / "drafter").state_dict()
     for name, weight in load_model(setting.large).state_dict().items():

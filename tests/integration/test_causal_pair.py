@@ -17,7 +17,7 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS, decode
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.choose import open_decoders
 from tasks.errors import InputError
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
@@ -80,7 +80,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     kept = load_tokenizer(folder / "large" / "model")
     assert kept.get_vocab() == tokenizer.get_vocab()
     vocabulary = vocabulary_size(kept, large)
-    labeller = Labeller(open_pair(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
+    labeller = Labeller(open_decoders(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
     labelled = labeller.label(examples).examples
     assert len(labelled) > 100
     write_jsonl(labelled, folder / "calibration.jsonl")
@@ -88,7 +88,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     check_pair(load_tokenizer(folder / "aligned" / "model"), kept, "aligned", "large")
     check_architectures(small, large)
     calibration = encode(kept, [example.references[0] for example in labelled], TEXT.max_target_tokens)
-    return Trained(open_pair(small, large, vocabulary, calibration), kept, examples)
+    return Trained(open_decoders(small, large, vocabulary, calibration), kept, examples)
 
 
 def test_the_pair_has_learned_to_copy(ready: Trained) -> None:

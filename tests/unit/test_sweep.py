@@ -42,7 +42,7 @@ from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.evaluation.sweep.rows import PointEvaluator
-from tasks.loaded_pair import calibration_targets, files_fingerprint, open_pair, require_composable
+from tasks.loaded_pair import calibration_targets, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
@@ -77,7 +77,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Re
 
     monkeypatch.setattr(stage, "timing_lock", watched)
     monkeypatch.setattr(stage, "SweepRecord", record)
-    monkeypatch.setattr(stage, "load_pair", lambda *_: opened(pair))
+    monkeypatch.setattr(stage, "load_for_sweep", lambda *_: opened(pair))
     yield found
 
 
@@ -269,7 +269,7 @@ def test_a_broken_pair_leaves_failed_rows(
 ) -> None:
     small, large = map(whole_runs, models("t5"))
     broken = prefix_pair(small, lambda source, prefix: torch.full_like(large(source, prefix), math.nan))
-    monkeypatch.setattr(stage, "load_pair", lambda *_: opened(broken))
+    monkeypatch.setattr(stage, "load_for_sweep", lambda *_: opened(broken))
     rows = swept(SPECULATIVE)
     assert len(rows) == 6 + 2
     assert all("large model gave NaN" in row["error"] for row in rows)
@@ -392,9 +392,9 @@ def test_a_machine_with_other_files_is_refused(tmp_path: Path, monkeypatch: pyte
     model.write_bytes(b"weights")
     pair: Any = "the pair"
     loaded: Any = SimpleNamespace(inputs=[model], described="native float32", pair=pair)
-    monkeypatch.setattr("tasks.loaded_pair.load_pair", lambda *_: loaded)
+    monkeypatch.setattr("tasks.loaded_pair.load_for_sweep", lambda *_: loaded)
     files = files_fingerprint(loaded)
-    assert open_pair(NOTHING, NOTHING, NOTHING, model, [], files) is pair
+    assert worker_pair(NOTHING, NOTHING, NOTHING, model, [], files) is pair
     model.write_bytes(b"other weights")
     with pytest.raises(InputError, match="check out the same commit and run dvc pull"):
-        open_pair(NOTHING, NOTHING, NOTHING, model, [], files)
+        worker_pair(NOTHING, NOTHING, NOTHING, model, [], files)

@@ -27,7 +27,7 @@ def test_the_verdict_recommends_nothing_and_says_why(tmp_path: Path, monkeypatch
         texts = [Words().decode(row, skip_special_tokens=True) for row in toy_sources(24, seed)]
         write_jsonl([Example(text, (" ".join(reversed(text.split())),)) for text in texts], PATHS.split(split))
     collapsed = says([7], vocabulary=VOCABULARY)
-    monkeypatch.setattr(sweep_stage, "load_pair", lambda *_: opened(prefix_pair(collapsed, collapsed)))
+    monkeypatch.setattr(sweep_stage, "load_for_sweep", lambda *_: opened(prefix_pair(collapsed, collapsed)))
     for arm in ARMS:
         swept(GridSettings(method="speculative", values={"draft_length": [2, 3]}), arm=arm, bootstrap_samples=200)
     arms = read_seeds(PATHS, "bleu", [1])

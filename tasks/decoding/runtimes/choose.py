@@ -121,7 +121,7 @@ def _require_rewindable(model: PreTrainedModel, name: str) -> None:
         )
 
 
-def open_pair(
+def open_decoders(
     small: PreTrainedModel,
     large: PreTrainedModel,
     vocabulary: int | None = None,

@@ -14,7 +14,7 @@ _BITS = (f"{_RUNTIMES}/test_to_the_bit.py",)
 BREAKS = (
     Break("native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "account", "drafted=turn.drafted",
           "drafted=turn.accepted", _LOOP),
-    Break("shared-encoder-packed-twice", "tasks.decoding.runtimes.choose", "open_pair", "verifier if shared else None",
+    Break("shared-encoder-packed-twice", "tasks.decoding.runtimes.choose", "open_decoders", "verifier if shared else None",
           "None", (f"{_RUNTIMES}/test_shared_encoder.py",)),
     Break("kernel-gate-lets-the-certain-pass", f"{_KERNEL}/speculative_loop.h", "examine", "nats() < rule.gate_entropy",
           "false", _CHECK),

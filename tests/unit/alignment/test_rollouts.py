@@ -19,7 +19,7 @@ from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
 from tasks.decoding.registry import decode
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.choose import open_decoders
 from tasks.training.data import IGNORED, Batch, BucketBatchSampler, DatasetSource, TokenDataset
 from tests.distributions import (
     DRAWS,
@@ -177,7 +177,7 @@ def generated(drafter: Any, large: Any = None, seed: int = 7, **settings: Any) -
 def test_texts_are_those_of_the_methods(temperature: float) -> None:
     small, large = toy_t5(1, 1, 1), toy_t5(2, 1, 2)
     request = Request(LIMIT, SamplingSettings(temperature=temperature), 7)
-    both = open_pair(small, large, VOCABULARY)
+    both = open_decoders(small, large, VOCABULARY)
     alone = decode("vanilla_small", VanillaSettings(), both, SOURCES, request, NUMBERS)
     assert generated(small, writing_temperature=temperature) == [one.tokens for one in alone]
     mixed = interleaved(both, request, 2).run(SOURCES, NUMBERS, LIMIT)

@@ -17,7 +17,7 @@ from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.evaluation.timing import find_mismatches, widest_margin
 
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ LARGE, SMALL = Shape("t5", 64, 3, 96, 4, 4, 96), Shape("t5", 64, 1, 96, 4, 4, 96
 
 
 def vanilla(model: Any, sources: Rows = SOURCES) -> Rows:
-    done = decode("vanilla_large", VanillaSettings(), open_pair(model, model), sources, Request(LIMIT))
+    done = decode("vanilla_large", VanillaSettings(), open_decoders(model, model), sources, Request(LIMIT))
     return [one.tokens for one in done]
 
 
@@ -57,7 +57,7 @@ def test_a_shape_makes_the_same_model_each_time_and_a_pair_agrees(models: tuple[
     large, small = models
     again = random_model(LARGE, CPU, 0)
     assert all(torch.equal(one, other) for one, other in zip(large.parameters(), again.parameters(), strict=True))
-    done = decode("speculative", SpeculativeSettings(draft_length=3), open_pair(small, large), SOURCES, Request(LIMIT))
+    done = decode("speculative", SpeculativeSettings(draft_length=3), open_decoders(small, large), SOURCES, Request(LIMIT))
     assert sum(one.counts.accepted for one in done) > 0.5 * sum(one.counts.drafted for one in done)
 
 

@@ -19,7 +19,7 @@ from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.replay import replay_pair
 from tasks.decoding.rules import first_distance_rollback
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.choose import open_decoders
 from tests.architectures import models
 from tests.executors import same_in_the_kernel
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, says, toy_sources
@@ -99,7 +99,7 @@ def test_it_is_the_authors_code_on_random_tables(max_draft: int) -> None:
 
 def test_the_native_loop_equals_the_general_loop() -> None:
     """Each token that the large model corrects to ends its texts in turn, so that rollbacks to an end token are frequent."""
-    pair, sources = open_pair(*models("t5")), toy_sources(12, seed=7)
+    pair, sources = open_decoders(*models("t5")), toy_sources(12, seed=7)
 
     def decoded(settings: BildAuthorsSettings, limit: int) -> list[Generation]:
         method = METHODS["bild_authors"].make(settings, pair, Request(limit))

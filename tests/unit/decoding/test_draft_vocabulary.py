@@ -21,7 +21,7 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.replay import replay_pair
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.models.pruned_head import prune_head
 from tests.architectures import models
@@ -43,7 +43,7 @@ def pruned(name: str, dtype: torch.dtype = torch.float32) -> Any:
 
 @functools.cache
 def pruned_pair(name: str, runtime: Runtime = NATIVE) -> Pair:
-    return open_pair(pruned(name), models(name)[1], runtime=runtime)
+    return open_decoders(pruned(name), models(name)[1], runtime=runtime)
 
 
 def logits_of(decoder: Decoder, texts: list[list[int]]) -> torch.Tensor:

@@ -43,7 +43,7 @@ def pair(folder: Path) -> DecodingPair:
 def expected(pair: DecodingPair, method: str, settings: object, sampling: SamplingSettings, seed: int = 0) -> list[list[int]]:
     """Tokens of the registry's own function."""
     request = Request(10, sampling, seed)
-    found = decode(method, settings, pair.opened.pair, pair.encode(SOURCES[:3]), request)
+    found = decode(method, settings, pair.decoders, pair.encode(SOURCES[:3]), request)
     return [one.tokens for one in found]
 
 
@@ -145,7 +145,7 @@ def test_the_two_models_keep_their_places(folder: Path, tmp_path: Path) -> None:
     found = load_pair(write_pair_folder(tmp_path / "pair", PairManifest(POINT, TEXT), folder / "large", tmp_path / "small"))
     own = load_pair(large=folder / "large", drafter=tmp_path / "small", text=TEXT)
     for one in (found, own):
-        widths = {name: model.config.d_model for name, model in one.opened.models.items()}
+        widths = {name: model.config.d_model for name, model in one.models.items()}
         assert widths == {"large": 32, "small": 16}
 
 

@@ -26,7 +26,7 @@ from tasks.decoding.methods.speculative import (
     SpeculativeSettings,
 )
 from tasks.decoding.registry import METHODS, decode
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.turn import AbandonedError, Abandonment, RowState
 from tests.architectures import FAST, models, pair_of
 from tests.executors import same_in_the_kernel
@@ -119,7 +119,7 @@ def test_other_methods_run_in_the_general_loop(method: str, settings: Any, sampl
 def test_other_runtimes_and_unequal_vocabularies_run_in_the_general_loop() -> None:
     small, large = models("t5")
     assert executor_for(built("bild", BildSettings(), pair_of("t5", REFERENCE)), 1) is loop.generate
-    cut = open_pair(small, large, VOCABULARY - 3)
+    cut = open_decoders(small, large, VOCABULARY - 3)
     assert executor_for(built("bild", BildSettings(), cut), 1) is native_loop.generate
     cut.small.vocabulary -= 1  # type: ignore[misc]
     method = built("bild", BildSettings(), cut)
@@ -153,7 +153,7 @@ def test_broken_logits_are_reported_as_by_the_general_loop(broken: int) -> None:
     small, large = (copy.deepcopy(model) for model in models("t5"))
     with torch.no_grad():
         (small, large)[broken].lm_head.weight[5] = math.nan
-    opened = open_pair(small, large, runtime=Runtime("native"))
+    opened = open_decoders(small, large, runtime=Runtime("native"))
     for name, settings in (("bild", BildSettings(fallback_threshold=0.2)), ("speculative", SpeculativeSettings())):
         method = built(name, settings, opened)
         with pytest.raises(BrokenLogitsError) as general:
@@ -164,7 +164,7 @@ def test_broken_logits_are_reported_as_by_the_general_loop(broken: int) -> None:
 
 
 def endless(method: str, settings: Any, runtime: Runtime = AUTO) -> SpeculativeLoop:
-    opened = open_pair(*models("t5"), runtime=runtime)
+    opened = open_decoders(*models("t5"), runtime=runtime)
     for model in (opened.small, opened.large):
         model.end_tokens = frozenset()
     return built(method, settings, opened)
@@ -212,7 +212,7 @@ def test_a_watched_text_ends_at_its_next_turn(runtime: Runtime) -> None:
 
 def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:
     small, large = models("t5")
-    pair = open_pair(small, large)
+    pair = open_decoders(small, large)
     first = decode("vanilla_small", None, pair, [SOURCES[1]], Request(6))[0].tokens
     pair.large.end_tokens = frozenset({*pair.large.end_tokens, first[1]})
     for settings in (BildSettings(fallback_threshold=0.0), BildSettings(fallback_threshold=0.0, rollback_threshold=0.5)):

@@ -147,7 +147,7 @@ def test_folders_of_two_tokenizers_are_opened_as_a_pair(name: str, drafter: str,
     vanilla = pair.generate(LETTERS, method="vanilla_large")
     assert [one.text for one in found] == [one.text for one in vanilla]
     assert len({one.text for one in found}) > 3
-    common, compared = pair.opened.pair.small.translation.common, 0  # type: ignore[attr-defined]
+    common, compared = pair.decoders.small.translation.common, 0  # type: ignore[attr-defined]
     for one in found:
         # Behind padding, which is no text, the small model reads another text than the large one.
         length = next((place for place, token in enumerate(one.tokens) if token not in common), len(one.tokens))
@@ -159,7 +159,7 @@ def test_folders_of_two_tokenizers_are_opened_as_a_pair(name: str, drafter: str,
 def test_a_token_that_only_one_tokenizer_has_is_never_drafted(tmp_path: Path) -> None:
     letter = permuted(tmp_path, "t5").generate(LETTERS[0], method="vanilla_small")[0].text[0]
     pair = permuted(tmp_path, "t5", drop=letter)
-    small = pair.opened.pair.small
+    small = pair.decoders.small
     assert isinstance(small, TranslatedDecoder)
     [token] = pair.tokenizer.convert_tokens_to_ids([letter])
     assert token not in small.translation.common

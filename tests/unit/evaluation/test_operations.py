@@ -18,7 +18,7 @@ from tasks.decoding.generation import total
 from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode_all
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.choose import open_decoders
 from tasks.evaluation.operations import operations_of, pair_memory, relative_operations, sizes_of
 from tasks.evaluation.results.pair import ModelSizes, PairSizes
 from tasks.evaluation.results.rows import DecodingCounts, Operations
@@ -110,19 +110,19 @@ def test_memory_is_computed_where_the_runtime_does_not_know() -> None:
     for name, source in (("t5", True), ("llama", False)):
         small, large = models(name)
         sizes = PairSizes(small=sizes_of(small), large=sizes_of(large))
-        found = pair_memory(open_pair(small, large, runtime=REFERENCE), sizes, 7, 5)
+        found = pair_memory(open_decoders(small, large, runtime=REFERENCE), sizes, 7, 5)
         assert found is not None and sizes.large is not None and (found.source_tokens, found.target_tokens) == (7, 5)
         assert found.large.weights == 4 * sizes.large.parameters
         crossed = 2 * sizes.large.attention_width if source else sizes.large.cache_width
         assert found.large.cache == 4 * sizes.large.layers * (5 * sizes.large.cache_width + 7 * crossed)
-    assert pair_memory(open_pair(small, large), PairSizes(), 7, 5) is None
+    assert pair_memory(open_decoders(small, large), PairSizes(), 7, 5) is None
 
 
 def test_a_shared_encoder_is_counted_once() -> None:
     """Of a drafter without its own encoder, what is left of it, in every runtime."""
     large = models("t5")[1]
     small = model_from_layers(large, LayersSettings(layers=(0,), share_encoder=True))
-    pair = open_pair(small, large, runtime=REFERENCE)
+    pair = open_decoders(small, large, runtime=REFERENCE)
     loaded: Any = SimpleNamespace(pair=pair, models={"small": small, "large": large})
     task: Any = SimpleNamespace(sweep=SimpleNamespace(seed=0, quality_batch=4, bootstrap_samples=10))
     _, sizes = measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[])
@@ -130,7 +130,7 @@ def test_a_shared_encoder_is_counted_once() -> None:
     assert sizes.small is not None and sizes.shares_encoder and sizes.shared_parameters == encoder
     found = pair_memory(pair, sizes, 7, 5)
     assert found is not None and found.small.weights == 4 * (sizes.small.parameters - encoder)
-    apart = open_pair(*models("t5"), runtime=REFERENCE)
+    apart = open_decoders(*models("t5"), runtime=REFERENCE)
     loaded = SimpleNamespace(pair=apart, models=dict(zip(("small", "large"), models("t5"), strict=True)))
     assert measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[])[1].shared_parameters == 0
 
@@ -148,7 +148,7 @@ def theory_and_counter(name: str, method: str) -> tuple[float, float]:
     pair = eager(name)
     small, large = map(sizes_of, pair)
     with FlopCounterMode(display=False) as counter:
-        generations = decode_all(method, VanillaSettings(), open_pair(*pair, runtime=REFERENCE), [SOURCE], Request(12), 1)
+        generations = decode_all(method, VanillaSettings(), open_decoders(*pair, runtime=REFERENCE), [SOURCE], Request(12), 1)
     found_counts = total(generations)
     counts = counted(found_counts.tokens, found_counts.small_steps)
     counts = dataclasses.replace(counts, verified=dict(found_counts.verified))

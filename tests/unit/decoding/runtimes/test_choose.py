@@ -13,7 +13,7 @@ import torch
 from tasks.decoding.decoder import REFERENCE, Runtime
 from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.blueprint import blueprint_of
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.reference import CausalDecoder, TransformersDecoder
@@ -139,7 +139,7 @@ def test_unsupported_number_formats_and_devices_are_refused() -> None:
 
 def test_a_pair_may_be_of_two_runtimes() -> None:
     """A model that the native runtime does not support runs in the reference, the other one natively."""
-    pair = open_pair(model_of("llama"), randomized(REFUSED["yarn"]()))
+    pair = open_decoders(model_of("llama"), randomized(REFUSED["yarn"]()))
     assert isinstance(pair.small, NativeDecoder)
     assert isinstance(pair.large, CausalDecoder)
 

@@ -19,7 +19,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import ConfidentSettings, SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes import fused as fused_runtime
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.cuda_graphs import fetch, rounded
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.runtimes.fused_stack import assign_slots
@@ -64,7 +64,7 @@ def fused_pair(name: str, *, recorded: bool, sync_policy: SyncPolicy) -> Pair:
 
 
 def reference_pair(name: str) -> Pair:
-    return open_pair(*models(name), runtime=REFERENCE)
+    return open_decoders(*models(name), runtime=REFERENCE)
 
 
 @pytest.mark.parametrize(("name", "recorded", "method", "settings"), COVERING)

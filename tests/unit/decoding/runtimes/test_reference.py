@@ -17,7 +17,7 @@ from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS, decode
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, FAMILIES, NAMES, generated, models, over_runtimes, pair_of, predictions
@@ -178,7 +178,7 @@ def test_a_text_ends_at_every_end_token_that_a_generation_configuration_lists() 
     kept = large.generation_config.eos_token_id
     large.generation_config.eos_token_id = listed
     try:
-        pair = open_pair(small, large)
+        pair = open_decoders(small, large)
         assert pair.large.end_token == END
         assert pair.large.end_tokens == set(listed)
         expected = [generated(large, source, LIMIT) for source in sources]
@@ -285,7 +285,7 @@ def widened(name: str, layers: int, vocabulary: int) -> Any:
 @pytest.mark.parametrize(("name", "runtime"), [("gpt2", AUTO), ("llama", REFERENCE)], ids=["gpt2", "llama by reference"])
 def test_padded_vocabularies_of_unequal_size_are_cut(name: str, runtime: Runtime) -> None:
     """Tokens past the common vocabulary are never chosen and have no probability."""
-    padded = open_pair(widened(name, 1, 32), widened(name, 3, 40), VOCABULARY, runtime=runtime)
+    padded = open_decoders(widened(name, 1, 32), widened(name, 3, 40), VOCABULARY, runtime=runtime)
     plain_pair = pair_of(name, runtime)
     assert padded.small.vocabulary == padded.large.vocabulary == VOCABULARY
     for method in ("speculative", "speculative_cascade", "bild", "beam_large"):

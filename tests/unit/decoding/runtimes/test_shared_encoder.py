@@ -17,7 +17,7 @@ from tasks.decoding.methods.beam import SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
-from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.native import NativeEncoder
 from tasks.errors import InputError
 from tasks.models.layers import model_from_layers, shares_encoder
@@ -79,7 +79,7 @@ def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterato
 def test_a_shared_encoder_runs_once_and_changes_no_token(
     name: str, runtime: Runtime, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = open_pair(*pair_with_one_encoder(name), runtime=runtime)
+    pair = open_decoders(*pair_with_one_encoder(name), runtime=runtime)
     assert pair.shares_encoder
     with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
         outputs = decode(method, DRAFTED[method], pair, SOURCES, Request(10))
@@ -87,7 +87,7 @@ def test_a_shared_encoder_runs_once_and_changes_no_token(
     apart = copy.copy(pair)
     object.__setattr__(apart, "shares_encoder", False)
     assert outputs == decode(method, DRAFTED[method], apart, SOURCES, Request(10))
-    pair = open_pair(*models(name), runtime=runtime)
+    pair = open_decoders(*models(name), runtime=runtime)
     assert not pair.shares_encoder
     with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
         decode(method, DRAFTED[method], pair, SOURCES, Request(10))
@@ -138,7 +138,7 @@ def test_a_drafter_of_the_large_model_s_encoder_decodes_alike_and_is_held_once(
     small, large = (model.to(dtype) for model in made_of_layers(pruned, own_head))
     apart = [open_decoder(copy.deepcopy(model), name, runtime=runtime) for model, name in ((small, "small"), (large, "large"))]
     two_encoders = Pair(apart[0], apart[1])
-    pair = open_pair(small, large, runtime=runtime)
+    pair = open_decoders(small, large, runtime=runtime)
     assert pair.shares_encoder
     encoded: list[int] = []
     encode = NativeEncoder.encode
@@ -170,4 +170,4 @@ def test_a_drafter_of_the_large_model_s_encoder_decodes_alike_and_is_held_once(
 def test_a_drafter_of_another_large_model_s_encoder_is_refused() -> None:
     small, _ = made_of_layers(pruned=False)
     with pytest.raises(InputError, match="encoder of this large model is another; name the large model that it was made of"):
-        open_pair(small, toy_t5(3, 1, 3))
+        open_decoders(small, toy_t5(3, 1, 3))
