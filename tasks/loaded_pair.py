@@ -30,8 +30,9 @@ from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.fingerprint import code_of, fingerprint
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
+from tasks.models.prompting import encode
 from tasks.models.pruned_head import pruned_head
-from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
 if TYPE_CHECKING:

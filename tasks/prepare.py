@@ -22,9 +22,9 @@ from tasks.errors import InputError, stage
 from tasks.evaluation.scoring.quality import check_references
 from tasks.files import atomic_folder, atomic_path
 from tasks.locks import host_lock
-from tasks.models.prompting import SourceEncoder
+from tasks.models.prompting import SourceEncoder, encode
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import encode, is_gguf, load_from, load_tokenizer, train_tokenizer
+from tasks.models.tokenizers import is_gguf, load_from, load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
 
 if TYPE_CHECKING:

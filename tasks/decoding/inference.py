@@ -22,7 +22,7 @@ from tasks.decoding.decoder import Rows, Runtime
 from tasks.decoding.drafters.retokenized import TranslatedDecoder, translation_between
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.loop import watched
-from tasks.decoding.method import CALIBRATED, DecodingMethod, Pair, Request, SamplingSettings
+from tasks.decoding.method import CALIBRATED, GREEDY, DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, read_calibration, read_manifest
 from tasks.decoding.registry import METHODS, ConfiguredMethod, configure_method
@@ -205,7 +205,7 @@ class DecodingPair:
 
 def _sampling(*, do_sample: bool, temperature: float, top_k: int, top_p: float) -> SamplingSettings:
     if not do_sample:
-        return SamplingSettings()
+        return GREEDY
     if temperature == 0:
         raise InputError("temperature is 0, which is greedy; leave out do_sample, or raise it")
     try:

@@ -35,14 +35,25 @@ import torch
 
 from tasks.decoding import native_loop, replay
 from tasks.decoding.decoder import DraftCheck, GreedyAcceptance, Rows, Step
-from tasks.decoding.distributions import PredictionBlock, probability
+from tasks.decoding.distributions import PredictionBlock, TokenSource, probability
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.drafters import make_drafter
-from tasks.decoding.drafters.base import Draft
+from tasks.decoding.drafters.base import Draft, Drafter, ModelDrafter
+from tasks.decoding.drafters.layers import early_layer_drafter, heads_drafter
+from tasks.decoding.drafters.look_ups import (
+    BigramDrafter,
+    CopyDrafter,
+    RandomDrafter,
+    SuffixDrafter,
+    UnigramDrafter,
+    outputs_tree_of,
+    tables_of,
+)
+from tasks.decoding.drafters.retokenized import retokenized_drafter
 from tasks.decoding.generation import Generation
-from tasks.decoding.method import DecodingMethod, Pair, Request
+from tasks.decoding.method import DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
 from tasks.decoding.turn import Abandonment, LoopParts, RowState, TurnRules, require_awaited
+from tasks.errors import InputError
 
 Executor = Callable[[LoopParts, Rows, Sequence[int], int], list[Generation]]
 
@@ -60,6 +71,30 @@ class SpeculativeLoop(LoopParts):
             limit: Most tokens to generate, the end token included.
         """
         return executor_for(self, len(sources))(self, sources, examples, limit)
+
+
+_DRAFTERS: dict[str, Callable[[Pair, SamplingSettings, TokenSource], Drafter]] = {
+    "small": lambda pair, sampling, source: ModelDrafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder),
+    "retokenized": lambda pair, sampling, _: retokenized_drafter(pair.small, pair.large, sampling),
+    "unigram": lambda pair, sampling, source: UnigramDrafter(tables_of(pair), pair.large, sampling, source),
+    "bigram": lambda pair, sampling, source: BigramDrafter(tables_of(pair), pair.large, sampling, source),
+    "copy": lambda pair, sampling, _: CopyDrafter(pair.large, sampling),
+    "suffix": lambda pair, sampling, _: SuffixDrafter(outputs_tree_of(pair), pair.large, sampling),
+    "random": lambda pair, sampling, source: RandomDrafter(pair.large, sampling, source),
+    "early_layer": lambda pair, sampling, source: early_layer_drafter(pair.large, sampling, source),
+    "heads": lambda pair, sampling, source: heads_drafter(pair.large, sampling, source),
+}
+
+
+def make_drafter(name: str, pair: Pair, sampling: SamplingSettings, source: TokenSource) -> Drafter:
+    """Return the drafter called `name` (`method.DRAFTERS`), built on the parts of `pair` that it needs.
+
+    Raises:
+        InputError: there is no such drafter, or the pair lacks what it needs.
+    """
+    if name not in _DRAFTERS:
+        raise InputError(f"there is no drafter {name!r}; name one of {', '.join(_DRAFTERS)}")
+    return _DRAFTERS[name](pair, sampling, source)
 
 
 def speculative_loop(

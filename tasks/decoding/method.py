@@ -32,7 +32,7 @@ DRAFTERS = {
     "early_layer": "the large model's own first layers (Kim et al., 2023, sections 4.4 and 7.2.1)",
     "heads": "heads trained on the large model's last state (Stern et al., 2018: blockwise parallel decoding)",
 }
-"""What each drafter proposes, and the paper; `drafters.make_drafter` builds them."""
+"""What each drafter proposes, and the paper; `loop.make_drafter` builds them."""
 OF_SMALL = ("small", "retokenized")
 """The drafters that run the small model."""
 LOOK_UPS = ("unigram", "bigram", "copy", "suffix", "random")

@@ -12,7 +12,7 @@ from torch import Tensor
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, TokenSource, transform
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.drafters import make_drafter
+from tasks.decoding.loop import make_drafter
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode

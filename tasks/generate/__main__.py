@@ -232,13 +232,14 @@ def decode_text(pair: DecodingPair, source: str, rounds: int, writer: TextWriter
     """
     [row] = pair.encode([source])
     request = Request(pair.manifest.text.max_target_tokens)
-    method, vanilla = (pair.method(point, request) for point in (pair.manifest.point, VANILLA))
+    method = pair.method(pair.manifest.point, request)
     shown = method if writer is None else watched(method, writer.watch)
     [generation] = shown.run([row], [0], request.max_new_tokens)
     if writer is not None:
         writer.finish(generation)
     if not rounds:
         return Decoded(source, generation)
+    vanilla = pair.method(VANILLA, request)
     found = measure(
         lambda _: method.run([row], [0], request.max_new_tokens)[0],
         lambda _: vanilla.run([row], [0], request.max_new_tokens)[0],

@@ -21,7 +21,8 @@ from tasks.decoding.pair_folder import PairManifest
 from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError
 from tasks.models.pair import check_pair
-from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.prompting import encode
+from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
 ALIGNED = "aligned"

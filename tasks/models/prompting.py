@@ -1,4 +1,4 @@
-"""Turns sources into what a model reads: the text with an end token, or a chat prompt.
+"""Turns texts into what a model reads: a text with an end token, or a chat prompt.
 
 Training, calibration, the sweep and every measurement encode sources here, so that a model reads the same tokens everywhere.
 """
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
 from tasks.models.settings import SOURCE, TextSettings
-from tasks.models.tokenizers import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -123,6 +122,16 @@ def _common(one: list[int], other: list[int]) -> int:
     """Return the length of the common beginning."""
     shorter = min(len(one), len(other))
     return next((index for index in range(shorter) if one[index] != other[index]), shorter)
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], limit: int) -> list[list[int]]:
+    """Return the token ids of each text, ending with the end token, truncated to `limit` tokens in all.
+
+    Tokenizers of decoder-only models add no end token by themselves; there it separates the source from the target.
+    """
+    end = tokenizer.eos_token_id
+    rows: list[list[int]] = tokenizer(texts, max_length=limit, truncation=True)["input_ids"]
+    return [row if row and row[-1] == end else [*row[: limit - 1], end] for row in rows]
 
 
 def encode_sources(tokenizer: PreTrainedTokenizerBase, sources: list[str], text: TextSettings) -> list[list[int]]:

@@ -173,16 +173,6 @@ def _check_what_is_dropped(file: Path) -> None:
         )
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], limit: int) -> list[list[int]]:
-    """Return the token ids of each text, ending with the end token, truncated to `limit` tokens in all.
-
-    Tokenizers of decoder-only models add no end token by themselves; there it separates the source from the target.
-    """
-    end = tokenizer.eos_token_id
-    rows: list[list[int]] = tokenizer(texts, max_length=limit, truncation=True)["input_ids"]
-    return [row if row and row[-1] == end else [*row[: limit - 1], end] for row in rows]
-
-
 def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:
     """Return the UTF-8 bytes that each token stands for inside a text, by id; none for special tokens and unused ids.
 

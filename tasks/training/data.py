@@ -14,9 +14,8 @@ from torch import Tensor
 
 from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError
-from tasks.models.prompting import SourceEncoder
+from tasks.models.prompting import SourceEncoder, encode
 from tasks.models.settings import TextSettings
-from tasks.models.tokenizers import encode
 from tasks.training import distributed
 from tasks.training.settings import TrainingSettings
 

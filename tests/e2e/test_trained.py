@@ -16,8 +16,9 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_decoders
 from tasks.models.checkpoints import load_model
+from tasks.models.prompting import encode
 from tasks.models.settings import TextSettings, TokenizerSettings
-from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
+from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 
 Trained = tuple[Pair, list[list[int]]]
 REQUEST = Request(24)

@@ -28,8 +28,9 @@ from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.sweep.run import SweepRunner
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.pair import check_architectures, check_pair, vocabulary_size
+from tasks.models.prompting import encode
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
+from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.training.data import JsonlDataset
 from tasks.training.settings import TrainingSettings
 from tests.training import train_on

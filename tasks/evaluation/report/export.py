@@ -70,7 +70,7 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
     examples = [example.source for example in itertools.islice(stream_jsonl(paths.split(CHOSEN_ON)), _EXAMPLES)]
     calibration = None
     if getattr(point.settings, "drafter", None) in CALIBRATED:
-        from tasks.models.tokenizers import encode as encode_text
+        from tasks.models.prompting import encode as encode_text
         from tasks.models.tokenizers import load_tokenizer
 
         references = [example.references[0] for example in read_jsonl(paths.calibration_set)]

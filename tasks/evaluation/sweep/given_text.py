@@ -33,7 +33,7 @@ from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.evaluation.sweep.rows import PointEvaluator
 from tasks.evaluation.timing import TimedTokensError, guarantee_of
-from tasks.models.tokenizers import encode
+from tasks.models.prompting import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -16,7 +16,7 @@ from scipy import stats
 from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import TokenSource
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.drafters import look_ups, make_drafter
+from tasks.decoding.drafters import look_ups
 from tasks.decoding.drafters.look_ups import (
     BREAK,
     BigramDrafter,
@@ -32,7 +32,7 @@ from tasks.decoding.drafters.look_ups import (
     own_matches,
 )
 from tasks.decoding.generation import total
-from tasks.decoding.loop import SpeculativeLoop, generate
+from tasks.decoding.loop import SpeculativeLoop, generate, make_drafter
 from tasks.decoding.method import CALIBRATED, DRAFTERS, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings

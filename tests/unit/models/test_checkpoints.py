@@ -13,8 +13,9 @@ import torch
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.extras import add_heads
+from tasks.models.prompting import encode
 from tasks.models.settings import ModelSettings
-from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.tokenizers import load_tokenizer
 
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
 

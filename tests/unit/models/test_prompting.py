@@ -11,9 +11,9 @@ from tasks.alignment.labelling import TopLogitsPredictor
 from tasks.corpora.example import Example, write_jsonl
 from tasks.errors import InputError
 from tasks.evaluation.sweep.replay import Split
-from tasks.models.prompting import SourceEncoder, encode_sources, messages
+from tasks.models.prompting import SourceEncoder, encode, encode_sources, messages
 from tasks.models.settings import TextSettings
-from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.tokenizers import load_tokenizer
 from tasks.training.data import JsonlDataset
 from tests.gguf_files import END, TEMPLATE, llama, write_gguf
 from tests.ticking import sweep_settings

@@ -15,8 +15,9 @@ import torch
 
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.prompting import encode
 from tasks.models.settings import ModelSettings, TokenizerSettings
-from tasks.models.tokenizers import END, PAD, UNKNOWN, ByteEncoder, encode, load_tokenizer, token_bytes, train_tokenizer
+from tasks.models.tokenizers import END, PAD, UNKNOWN, ByteEncoder, load_tokenizer, token_bytes, train_tokenizer
 from tests.calibration import tiny
 from tests.gguf_files import END as GGUF_END
 from tests.gguf_files import SPECIAL, TEMPLATE, TOKENS, llama, write_gguf

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.corpora.example import Example, write_jsonl
+from tasks.models.prompting import encode
 from tasks.models.settings import TextSettings, TokenizerSettings
-from tasks.models.tokenizers import encode, train_tokenizer
+from tasks.models.tokenizers import train_tokenizer
 from tasks.training.data import IGNORED, Batch, BucketBatchSampler, JsonlDataset, TokenDataset, own_parts, split_microbatches
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings

@@ -15,8 +15,9 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.models.checkpoints import initial_model
+from tasks.models.prompting import encode
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import encode, train_tokenizer
+from tasks.models.tokenizers import train_tokenizer
 from tasks.training.loop import HeldOutQuality, evaluation_batch
 
 TEXT = TextSettings(max_source_tokens=20, max_target_tokens=12)
