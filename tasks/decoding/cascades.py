@@ -60,8 +60,10 @@ def opt_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
 
 def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
+    # Sampling: the expectation under q, over the vocabulary; a token that q rules out adds 0, whatever its log p.
     if isinstance(q, PredictionBlock) and isinstance(p, PredictionBlock) and not q.sampling.greedy:
         return -torch.where(q.scores > 0, q.scores * p.log_scores, 0.0).sum(-1) > alpha
+    # Greedy: q is one-hot on its argmax.
     return p.surprisal(q.argmax) > alpha
 
 
@@ -99,6 +101,7 @@ def defers(rule: str, alpha: float) -> AcceptMask:
     """Return the function of (token, q, p) that says whether a drafted token defers to the large model."""
     if rule in DEFERRALS:
         return lambda token, q, p: DEFERRALS[rule](q, p, alpha)
+    # r(v) at the drafted token alone.
     return lambda token, q, p: TOKEN_DEFERRALS[rule](q.of(token), p.of(token), p.top, alpha)
 
 
@@ -110,11 +113,13 @@ def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, Predic
     """
 
     def whole(q: PredictionBlock, p: PredictionBlock) -> Tensor:
+        # δ (rows, n, 1) takes the whole of either distribution.
         return torch.where(cast(Tensor, DEFERRALS[rule](q, p, alpha))[..., None], p.dist, q.dist)
 
     def token_by_token(q: PredictionBlock, p: PredictionBlock) -> Tensor:
         # Σ r q is the probability that is spread by p.
         deferred = torch.where(cast(Tensor, TOKEN_DEFERRALS[rule](q.scores, p.scores, p.top[..., None], alpha)), q.dist, 0.0)
+        # π(v) of all tokens: (rows, n, vocabulary).
         return q.dist - deferred + p.dist * deferred.sum(-1, keepdim=True)
 
     return token_by_token if rule in TOKEN_DEFERRALS else whole
@@ -162,6 +167,7 @@ def in_numbers(rule: str, alpha: float) -> GreedyDeferral:
     p: Any = SimpleNamespace(
         top=top_p, entropy=_Quantity("H(p)"), surprisal=lambda token: _Quantity("-log p(x)"), total_variation=lambda other: 1.0
     )
+    # The comparison that ends the rule gives the bound, by the name of what it compares.
     found: Any = DEFERRALS[rule](q, p, alpha) if rule in DEFERRALS else TOKEN_DEFERRALS[rule](q.top, p_of_x, top_p, alpha)
     return cast(GreedyDeferral, found)
 
@@ -169,6 +175,7 @@ def in_numbers(rule: str, alpha: float) -> GreedyDeferral:
 def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
     """Match T(q, p) of a rule; greedy, accept a token where the rule does not defer, or where it is p's argmax."""
     asks = defers(rule, alpha)
+    # Greedily, a deferral to p would write its argmax: a drafted token that is this argmax stays in any case.
     matched = match_target(
         cascade_target(rule, alpha), accept_mask=lambda token, q, p: (p.argmax == token) | (asks(token, q, p) ^ True)
     )

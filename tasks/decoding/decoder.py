@@ -76,6 +76,7 @@ class Step:
         values, most = self.logits, max(positions)
         if all(length == values.shape[1] and count == most for length, count in zip(self.lengths, positions, strict=True)):
             return values[:, -most:]
+        # Otherwise each row has its own columns; those beyond its predictions repeat the last: (rows, most).
         starts = torch.tensor([length - count for length, count in zip(self.lengths, positions, strict=True)])
         columns = (starts[:, None] + torch.arange(most)).clamp_(0, values.shape[1] - 1).to(values.device)
         return values.gather(1, columns[..., None].expand(-1, -1, values.shape[-1]))
@@ -137,8 +138,10 @@ class DeferredWindow:
         accepted = waiting = 0
         for index in range(drafted):
             if accepts(index):
+                # Accepted by itself. Once the window behind the last mismatch is full, all tokens up to here stay.
                 waiting = max(0, waiting - 1)
                 accepted = accepted if waiting else index + 1
+            # A mismatch inside the window of another one, or one where the target is sure, ends the draft.
             elif waiting or entropy(index) < self.min_entropy:
                 break
             else:
@@ -286,5 +289,6 @@ class BrokenLogitsError(RuntimeError):
 
 def require_finite(logits: Tensor, model: str, step: int) -> None:
     """Raise `BrokenLogitsError` with model and step; -infinity is a legal mask and passes."""
+    # The maximum alone tells: NaN and +infinity pass through it, and it is -infinity where no logit is finite.
     if not bool(torch.isfinite(logits.amax(-1)).all()):
         raise BrokenLogitsError.at(model, step)

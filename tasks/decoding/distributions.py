@@ -82,6 +82,7 @@ class PredictionBlock:
     @cached_property
     def argmax(self) -> Tensor:
         """The same as a tensor: int64 (rows, positions), 0 where none is known."""
+        # Rows may know fewer positions than the longest one has.
         most = self.logits.shape[1]
         rows = [row + [0] * (most - len(row)) for row in self.argmax_rows]
         return torch.tensor(rows, dtype=torch.long, device=self.logits.device)
@@ -161,6 +162,7 @@ class CachedStatistics:
         self.look_up = look_up
 
     def of(self, tokens: int) -> float:
+        # A known score is a pair, and so never false.
         return (self.token_scores.get(tokens) or self._find(tokens))[0]
 
     def surprisal(self, tokens: int) -> float:
@@ -187,6 +189,7 @@ def full_precision(logits: Tensor) -> Tensor:
 def one_hot_predictions(tokens: Tensor, vocabulary: int, sampling: SamplingSettings) -> PredictionBlock:
     """Return the predictions of a deterministic drafter: all probability on `tokens` (rows, positions)."""
     logits = torch.full((*tokens.shape, vocabulary), -torch.inf, device=tokens.device)
+    # One logit of 0 among -infinity: its softmax is 1 at any temperature.
     return PredictionBlock(logits.scatter_(-1, tokens[..., None], 0.0), sampling)
 
 
@@ -200,6 +203,7 @@ def entropy(scores: Tensor, log_scores: Tensor) -> Tensor:
 
     `torch.special.entr` takes the logarithms itself and three times as long.
     """
+    # The log of a score of 0 is -infinity, whose product with 0 would be NaN.
     return -(scores * log_scores.clamp_min(torch.finfo(log_scores.dtype).min)).sum(-1)
 
 
@@ -215,6 +219,7 @@ def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
     """Turn logits (..., vocabulary) into the distribution that tokens are sampled from, summing to 1, in `full_precision`."""
     logits = full_precision(logits)
     if sampling.greedy:
+        # Greedy: all probability on the argmax, the first one of a tie.
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
     # Relative to the maximum, so that no temperature is low enough to overflow.
     logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
@@ -230,7 +235,9 @@ def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
 def _outside_nucleus(logits: Tensor, top_p: float) -> Tensor:
     """Return True for tokens that are not needed to reach probability `top_p`; the argmax is always needed."""
     ordered, order = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True)
+    # A token is needed while all those before it, in falling order, have less than top_p together.
     unneeded = ordered.cumsum(-1) - ordered >= top_p
+    # Back from falling order to the order of the vocabulary.
     return torch.zeros_like(unneeded).scatter_(-1, order, unneeded)
 
 

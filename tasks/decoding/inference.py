@@ -82,6 +82,7 @@ class StreamedTurns:
     def put(self, row: RowState) -> None:
         """Take a row after one of its turns."""
         if self._given is None:
+            # The streamers of transformers expect the prompt first, and skip it.
             self._give(row.tokens[: row.prompt])
             self._given = 0
         self._new(row.tokens[row.prompt :])
@@ -151,6 +152,7 @@ class DecodingPair:
         """
         sampling = _sampling(do_sample=do_sample, temperature=temperature, top_k=top_k, top_p=top_p)
         sources = [texts] if isinstance(texts, str) else list(texts)
+        # 1. What is asked for, 2. the method that answers it, 3. all texts side by side.
         request = Request(self.manifest.text.max_target_tokens if max_new_tokens is None else max_new_tokens, sampling, seed)
         running = self.method(self.point(method, settings), request)
         found = self._run(running, self.encode(sources), request.max_new_tokens, streamer)
@@ -197,6 +199,7 @@ class DecodingPair:
             return method.run(rows, range(len(rows)), limit) if rows else []
         if len(rows) != 1:
             raise InputError(f"a streamer takes one text, but there are {len(rows)}; call generate for each")
+        # Only one loop can be watched turn by turn; other methods give the whole text in `finish`.
         turns = StreamedTurns(streamer)
         [generation] = watched(method, turns.put).run(rows, [0], limit)
         turns.finish(generation)

@@ -172,6 +172,7 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
 def _draft(parts: LoopParts, turns: TurnRules, rows: list[RowState]) -> Draft:
     """1. Draft tokens for each row; a draft goes no further than what ends the text for the target."""
     budgets = [turns.budget(row) for row in rows]
+    # γ of each row, then x_1 … x_γ and their q.
     draft = parts.drafter.draft([row.tokens for row in rows], [row.example for row in rows], budgets, parts.draft_rule)
     cut = [turns.cut(tokens, fallback) for tokens, fallback in zip(draft.tokens, draft.fallback, strict=True)]
     return Draft([tokens for tokens, _ in cut], draft.q, [fallback for _, fallback in cut], draft.steps)
@@ -213,10 +214,13 @@ def _verify(parts: LoopParts, turns: TurnRules, rows: list[RowState], draft: Dra
     positions = [turns.positions(len(drafted)) for drafted in draft.tokens]
     # Where no token follows a draft, nothing is predicted after the draft's last token.
     known = [row.tokens + (new if turns.bonus else new[:-1]) for row, new in zip(rows, draft.tokens, strict=True)]
+    # A cache holds all but the last token of its row: a run reads that and the draft.
     step = target.forward([tokens[cached:] for tokens, cached in zip(known, target.lengths, strict=True)])
+    # p_1 … p_{γ+1}: (rows, longest draft + 1, vocabulary).
     p = PredictionBlock(step.last(positions), parts.sampling, step.last_argmax(positions))
     accepted, residual = _accept(parts, rows, draft, p)
     rejected = [index for index, drafted in enumerate(draft.tokens) if accepted[index] < len(drafted)]
+    # In place of x_{n+1} in the rows that reject it, from the residual at that position.
     corrections = _take(parts, rows, residual, rejected, accepted)
     bonus, steps = _bonus(parts, turns, rows, draft, p, accepted)
     return Verification(p, step, accepted, corrections | bonus, steps)
@@ -240,7 +244,9 @@ def _accept(parts: LoopParts, rows: list[RowState], draft: Draft, p: PredictionB
     if rule.joint and any(len(drafted) < longest for drafted in draft.tokens):
         return _accept_one_by_one(parts, rows, draft, p)
     verified = p.head(longest)  # (rows, γ, vocabulary)
+    # The chance of each x_i given those before it: (rows, γ).
     result = rule.apply(draft.padded(p.logits.device), draft.q.head(longest), verified)
+    # Only a deferred window (FLy) reads H(p_i).
     nats = None if rule.deferred is None else verified.entropy.tolist()
     accepted = []
     for index, (row, drafted, chances) in enumerate(zip(rows, draft.tokens, result.accept.tolist(), strict=True)):
@@ -258,6 +264,7 @@ def _accept_one_by_one(
     """Do the same for drafts of unequal length, without the padding behind each."""
     accepted, residuals = [], []
     for index, row in enumerate(rows):
+        # One row as a batch: a joint rule multiplies over the draft, where padding would count as tokens.
         own = PredictionBlock(p.logits[index : index + 1], p.sampling)
         [count], residual = _accept(parts, [row], draft.select([index]), own)
         accepted.append(count)
@@ -268,6 +275,7 @@ def _accept_one_by_one(
 def _accepts(parts: LoopParts, row: RowState, chances: list[float], offset: int) -> bool:
     """Return whether the drafted token at `offset` is accepted, given its probability of that."""
     chance = chances[offset]
+    # No number is drawn for what is certain: greedy rules give bool.
     if chance <= 0 or chance >= 1:
         return chance >= 1
     # A deferred window asks about tokens behind one that may be replaced: what is drafted there next gets numbers of its own.
@@ -310,6 +318,7 @@ def _take(
     cells = [(row, 0) for row in range(len(wanted))] if selected else [(row, accepted[row]) for row in wanted]
     if parts.sampling.greedy and isinstance(distribution, PredictionBlock):
         return {index: distribution.argmax_rows[row][column] for index, (row, column) in zip(wanted, cells, strict=True)}
+    # Residuals need not sum to 1; `draw` scales its number to their total.
     dist = torch.stack([token_probabilities(distribution)[cell] for cell in cells])  # (wanted, vocabulary)
     if parts.sampling.greedy:
         chosen: list[int] = dist.argmax(-1).tolist()
@@ -340,6 +349,7 @@ def _finish(parts: LoopParts, turns: TurnRules, rows: list[RowState], draft: Dra
     target = parts.target
     # After each turn a cache holds all tokens but the last, which the next run reads.
     target.rewind([min(cached, len(row.tokens) - 1) for cached, row in zip(target.lengths, rows, strict=True)])
+    # The column of `step` that predicted what follows each accepted prefix: heads draft from its hidden state.
     predicted = [
         length - turns.positions(len(drafted)) + accepted
         for length, drafted, accepted in zip(result.step.lengths, draft.tokens, result.accepted, strict=True)
@@ -358,6 +368,7 @@ def _score(row: RowState, p: PredictionBlock, index: int, new: int) -> None:
 
 def _keep(parts: LoopParts, rows: list[RowState], going: list[int]) -> list[RowState]:
     """Keep these rows in both caches."""
+    # Rows that have ended leave both caches, so that later runs are smaller.
     if going and len(going) < len(rows):
         parts.target.reorder(going)
         parts.drafter.reorder(going)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tasks.decoding.decoder import Rows
     from tasks.decoding.generation import Generation
 
+# Importing a file runs its decorators, which fill `REGISTERED`.
 for _module in pkgutil.iter_modules(methods.__path__, f"{methods.__name__}."):
     importlib.import_module(_module.name)
 
@@ -93,6 +94,7 @@ def decode_all(
 
     The arguments are those of `decode`; a `label` shows a progress bar on standard error.
     """
+    # Longest sources first: batches of similar length, and too little memory shows at once.
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     done: dict[int, Generation] = {}
     with progress(total=len(sources), desc=label, unit="example", mininterval=2.0, disable=label is None) as bar:

@@ -163,6 +163,7 @@ class BigramDrafter(TableDrafter):
     """Predicts each token by its frequency after the previous token; after an unseen token, by its overall frequency."""
 
     def look_up(self, last: int) -> Tensor:
+        # A text begins behind any special token: start, padding or the end of a source.
         found = self.tables.bigram.get(BEGINNING if last in self.tables.specials else last)
         if found is None:
             return self.tables.unigram
@@ -275,11 +276,13 @@ class CopyDrafter(ContextDrafter):
     """
 
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
+        # Source, break, text: a match may lie in either part.
         context = self.contexts[row] + self.text(tokens)
         index = after_match(context)
         if index is None:
             return []
         copy = context[index : index + budget]
+        # A copy may run to the end of the text itself, but not over the end of the source.
         return copy[: copy.index(BREAK)] if BREAK in copy else copy
 
 
@@ -290,6 +293,7 @@ def after_match(context: Sequence[int]) -> int | None:
     last = context[end]
     if last == BREAK:
         return None
+    # From the latest occurrence of the last token back, so that of equally long matches the latest stays.
     for candidate in range(end - 1, -1, -1):
         if context[candidate] != last or context[candidate + 1] == BREAK:
             continue
@@ -408,6 +412,7 @@ class SuffixDrafter(ContextDrafter):
 
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
         source, request = self.sources[row], self.contexts[row]
+        # A decoder-only row begins with its source, which the context holds already.
         prompted = tokens[: len(source)] == source
         output = self.text(tokens[len(source) :] if prompted else tokens)
         request = [*(request[:-1] if prompted else request), *output]
@@ -427,6 +432,7 @@ class SuffixDrafter(ContextDrafter):
         while len(drafted) < most and (found := node.top()) is not None:
             node, token, share = found
             drafted.append(token)
+            # D(N) = D(parent) C(N).
             probability *= share
             score += probability
             if token in self.end_tokens:
@@ -485,5 +491,6 @@ class RandomDrafter(RowwiseDrafter):
     def _token(self, rank: int) -> int:
         """Return the ordinary token of this rank."""
         for special in sorted(self.specials):
+            # Each special token below it moves it one id up.
             rank += rank >= special
         return rank

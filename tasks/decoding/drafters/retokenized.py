@@ -115,6 +115,7 @@ class TranslatedDecoder:
         # A row begins with its prompt, or with start tokens where there is an encoder.
         rows = [list(self._begin if encoder_output.prompts is None else source) for source in encoder_output.sources]
         self._firsts = [_spread_over(len(row), theirs) for row, theirs in zip(rows, written, strict=True)]
+        # Nothing is cached yet, in either model's tokens.
         self._ends = [[] for _ in rows]
         self._count()
         return rows
@@ -158,6 +159,7 @@ class TranslatedDecoder:
     def rewind(self, lengths: Sequence[int]) -> None:
         for ends, kept in zip(self._ends, lengths, strict=True):
             del ends[kept:]
+        # To where the last kept token ends in the small model's cache.
         self.inner.rewind([ends[-1] if ends else 0 for ends in self._ends])
         self._count()
 
@@ -214,6 +216,7 @@ def translation_between(
     common = {token: same for token, same in found if same is not None}
     if not common:
         raise InputError("no token stands for the same text in the tokenizers of both models; take another small model")
+    # Both end tokens are special and have no bytes to compare.
     common[ends[1]] = ends[0]
     read, write = SourceDecoder(large, text), SourceEncoder(small, text)
 
@@ -254,6 +257,7 @@ class Retokenizer:
                 found = self._tokens(whole.decode(errors="ignore"))
                 if found is not None and found[:count] == kept:
                     return found[count:] + end
+        # No context keeps its tokens: spell the draft by itself.
         return self._encode_bytes(spelled) + end
 
     def _tokens(self, text: str) -> list[int] | None:
@@ -297,9 +301,11 @@ class RetokenizedDrafter(DeterministicDrafter):
         small, inner = self.small, self.small.inner
         written: Rows = [[] for _ in tokens]
         going = [budget > 0 for budget in budgets]
+        # 1. Feed what the small model has not read of each text.
         fed = [text[cached:] if on else [] for text, cached, on in zip(tokens, small.lengths, going, strict=True)]
         step = small.feed(fed).step if any(going) else None
         while step is not None and any(going):
+            # 2. Its own argmax tokens, one a run, up to the budget or its end token.
             argmax = step.last([1] * len(tokens))[:, 0].argmax(-1).tolist()
             for row, token in enumerate(argmax):
                 if going[row]:

@@ -30,6 +30,7 @@ def single_model_method(model: Decoder, request: Request, *, scored: bool = Fals
     from tasks.decoding.loop import SpeculativeLoop
     from tasks.decoding.rules import accept_all
 
+    # γ = 0: each turn is one run of the model, whose prediction is the bonus token behind an empty draft.
     return SpeculativeLoop(model, accept_all, request.sampling, request.source, NoDrafter(), DraftRule(window=0), scored)
 
 
@@ -46,6 +47,7 @@ class SmallModelMethod:
 def as_small(generation: Generation) -> Generation:
     """Return a generation of the small model as the loop's target, with its runs counted as the small model's."""
     counts = generation.counts
+    # The loop counted its target, which here is the small model.
     renamed = Counts(tokens=counts.tokens, small_steps=counts.large_calls)
     return Generation(generation.tokens, SMALL * counts.tokens, renamed, generation.log_probabilities)
 

@@ -140,6 +140,7 @@ def bild(pair: Pair, settings: BildSettings, request: Request) -> DecodingMethod
         ends_unverified=True,
         first_from_target=settings.large_first,
     )
+    # Rollback: keep y while d = -log p(y) ≤ α_RB, else p's argmax takes its place.
     rollback = distance_rollback(settings.rollback_threshold, keep_agreed=settings.keep_agreed)
     return speculative_loop(pair, settings.drafter, rollback, fallback, request)
 
@@ -156,9 +157,11 @@ def bild_authors(pair: Pair, settings: BildAuthorsSettings, request: Request) ->
         # The code falls back under the threshold; a draft rule does at it as well.
         fallback_threshold=max(0.0, math.nextafter(settings.fallback_threshold, 0.0)),
         ends_unverified=True,
+        # Algorithm 1 begins with the small model; the code with the large one, and so after each rollback.
         first_from_target=True,
         target_after_rollback=True,
     )
+    # Only the first token beyond the bound is looked at; where p's argmax agrees with it, the rest stays unseen.
     rollback = first_distance_rollback(settings.rollback_threshold)
     return speculative_loop(pair, settings.drafter, rollback, fallback, request)
 
@@ -170,5 +173,6 @@ def bild_oracle(pair: Pair, settings: BildOracleSettings, request: Request) -> D
     from tasks.decoding.loop import speculative_loop
     from tasks.decoding.rules import BonusToken, distance_rollback
 
+    # One drafted token a turn and none of p's behind it: p decides on every single token.
     rollback = distance_rollback(settings.rollback_threshold, bonus=BonusToken.NONE)
     return speculative_loop(pair, "small", rollback, DraftRule(window=1), request)

@@ -135,6 +135,7 @@ def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCa
     if settings.confidence == "quantile":
         import numpy as np
 
+        # exp is monotonic: the quantile of the logarithms is that of the probabilities.
         return math.exp(np.quantile(log_probabilities, settings.quantile))
     total = math.fsum(log_probabilities)
     return math.exp(total / len(log_probabilities) if settings.confidence == "mean" else total)
@@ -170,6 +171,7 @@ _TABLE_3 = "SpecCascade, Table 3 (appendix A); range and steps ours, in nats"
 
 def _one_preset_a_rule(build: Builder) -> Builder:
     """Give the method below a preset of each deferral rule, by the rule's name."""
+    # From the last to the first: `preset` puts each before those that are there.
     for rule in reversed(CASCADE_RULES):
         costs = NATS if rule == "bild" or rule.endswith("_log") else SHARES
         source = _E1 if costs is SHARES else "SpecCascade, E.1: α from 0 to 10 nats; steps ours" if rule == "bild" else _TABLE_3
@@ -183,6 +185,7 @@ def _one_preset_a_rule(build: Builder) -> Builder:
 def sequence_cascade(pair: Pair, settings: SequenceCascadeSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.distributions import DeferredSource
 
+    # The answer depends on the draws that led to the deferral, so that it needs others.
     again = dataclasses.replace(request, draws=DeferredSource(request.source))
     small = SmallModelMethod(single_model_method(pair.small, request, scored=True))
     return SequenceCascade(small, single_model_method(pair.large, again), settings)
@@ -201,6 +204,7 @@ def token_cascade(pair: Pair, settings: TokenCascadeSettings, request: Request) 
         under = math.nextafter(1 - cost, -math.inf)
         rule = DraftRule(window=settings.max_draft, fallback_threshold=under, ends_unverified=True)
     else:
+        # ChowLog: defer before the token at whose position H(q) > α.
         rule = DraftRule(window=settings.max_draft, max_entropy=cost, entropy_falls_back=True, ends_unverified=True)
     return speculative_loop(pair, "small", accept_all, rule, request)
 
@@ -212,6 +216,7 @@ def diff_oracle(pair: Pair, settings: DiffOracleSettings, request: Request) -> D
     from tasks.decoding.cascades import oracle
     from tasks.decoding.loop import speculative_loop
 
+    # γ = 1 and no bonus token: each turn asks both models for the same position.
     rule = oracle(settings.rule, settings.deferral_cost)
     return speculative_loop(pair, "small", rule, DraftRule(window=1), request)
 

@@ -40,6 +40,7 @@ class EarlyExit:
         from tasks.decoding.drafters.layers import EarlyExitDecoder
 
         settings = self.settings
+        # The threshold decays by position over N, the limit, which is known only here.
         decoder = EarlyExitDecoder(self.large, settings.confidence, settings.threshold, settings.decay, limit)
         return single_model_method(decoder, self.request).run(sources, examples, limit)
 

@@ -234,6 +234,7 @@ def speculative_confident(pair: Pair, settings: ConfidentSettings, request: Requ
     max_draft=LONGEST,
 )
 def speculative_entropy(pair: Pair, settings: EntropySettings, request: Request) -> DecodingMethod:
+    # 1 - √(c H) < λ where H is above this.
     most = largest_entropy(settings.min_acceptance, settings.entropy_factor)
     return _lossless_loop(pair, settings, request, window=settings.max_draft, max_entropy=most)
 
@@ -241,6 +242,7 @@ def speculative_entropy(pair: Pair, settings: EntropySettings, request: Request)
 @method("speculative_adaptive", AdaptiveSettings, "Leviathan et al., 2023, Theorem 3.8", lossless=True)
 def speculative_adaptive(pair: Pair, settings: AdaptiveSettings, request: Request) -> DecodingMethod:
     loop = _lossless_loop(pair, settings, request, window=settings.max_draft)
+    # c is measured at the first text, by which the models are warm and the limit is known.
     if settings.cost_ratio is None:
         return SelfTimedMethod(loop, settings.drafter, pair.cost_ratios)
     return with_adaptive_window(loop, settings.cost_ratio)
@@ -270,6 +272,7 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
     The shortest time counts, because other load on the machine only adds to it.
     """
 
+    # 1. Begin a text in both, as the loop does.
     encoder_output = target.encode([source])
     tokens = target.start(encoder_output)
     drafter.start(encoder_output, [source])
@@ -277,6 +280,7 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
     small, large = [], []
     for _ in range(min(_ROUNDS, limit)):
         begin = time.perf_counter()
+        # 2. One run of the drafter, then one of the target behind the text: the draft itself is not fed.
         drafter.draft(tokens, [0], [1], DraftRule(window=1))
         between = time.perf_counter()
         step = target.forward([tokens[0][target.lengths[0] :]])
@@ -284,6 +288,7 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
         token = int(step.logits[0, -1].argmax())
         small.append(between - begin)
         large.append(time.perf_counter() - between)
+        # 3. Go on with the target's token, so that both caches are where a rejected draft leaves them.
         tokens[0].append(token)
         target.rewind([len(tokens[0]) - 1])
         drafter.observe(tokens, step, [step.lengths[0] - 1])
@@ -311,6 +316,7 @@ class SelfTimedMethod:
 
 def expected_tokens(acceptance_rate: float, draft_length: int) -> float:
     """Return the expected tokens for each run of the large model: (1 - α^(γ+1)) / (1 - α), or γ + 1 if α is 1 (equation 1)."""
+    # 1 + α + … + α^γ, which needs no case for α = 1.
     return sum(acceptance_rate**kept for kept in range(draft_length + 1))
 
 
@@ -368,4 +374,5 @@ def best_draft_length(
     def speedup(length: int) -> float:
         return expected_speedup(acceptance_rate, length, cost_ratio, check_cost(length + 1))
 
+    # max keeps the first, and so the shortest, of a tie.
     return max(range(longest + 1), key=speedup)

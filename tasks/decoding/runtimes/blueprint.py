@@ -167,11 +167,13 @@ def _t5_stack(stack: T5Stack, head: Linear | None, scale: float) -> Stack:
         norm=Norm(stack.final_layer_norm.weight),
         head=head,
         head_scale=scale,
+        # Made when caches grow: the bias depends on the distance alone, and all layers use the first one's.
         position_bias=lambda longest: _t5_bias(attention, longest),
     )
 
 
 def _t5_layer(block: T5Block) -> Layer:
+    # An encoder's block has self-attention and feed-forward; a decoder's has cross-attention between them.
     own, feed = block.layer[0], block.layer[-1]
     cross = None
     if len(block.layer) == 3:
@@ -184,10 +186,12 @@ def _t5_layer(block: T5Block) -> Layer:
     gated = hasattr(dense, "wi_0")
     return Layer(
         norm=Norm(own.layer_norm.weight),
+        # q, k and v read the same hidden state: one product with their rows one below the other.
         query_key_value=_fused(own.SelfAttention.q, own.SelfAttention.k, own.SelfAttention.v),
         out=_linear(own.SelfAttention.o),
         cross=cross,
         feed_norm=Norm(feed.layer_norm.weight),
+        # wi_0 is the gate: its rows come first.
         feed_in=_fused(dense.wi_0, dense.wi_1) if gated else _linear(dense.wi),
         feed_out=_linear(dense.wo),
     )
@@ -222,6 +226,7 @@ def _llama(model: PreTrainedModel) -> Blueprint | None:
         norm=Norm(inner.norm.weight),
         head=head,
         head_tokens=tokens,
+        # cos and sin by position, so that the runtimes need no angle of their own.
         rotary=lambda positions: _angles(rotary, positions),
     )
     return Blueprint(decoder)
@@ -242,6 +247,7 @@ def _llama_layer(layer: LlamaDecoderLayer) -> Layer:
 
 @torch.inference_mode()
 def _angles(rotary: LlamaRotaryEmbedding, positions: int) -> Tensor:
+    # θ_i of the model, already stretched where its configuration scales positions.
     frequencies = rotary.inv_freq.float()
     indices = torch.arange(positions, device=frequencies.device)[None]
     cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), indices)
@@ -269,6 +275,7 @@ def _gpt2(model: PreTrainedModel) -> Blueprint | None:
         norm=Norm(inner.ln_f.weight, inner.ln_f.bias),
         head=head,
         head_tokens=tokens,
+        # GPT-2 adds a row of this matrix to each embedding; there are no others.
         learned_positions=inner.wpe.weight,
     )
     return Blueprint(decoder)
@@ -277,6 +284,7 @@ def _gpt2(model: PreTrainedModel) -> Blueprint | None:
 def _gpt2_layer(block: GPT2Block) -> Layer:
     return Layer(
         norm=Norm(block.ln_1.weight, block.ln_1.bias),
+        # c_attn is q, k and v in one matrix already.
         query_key_value=_transposed(block.attn.c_attn),
         out=_transposed(block.attn.c_proj),
         cross=None,
@@ -291,6 +299,7 @@ def _head(module: torch.nn.Module) -> tuple[Linear, Tensor | None]:
     """Return an output head, and the token of each of its outputs if it has those of a draft vocabulary alone."""
     if not isinstance(module, PrunedHead):
         return _linear(module), None
+    # A draft vocabulary: the rows of its tokens alone, (N, width), and their ids.
     return Linear(*module.selected()), module.tokens
 
 
@@ -320,6 +329,7 @@ def _transposed(module: Conv1D) -> Linear:
 
 def _fused(*modules: torch.nn.Module) -> Linear:
     first, *others = [_linear(module) for module in modules]
+    # Either all parts have a bias or none has.
     biases = [part.bias.detach() for part in (first, *others) if part.bias is not None]
     return Linear(first.weight, torch.cat(biases) if biases else None, tuple(part.weight for part in others))
 

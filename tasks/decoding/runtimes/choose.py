@@ -43,6 +43,7 @@ def open_decoder(
     _require_rewindable(model, name)
     opened: NativeDecoder | FusedDecoder | str
     for kind in ("native", "fused"):
+        # int8 exists in the native runtime alone.
         if runtime.name not in ("auto", kind) or (runtime.int8 and kind == "fused"):
             continue
         if kind == "native":
@@ -50,6 +51,7 @@ def open_decoder(
         else:
             opened = _fused(model, name, vocabulary, asked=runtime.name == kind)
         if not isinstance(opened, str):
+            # Remembered for a second decoder over parts of the model, such as its first layers.
             opened.runtime = runtime
             return opened
         if runtime.name == kind:
@@ -76,6 +78,7 @@ def _native(
     functions = compiled.library()
     if functions is None:
         return "needs a C++ compiler, and found none that works (CXX names one)"
+    # Packed weights can be shared with another native decoder alone.
     sharing = large if isinstance(large, NativeDecoder) else None
     return NativeDecoder(model, blueprint, functions, name, vocabulary, number_format, sharing)
 
@@ -91,7 +94,9 @@ def _fused(model: PreTrainedModel, name: str, vocabulary: int | None, *, asked: 
     if number_format not in FUSED_FORMATS:
         return f"takes {' and '.join(FUSED_FORMATS)}, not {number_format}"
     if device != "cuda":
+        # A CPU computes at once: looking at each token costs nothing.
         return FusedDecoder(model, blueprint, name, vocabulary, sync_policy=EACH_STEP)
+    # A GPU is given the next step while the host looks at the last token.
     return FusedDecoder(model, blueprint, name, vocabulary, recorder=CudaGraphRecorder(model.device), sync_policy=ONE_AHEAD)
 
 
@@ -106,12 +111,14 @@ def _reference(model: PreTrainedModel, name: str, vocabulary: int | None) -> Dec
         return PerRowDecoder(FsmtDecoder(model, name, vocabulary))
     if model.config.is_encoder_decoder:
         runtime = TransformersDecoder(model, name, vocabulary)
+        # Padding on the left moves absolute positions: only relative ones can be batched.
         return runtime if hasattr(model.config, "relative_attention_num_buckets") else PerRowDecoder(runtime)
     causal = CausalDecoder(model, name, vocabulary)
     return causal if "position_ids" in takes else PerRowDecoder(causal)
 
 
 def _require_rewindable(model: PreTrainedModel, name: str) -> None:
+    # A state that is summed up over the text (Mamba, linear attention) has no earlier version to return to.
     odd = set(getattr(model.config, "layer_types", None) or ()) - _ATTENTION
     if odd or "past_key_values" not in inspect.signature(model.forward).parameters:
         what = f"layers of {', '.join(sorted(odd))}" if odd else "no cache of keys and values"

@@ -52,7 +52,9 @@ def library() -> ctypes.CDLL | None:
     sources = [path.read_bytes() for path in sorted(KERNEL.iterdir())]
     flags = repr((FLAGS, _TUNED)).encode()
     named = repr(compiler).encode() + version(compiler)
+    # Everything that the binary depends on: sources, flags, compiler, instruction set.
     key = hashlib.sha256(b"\0".join([*sources, flags, named, _processor()])).hexdigest()[:32]
+    # The first folder that holds the library, or in which it can be made.
     for folder in cache_folders():
         path = folder / f"native-{key}.so"
         functions = _opened(path)
@@ -104,6 +106,7 @@ def cache_folders() -> Iterator[Path]:
 def _opened(path: Path) -> ctypes.CDLL | None:
     """Load a library; none if it is missing or incomplete. The loader itself would read past the end of a truncated file."""
     try:
+        # The digest was written before the library was moved to its name.
         sound = _digest_file(path).read_text() == hashlib.sha256(path.read_bytes()).hexdigest()
         return declare_functions(ctypes.CDLL(str(path))) if sound else None
     except OSError:
@@ -156,6 +159,7 @@ def read_bandwidth(size: int, threads: int = 1) -> float | None:
     functions = library()
     if functions is None:
         return None
+    # Floats of 4 bytes; each thread needs a few vectors of its own.
     count = max(size // 4, 1024 * threads)
     memory = HugePages(4 * count).take((count,), torch.float32).zero_()
     result = ctypes.c_float()
@@ -178,6 +182,7 @@ def bandwidth_share(step_bytes: int, seconds: float) -> float | None:
 def _seconds_each(repeat: Callable[[int], object]) -> float:
     """Seconds of one repetition; the best of several rounds, each of which lasts `_MIN_SECONDS` or longer."""
     count = 1
+    # Double the repetitions, or more by what the last ones took, until a call is long enough to time.
     while (taken := _seconds(repeat, count)) < _MIN_SECONDS:
         count = max(2 * count, int(count * _MIN_SECONDS / max(taken, 1e-7)))
     return min(_seconds(repeat, count) for _ in range(_ROUNDS)) / count

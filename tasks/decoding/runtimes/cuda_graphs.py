@@ -58,6 +58,7 @@ class CudaGraphRecorder:
         with torch.cuda.device(self._device), sdpa_kernel(_ATTENTION):
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
+            # 1. Warm up on another stream: lazily chosen kernels and workspaces must not be captured.
             kept = [tensor.clone() for tensor in changing]
             current, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(current)
@@ -66,11 +67,13 @@ class CudaGraphRecorder:
                     work()
                     restore(changing, kept)
             current.wait_stream(aside)
+            # 2. Capture: the work is recorded, not run.
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
                 results = work()
 
         def replay() -> Result:
+            # 3. From now on the whole run is one launch, on the same addresses.
             graph.replay()
             return results
 
@@ -101,6 +104,7 @@ class GraphCache:
         """Do `work`, from its recording under `key` if there is one; `changing` is as in `GraphRecorder.record`."""
         if self._recorder is None:
             return work()
+        # A key holds every size that the work reads, since a recording repeats these as they were.
         if key not in self._made:
             self._made[key] = self._recorder.record(work, changing)
         return cast(Result, self._made[key]())
@@ -128,6 +132,7 @@ def fetch(tensor: Tensor) -> Callable[[], Tensor]:
     if tensor.device.type != "cuda":
         copied = tensor.clone()
         return lambda: copied
+    # Pinned memory, into which the device copies while the host goes on.
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor, non_blocking=True)
     arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -120,6 +120,7 @@ class FusedStack:
         if shape.position_bias is not None:
             bias = shape.position_bias(longest).detach().clone()
         if shape.causal:
+            # Keys behind the query lie beyond the distance 0, at the index `longest`: a causal mask and a bias in one.
             bias[:, longest + 1 :] = -torch.inf
         self._bias = bias.to(self._dtype)
         if shape.rotary is not None:
@@ -182,6 +183,7 @@ class FusedStack:
         logits = _linear(scaled, self.shape.head)
         if self.shape.head_tokens is not None:
             logits = spread(logits, self.shape.head_tokens, self._vocabulary)
+        # Broken logits have no finite maximum; -1 tells the host without another pass or a wait.
         top, best = logits.max(-1)
         return logits, best.masked_fill_(~torch.isfinite(top), -1)
 
@@ -199,12 +201,14 @@ class FusedStack:
         shape = self.shape
         queries = shape.heads * shape.head_width
         if angles is not None:
+            # Queries and keys are turned, values are not.
             both, values = projected.tensor_split([queries + shape.key_value_heads * shape.head_width], -1)
             projected = torch.cat([_turned(both, angles, shape.head_width), values], -1)
         query, fresh = projected.tensor_split([queries], -1)
         if caches is None:
             keys, values = _halves(fresh.view(rows, -1, fresh.shape[-1]), shape.key_value_heads)
         else:
+            # Each new token to its own place in (slots · capacity, size), wherever its row stands.
             caches.own.flatten(0, 1).index_copy_(0, caches.slot_mapping, fresh)
             keys, values = _halves(caches.own[:rows, : caches.kv_length], shape.key_value_heads)
         return query, keys, values
@@ -213,8 +217,10 @@ class FusedStack:
         """Repeat the mask for groups of queries that share a key head."""
         if self._groups == 1:
             return mask
+        # (rows, 1, new, keys): one mask for all heads, repeated for each query of a group.
         if mask.shape[1] == 1:
             return mask if mask.shape[2] == 1 else mask.repeat(1, 1, self._groups, 1)
+        # (rows, heads, new, keys): the heads of a group become rows of one head.
         return mask.reshape(mask.shape[0], -1, self._groups * mask.shape[2], mask.shape[3])
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
@@ -253,6 +259,7 @@ def _linear(states: Tensor, linear: Linear) -> Tensor:
 
 def _added(hidden: Tensor, states: Tensor, linear: Linear) -> Tensor:
     """Add the projection of `states` to `hidden` (tokens, width) in place, and return it."""
+    # The residual connection and the product in one operation.
     hidden.addmm_(states, linear.weight.t())
     return hidden if linear.bias is None else hidden.add_(linear.bias)
 
@@ -260,6 +267,7 @@ def _added(hidden: Tensor, states: Tensor, linear: Linear) -> Tensor:
 def _turned(states: Tensor, angles: Tensor, width: int) -> Tensor:
     """Rotate heads by the angles (2, tokens, 1, width) of their positions: (tokens, size)."""
     heads = states.view(len(states), -1, width)
+    # (x_1, x_2) to (x_1 cos - x_2 sin, x_2 cos + x_1 sin): the sign lies in the table.
     return torch.addcmul(heads * angles[0], heads.roll(width // 2, -1), angles[1]).flatten(1)
 
 
@@ -278,6 +286,7 @@ def assign_slots(slots: Sequence[int], width: int) -> tuple[list[int], list[tupl
     taken: set[int] = set()
     staying = []
     for slot in slots:
+        # The first row that asks for a slot keeps it; a copy of it, or a row beyond the width, moves.
         staying.append(slot < width and slot not in taken)
         if staying[-1]:
             taken.add(slot)
@@ -326,6 +335,7 @@ class StaticKVCache:
             return False
         grown = self._empty(max(slots, had), max(positions, capacity), self._cross_size)
         grown[:, :had, :capacity] = self._cross
+        # New slots and positions are masked until a source is read into them.
         mask = torch.full(grown.shape[1:3], torch.finfo(grown.dtype).min, device=self._device, dtype=self._dtype)
         mask[:had, :capacity] = self._source_mask
         self._cross, self._source_mask = grown, mask
@@ -364,6 +374,7 @@ class StaticKVCache:
         self._own[:, after, :kv_length] = self._own[:, before, :kv_length]
         if not self._sources:
             return
+        # Rows of one source, such as beams, have its keys and values already.
         moves = [(one, other) for one, other in moves if self._sources[one] != self._sources[other]]
         if moves:
             before, after = self._index(moves)

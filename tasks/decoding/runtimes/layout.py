@@ -178,6 +178,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
         "draftline_read_memory": ([_POINTER, _INT64, _INT64, _INT32, _POINTER], None),
     }  # fmt: skip
     for name, (arguments, result) in signatures.items():
+        # Without declared types ctypes would cut addresses to 32 bits.
         function = getattr(functions, name)
         function.argtypes, function.restype = arguments, result
     return functions
@@ -185,6 +186,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
 
 def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
     """Return the kernel's structure of a greedy acceptance rule."""
+    # The kernel's three cases of agreement in one number; see `layout.h`.
     agreement = 2 if rule.first_only else int(rule.keep_agreed)
     min_entropy, window = (math.inf, 0) if rule.deferred is None else (rule.deferred.min_entropy, rule.deferred.window)
     return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, min_entropy, agreement, window)
@@ -197,6 +199,7 @@ def empty_floats(*shape: int) -> Tensor:
 
 def integers(values: Iterable[int]) -> Integers:
     """Return a C array of int32."""
+    # The length makes the type, so that it has to be known first.
     some = list(values)
     return (ctypes.c_int32 * len(some))(*some)
 
@@ -205,6 +208,7 @@ def several_rows(
     tokens: Sequence[Sequence[int]], cached: Sequence[int], slots: Sequence[int]
 ) -> tuple[Reference, tuple[Integers, ...]]:
     """Return a reference to a `RowBatch`, and the arrays that it points into, to be kept while it is used."""
+    # Rows one behind the other: where each begins, and where the last one ends.
     begin = accumulate(map(len, tokens), initial=0)
     parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)
     return ctypes.byref(RowBatch(len(tokens), *map(ctypes.addressof, parts))), parts
@@ -222,6 +226,7 @@ class SingleRow:
     def write(self, tokens: list[int], cached: int, slot: int) -> bool:
         """Write the row; return False where its tokens do not fit."""
         count = len(tokens)
+        # Prompts are longer than the array; they are rare and take `several_rows`.
         if count > _SHORT:
             return False
         self._tokens[:count] = tokens  # type: ignore[assignment]  # ctypes takes a list

@@ -49,6 +49,7 @@ class LoadedModel:
     @property
     def specials(self) -> frozenset[int]:
         """Ids that are never text: padding, start and end."""
+        # Tokenizers may put special tokens beyond what the model predicts; those are left out.
         beginning = getattr(self.model.config, "bos_token_id", None)
         ids = {self.pad_token, *self.end_tokens, *self.start_tokens, *([] if beginning is None else [beginning])}
         return frozenset(token for token in ids if token < self.vocabulary)
@@ -74,6 +75,7 @@ class SlotDecoder(LoadedModel):
         """Empty all rows, and return the first tokens of each."""
         rows = encoder_output.hidden.shape[0]
         self.lengths, self._prompts, self._steps = [0] * rows, [1] * rows, 0
+        # An encoder read the source: rows begin with start tokens; otherwise with the prompt itself.
         if encoder_output.prompts is None:
             if self._decoder_only:
                 raise ValueError(f"the {self.name} model is decoder-only; it cannot start from the output of an encoder")
@@ -109,6 +111,7 @@ class SlotDecoder(LoadedModel):
 
 def _ends(model: PreTrainedModel, name: str) -> tuple[int, frozenset[int]]:
     """Return the token that ends a text, and all tokens that do, which generation configurations may list."""
+    # A generation configuration may list several, of which the model's own one is the first.
     listed = [getattr(config, "eos_token_id", None) for config in (model.config, getattr(model, "generation_config", None))]
     first, generating = ([ids] if isinstance(ids, int) else list(ids or ()) for ids in listed)
     ends = frozenset(generating or first)
@@ -149,5 +152,7 @@ def skipped_columns(prompts: Sequence[int], cached: Sequence[int], counts: Seque
 
     Takes the number of tokens in each row's prompt, in its cache, and in this run.
     """
+    # Column i of a row predicts token before + i + 1; it is known while that lies in the prompt.
     inside = [prompt - 1 - before for prompt, before, count in zip(prompts, cached, counts, strict=True) if count]
+    # At least one column stays, which the caller reads.
     return max(0, min(min(inside), max(counts) - 1))

@@ -82,6 +82,7 @@ class NativeKVCache:
             self._grow(max(slots, self._own.shape[2]), positions)
 
     def _grow(self, slots: int, positions: int) -> None:
+        # Twice as long at least, so that a growing text is copied a few times only.
         capacity = self.capacity if positions <= self.capacity else _whole(max(positions, 2 * self.capacity))
         # (keys and values, layers, slots, heads, head width, positions)
         grown = empty_floats(2, self._layers, slots, *self._own.shape[3:5], capacity)
@@ -99,6 +100,7 @@ class NativeKVCache:
         cache = self.native
         cache.keys, cache.values = own[0].data_ptr(), own[1].data_ptr()
         cache.slots, cache.capacity = own.shape[2], own.shape[-1]
+        # An encoder needs keys and values of one layer at a time: all its layers use the same place.
         cache.layer_stride = own[0, 0].numel() if self._shape.causal else 0
 
     def _make_tables(self, capacity: int) -> None:
@@ -115,6 +117,7 @@ class NativeKVCache:
     def fit_sources(self, lengths: Sequence[int]) -> None:
         """Grow to sources of these lengths, one a slot, dropping the contents."""
         slots, longest = self._own.shape[2], max(lengths)
+        # Sources are read anew, so that nothing has to be copied.
         if self._cross.shape[2] != slots or self._cross.shape[-1] < longest:
             capacity = max(self._cross.shape[-1], _whole(longest))
             self._point_sources(empty_floats(2, self._layers, slots, *self._cross.shape[3:5], capacity))
@@ -152,6 +155,7 @@ class NativeStack:
 
     def call(self, function: Callable[..., int], *arguments: object) -> int:
         """Call a function of the kernel on the stack and its caches, with as many threads as PyTorch has."""
+        # Read at each call, since `torch.set_num_threads` may come between two.
         self.packed.native.threads = torch.get_num_threads()
         return function(self.packed.reference, self.cache.reference, *arguments)
 
@@ -164,6 +168,7 @@ class NativeStack:
 
     def rows(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[_CArgObject, object]:
         """Return a reference to a `RowBatch` of the kernel, and what must be kept while it is used."""
+        # One row with few tokens, as at batch size 1: no array is made.
         if len(tokens) == 1 and self._single.write(tokens[0], cached[0], slots[0]):
             return self._single.reference, self._single
         return several_rows(tokens, cached, slots)
@@ -230,6 +235,7 @@ class NativeDecoder(SlotDecoder):
         # 1. The decoder; what the large model holds already is not packed again.
         self._large = large
         self._head = decoder.head if self._draft_tokens is None else None
+        # A head that is the large model's embedding or head lies packed there already.
         shared = (None, None) if large is None else large._packed_weights_of(decoder, number_format)
         self._stack = NativeStack(PackedStack(decoder, number_format, functions, *shared))
         self._packed, self._cache = self._stack.packed, self._stack.cache
@@ -241,6 +247,7 @@ class NativeDecoder(SlotDecoder):
         # 3. Buffers: the kernel writes whole panels of logits.
         self._functions = functions
         self._dtype: torch.dtype = model.dtype
+        # Floats from the logits of one position to those of the next.
         self._stride = self._packed.padded(int(self._packed.native.head.outputs))
         self._slots: list[int] = []
         self._ends = integers(sorted(self.end_tokens))
@@ -265,6 +272,7 @@ class NativeDecoder(SlotDecoder):
         self._fit(rows, 1)
         if encoder_output.prompts is None:
             hidden = encoder_output.hidden.float().contiguous()
+            # Keys and values of the source in every layer, computed once a text.
             self._cache.fit_sources(encoder_output.mask.sum(1).tolist())
             self._stack.call(self._functions.draftline_read, hidden.data_ptr(), rows, longest)
         return first
@@ -285,6 +293,7 @@ class NativeDecoder(SlotDecoder):
         if self._dtype != torch.float32:
             hidden = hidden.to(self._dtype)
         if len(counts) == 1:
+            # One row: its tokens are the whole of each tensor.
             return Step(logits[None], counts, hidden[None], argmax=[best])
         ends = list(accumulate(counts))
         return Step(
@@ -358,6 +367,7 @@ class NativeDecoder(SlotDecoder):
         stack, cache = self._packed.native, self._cache.native
         stack.threads = torch.get_num_threads()
         hidden, logits = empty_floats(longest_run, self._stack.width), empty_floats(predictions, self._stride)
+        # The kernel's loop calls the model itself: it gets weights, cache and buffers, and no Python.
         addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
         return LoopModel(*addresses, None, self._stride, self._outputs), (hidden, logits)
 
@@ -378,6 +388,7 @@ class NativeDecoder(SlotDecoder):
 
     def _cache_bytes(self, source_tokens: int, target_tokens: int) -> int:
         if self._encoder is None:
+            # Without an encoder the source is the beginning of the text.
             return self._cache.bytes_of(source_tokens + target_tokens, 0)
         return self._cache.bytes_of(target_tokens, source_tokens)
 

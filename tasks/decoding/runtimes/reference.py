@@ -78,6 +78,7 @@ class CachedDecoder(LoadedModel, ABC):
         # 1. Pad new tokens on the right: (rows, most new tokens).
         ids = torch.tensor([row + [self.pad_token] * (most - len(row)) for row in tokens], device=self.device)
         states: list[Tensor] = []
+        # The hidden states come by a hook: the model's own output would hold those of every layer.
         watching = self._watch(states)
         try:
             run = self._run(ids, counts)
@@ -91,11 +92,13 @@ class CachedDecoder(LoadedModel, ABC):
         self._width += most
         ends = [self._width - most + count for count in counts]
         self._align(ends, [length + count for length, count in zip(self.lengths, counts, strict=True)])
+        # Columns inside prompts, whose logits the model left out.
         unread = most - logits.shape[1]
         hidden = states[0][:, unread:] if states else None
         return Step(logits, [max(0, count - unread) for count in counts], hidden, run.layers)
 
     def rewind(self, lengths: Sequence[int]) -> None:
+        # Rows end at one column; each now ends as many columns before it as it loses.
         ends = [self._width - cached + kept for cached, kept in zip(self.lengths, lengths, strict=True)]
         self._align(ends, list(lengths))
 
@@ -104,6 +107,7 @@ class CachedDecoder(LoadedModel, ABC):
             return
         self._select(torch.tensor(list(rows), device=self.device))
         self.lengths = [self.lengths[row] for row in rows]
+        # Without the longest row, columns that are padding for all others go.
         self._slice(self._width - max(self.lengths), self._width)
 
     def _select(self, index: Tensor) -> None:
@@ -127,6 +131,7 @@ class CachedDecoder(LoadedModel, ABC):
         """Move each row, whose `lengths[row]` tokens end at column `ends[row]`, so that it ends at the last column."""
         width = max(lengths)
         self.lengths = lengths
+        # All rows end together still, as at batch size 1: cutting columns is enough.
         if all(end == ends[0] for end in ends):
             self._slice(ends[0] - width, ends[0])
             return
@@ -134,6 +139,7 @@ class CachedDecoder(LoadedModel, ABC):
         shift = torch.tensor([end - width for end in ends], device=self.device)
         columns = (torch.arange(width, device=self.device) + shift[:, None]).clamp_(min=0)
         for layer in self._growing_layers():
+            # (rows, heads, columns, head width), as keys and values lie.
             index = columns[:, None, :, None].expand(-1, layer.keys.shape[1], -1, -1)
             layer.keys = layer.keys.gather(2, index.expand(-1, -1, -1, layer.keys.shape[3]))
             layer.values = layer.values.gather(2, index.expand(-1, -1, -1, layer.values.shape[3]))
@@ -164,6 +170,7 @@ class TransformersDecoder(CachedDecoder):
         widest = max(map(len, sources))
         ids = torch.tensor([source + [self.pad_token] * (widest - len(source)) for source in sources], device=self.device)
         mask = torch.tensor([[1] * len(source) + [0] * (widest - len(source)) for source in sources], device=self.device)
+        # (rows, source positions, width); attention never reads what the mask hides.
         return EncoderOutput(self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
@@ -205,6 +212,7 @@ class FsmtDecoder(TransformersDecoder):
 
     def _run(self, ids: Tensor, counts: list[int]) -> ModelRun:
         new = ids.shape[1]
+        # -infinity above the diagonal that begins behind the cached columns: (new, cached + new).
         later = torch.full((new, self._width + new), -torch.inf, device=self.device, dtype=self.model.dtype)
         output = self.model.model.decoder(
             ids,
@@ -259,6 +267,7 @@ class CausalDecoder(CachedDecoder):
         if self._takes_positions:
             options["position_ids"] = self._positions(counts, new)
         if self._takes_kept:
+            # The head is most of the work on a prompt, and only its last position is read.
             options["logits_to_keep"] = new - skipped_columns(self._prompts, self.lengths, counts)
         inputs = {"input_ids": ids, "attention_mask": self._mask(new)}
         return ModelRun(self.model(**inputs, past_key_values=self._cache, use_cache=True, **options).logits)
@@ -318,6 +327,7 @@ class PerRowDecoder(LoadedModel):
         kept: set[int] = set()
         chosen = []
         for row in rows:
+            # A row that is kept twice needs a cache of its own.
             chosen.append(_twin(self._rows[row]) if row in kept else self._rows[row])
             kept.add(row)
         self._rows = chosen

@@ -50,6 +50,7 @@ void normalise(const Norm& norm, float epsilon, const float* x, float* y, int64_
     }
     float squares = total(sums);
     for (int64_t i = whole; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
+    // Where there is no bias the mean stayed 0: root mean square norm.
     const float factor = 1.0f / std::sqrt(squares / width + epsilon);
     for (int64_t i = 0; i < width; i++)
         y[i] = ((x[i] - mean) * factor * norm.weight[i] + (norm.bias ? norm.bias[i] : 0.0f)) * scale;
@@ -73,6 +74,7 @@ void activate(const Stack& stack, float* x, int64_t count) {
         for (int64_t i = 0; i < count; i += kLanes) store(x + i, activated(load(x + i), stack.activation));
         return;
     }
+    // Gate, then value: the result overwrites the gate.
     const int64_t half = count / 2;
     int64_t i = 0;
     for (; i + kLanes <= half; i += kLanes) store(x + i, activated(load(x + i), stack.activation) * load(x + half + i));
@@ -111,6 +113,7 @@ void attend_by_head(const Stack& stack, const std::vector<TokenPosition>& positi
         int count = 0;
         for (int64_t token = 0; token < tokens; token++) {
             const auto [slot, position, source] = positions[token];
+            // Queries of one text and one head go through together; the next text has other keys.
             const bool last = token + 1 == tokens || positions[token + 1].slot != slot;
             for (int64_t one = 0; one < group; one++) {
                 const int64_t place = (head * group + one) * width;
@@ -145,6 +148,7 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
     for (int64_t token = 0; token < tokens; token++) {
         float* query = scratch.projected.data() + token * scratch.wide;
         float* key = query + stack.heads * width;
+        // Rotate query and key by the position, and cache key and value there.
         const TokenPosition token_position = positions[token];
         if (cache.cosines) {
             const float *cosines = cache.cosines + token_position.position * width, *sines = cache.sines + token_position.position * width;
@@ -158,6 +162,7 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
         const int64_t at = head * width * cache.capacity;
         return HeadCache{all_keys + at, all_values + at, slot_stride, cache.capacity, bias};
     };
+    // A decoder's token reads itself and what is before it; an encoder's reads the whole row.
     const auto length_of = [&](const TokenPosition& token) { return stack.causal ? token.position + 1 : length; };
     attend_by_head(stack, positions, scratch, stack.key_value_heads, threads, cache_of, length_of);
     product<format>(layer.out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true, threads);
@@ -222,6 +227,7 @@ void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, c
         product<format>(layer.feed_in, scratch.normed.data(), scratch.narrow, scratch.fed.data(), scratch.feed, count, false, threads);
         for (int64_t token = 0; token < count; token++)
             activate(stack, scratch.fed.data() + token * scratch.feed, layer.feed_in.outputs);
+        // Each block adds to the hidden state: the residual connection is the product's `add`.
         product<format>(layer.feed_out, scratch.fed.data(), scratch.feed, scratch.hidden.data(), scratch.narrow, count, true, threads);
     }
     for (int64_t token = 0; token < count; token++)
@@ -250,6 +256,7 @@ template <Format format>
 void run_all(const Stack& stack, const Cache& cache, const RowBatch& rows, float* result) {
     const Layer& layer = stack.layer[0];
     const int64_t matrices = layer.query_key_value.inputs * layer.query_key_value.outputs + 2 * layer.feed_in.inputs * layer.feed_in.outputs;
+    // Several rows: each thread takes whole rows, and no thread waits inside a layer.
     const int64_t groups = std::min<int64_t>(stack.threads, rows.rows);
     if (groups <= 1 || rows.begin[rows.rows] * stack.layers * matrices <= kWorthSharing) {
         run_rows<format>(stack, cache, rows, 0, rows.rows, result, stack.threads);
