@@ -64,7 +64,7 @@ def open_labeller(
     tokenizer, model = load_tokenizer(folder), load_model(folder, device, dtype)
     check_lengths(model, "large", text)
     vocabulary = vocabulary_size(tokenizer, model)
-    decoder = open_decoder(model, "large", vocabulary, Runtime.of(machine.runtime, machine.dtype))
+    decoder = open_decoder(model, "large", vocabulary, Runtime(machine.runtime, machine.dtype == "int8"))
     predictor = None
     if settings.top_logits:
         predictor = TopLogitsPredictor(model, tokenizer, text, vocabulary, settings.top_logits, settings.batch_size)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.method import SamplingSettings
-from tasks.decoding.rules import AcceptanceRule
+from tasks.decoding.rules import AcceptanceRule, token_probabilities
 
 GREEDY = SamplingSettings()
 DRAWN = (
@@ -69,9 +69,9 @@ def emission(rule: AcceptanceRule, q: PredictionBlock, p: PredictionBlock) -> Em
     blocks = (PredictionBlock(one.logits.expand(1, size, size), one.sampling) for one in (q, p))
     result = rule.apply(torch.arange(size)[None], *blocks)
     assert result.accept.shape == (1, size)
-    assert result.residual_probabilities.shape == (1, size, size)
+    assert token_probabilities(result.residual).shape == (1, size, size)
     accept = result.accept[0].double().numpy()
-    replacement = result.residual_probabilities[0].double().numpy()
+    replacement = token_probabilities(result.residual)[0].double().numpy()
     assert (replacement == replacement[0]).all()
     return Emission(accept, dist(q) * accept, replacement[0])
 

@@ -17,18 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Counts", "DecodingPair", "GeneratedText", "PairManifest", "Streamer", "TextSettings", "load_pair"]
 
-_MODULES = {
-    "Counts": "tasks.decoding.generation",
-    "DecodingPair": "tasks.decoding.inference",
-    "GeneratedText": "tasks.decoding.inference",
-    "PairManifest": "tasks.decoding.pair_folder",
-    "Streamer": "tasks.decoding.inference",
-    "TextSettings": "tasks.models.settings",
-    "load_pair": "tasks.decoding.inference",
-}
-
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    return getattr(importlib.import_module("tasks.decoding.inference"), name)

@@ -31,11 +31,6 @@ class Runtime:
     int8: bool = False
     """Whether matrices are kept in 8 bits."""
 
-    @classmethod
-    def of(cls, name: str, dtype: str) -> Runtime:
-        """Return the runtime that `machine.runtime` and `machine.dtype` ask for."""
-        return cls(name, dtype == "int8")
-
 
 AUTO, REFERENCE = Runtime(), Runtime("reference")
 
@@ -111,7 +106,6 @@ class GreedyContinuation(Protocol):
         It may end at the first position at which a bound of `until` or an end token ends the draft, that position included,
         or go on beyond it. Logits that nobody reads need not be kept: those of a whole text are large.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -190,7 +184,6 @@ class DraftCheck(Protocol):
 
     def __call__(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         """Append `pending`, at least one token, and `drafted`."""
-        ...
 
 
 class TokenGuarantee(Enum):
@@ -245,37 +238,29 @@ class Decoder(Protocol):
     @property
     def vocabulary(self) -> int:
         """Number of tokens that it predicts over."""
-        ...
 
     @property
     def specials(self) -> frozenset[int]:
         """Ids that are never text: padding, start and end."""
-        ...
 
     @property
     def capabilities(self) -> Capabilities:
         """What the runtime can do beyond these calls."""
-        ...
 
     def encode(self, sources: Rows) -> EncoderOutput:
         """Run the encoder on sources, one list of ids a row."""
-        ...
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
         """Empty the cache for these sources and return each row's first tokens."""
-        ...
 
     def forward(self, tokens: Rows) -> Step:
         """Append tokens to each row (none for an empty list) and predict what follows each of them."""
-        ...
 
     def rewind(self, lengths: Sequence[int]) -> None:
         """Cut the cache of each row to `lengths[row]` tokens."""
-        ...
 
     def reorder(self, rows: Sequence[int]) -> None:
         """Keep these rows, in this order; a row may be kept twice or dropped."""
-        ...
 
 
 class BrokenLogitsError(RuntimeError):

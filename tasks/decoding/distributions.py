@@ -34,29 +34,23 @@ class TokenStatistics(Protocol):
     @property
     def argmax(self) -> TokenIds:
         """The token of the highest score, the first one of a tie."""
-        ...
 
     @property
     def top(self) -> Values:
         """The score of the argmax: max p."""
-        ...
 
     @property
     def entropy(self) -> Values:
         """Entropy of the scores, in nats."""
-        ...
 
     def of(self, tokens: Any) -> Values:
         """Return the scores of these tokens."""
-        ...
 
     def surprisal(self, tokens: Any) -> Values:
         """Return -log of the scores of these tokens, in nats."""
-        ...
 
     def total_variation(self, other: Any) -> Values:
         """Return D_TV of the two dists; of one-hot ones, 0 where both have one argmax, else 1."""
-        ...
 
 
 TokenScore = tuple[float, float]

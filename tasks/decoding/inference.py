@@ -271,7 +271,7 @@ def load_pair(
     for name, model in models.items():
         check_lengths(model, name, manifest.text)
     # 3. A runtime for each.
-    wanted = Runtime.of(machine.runtime, machine.dtype)
+    wanted = Runtime(machine.runtime, machine.dtype == "int8")
     if same:
         vocabulary = vocabulary_size(tokenizer, *models.values())
         decoders = open_decoders(models["small"], models["large"], vocabulary, calibration, wanted)

@@ -37,18 +37,10 @@ from tasks.decoding import native_loop, replay
 from tasks.decoding.decoder import DraftCheck, GreedyAcceptance, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, TokenSource, probability
 from tasks.decoding.draft_rule import DraftRule
+from tasks.decoding.drafters import look_ups
 from tasks.decoding.drafters.base import Draft, Drafter, ModelDrafter
 from tasks.decoding.drafters.layers import early_layer_drafter, heads_drafter
-from tasks.decoding.drafters.look_ups import (
-    BigramDrafter,
-    CopyDrafter,
-    RandomDrafter,
-    SuffixDrafter,
-    UnigramDrafter,
-    outputs_tree_of,
-    tables_of,
-)
-from tasks.decoding.drafters.retokenized import retokenized_drafter
+from tasks.decoding.drafters.retokenized import RetokenizedDrafter
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
@@ -75,12 +67,12 @@ class SpeculativeLoop(LoopParts):
 
 _DRAFTERS: dict[str, Callable[[Pair, SamplingSettings, TokenSource], Drafter]] = {
     "small": lambda pair, sampling, source: ModelDrafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder),
-    "retokenized": lambda pair, sampling, _: retokenized_drafter(pair.small, pair.large, sampling),
-    "unigram": lambda pair, sampling, source: UnigramDrafter(tables_of(pair), pair.large, sampling, source),
-    "bigram": lambda pair, sampling, source: BigramDrafter(tables_of(pair), pair.large, sampling, source),
-    "copy": lambda pair, sampling, _: CopyDrafter(pair.large, sampling),
-    "suffix": lambda pair, sampling, _: SuffixDrafter(outputs_tree_of(pair), pair.large, sampling),
-    "random": lambda pair, sampling, source: RandomDrafter(pair.large, sampling, source),
+    "retokenized": lambda pair, sampling, _: RetokenizedDrafter(pair.small, pair.large, sampling),
+    "unigram": lambda pair, sampling, source: look_ups.UnigramDrafter(look_ups.tables_of(pair), pair.large, sampling, source),
+    "bigram": lambda pair, sampling, source: look_ups.BigramDrafter(look_ups.tables_of(pair), pair.large, sampling, source),
+    "copy": lambda pair, sampling, _: look_ups.CopyDrafter(pair.large, sampling),
+    "suffix": lambda pair, sampling, _: look_ups.SuffixDrafter(look_ups.outputs_tree_of(pair), pair.large, sampling),
+    "random": lambda pair, sampling, source: look_ups.RandomDrafter(pair.large, sampling, source),
     "early_layer": lambda pair, sampling, source: early_layer_drafter(pair.large, sampling, source),
     "heads": lambda pair, sampling, source: heads_drafter(pair.large, sampling, source),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tasks.errors import InputError
 from tasks.settings import setting, settings
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tasks.decoding.distributions import TokenSource
     from tasks.decoding.generation import Generation
 
+T = TypeVar("T")
 DRAFTERS = {
     "small": "the small model's own next tokens (Leviathan et al., 2023; Kim et al., 2023)",
     "retokenized": "the text of a small model with another tokenizer, in the large one's tokens (Timor et al., 2025: SLEM)",
@@ -84,6 +85,13 @@ class Pair:
     derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """What drafters made of the calibration set, by name, so that it is made once."""
 
+    def derive(self, name: str, make: Callable[[], T]) -> T:
+        """Return what `make` gives, made once for this pair under this name."""
+        if name not in self.derived:
+            self.derived[name] = make()
+        found: T = self.derived[name]
+        return found
+
     @property
     def described(self) -> str:
         """Runtime and number format of the large model."""
@@ -117,7 +125,6 @@ class DecodingMethod(Protocol):
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
         """Return one generation a source, each of at most `limit` tokens; `examples` key the random draws."""
-        ...
 
 
 Builder = Callable[[Pair, Any, Request], DecodingMethod]
@@ -151,16 +158,16 @@ class MethodSpec:
     settings: type
     paper: str
     """The paper, and the algorithm, section or equation in it."""
-    lossless: bool
-    """Whether its output is the large model's own: token for token when greedy, in distribution when sampling."""
     build: Builder
     presets: Mapping[str, Preset]
     """Ranges by name; none where the papers give none."""
-    oracle: bool
+    lossless: bool = False
+    """Whether its output is the large model's own: token for token when greedy, in distribution when sampling."""
+    oracle: bool = False
     """Whether it runs both models at every step: it shows what a rule could do, and is never worth deploying."""
-    greedy_only: bool
+    greedy_only: bool = False
     """Whether it draws no tokens, and takes temperature 0 alone."""
-    t5_only: bool
+    t5_only: bool = False
     """Whether it needs the layers of a T5 or mT5."""
 
     def make(self, settings: object, pair: Pair, request: Request) -> DecodingMethod:
@@ -191,23 +198,13 @@ def preset(name: str, source: str, **values: Sequence[Any]) -> Callable[[Builder
     return add
 
 
-def method(
-    name: str,
-    settings: type,
-    paper: str,
-    *,
-    lossless: bool = False,
-    oracle: bool = False,
-    greedy_only: bool = False,
-    t5_only: bool = False,
-) -> Callable[[Builder], Builder]:
-    """Register the function below as the builder of the method `name`; the arguments are the fields of `MethodSpec`."""
+def method(name: str, settings: type, paper: str, **kind: bool) -> Callable[[Builder], Builder]:
+    """Register the function below as the builder of the method `name`; `kind` are flags of `MethodSpec`: `lossless` and so on."""
 
     def register(build: Builder) -> Builder:
         if name in REGISTERED:
             raise ValueError(f"there are two methods called {name}")
-        presets = _PRESETS.get(build, {})
-        REGISTERED[name] = MethodSpec(name, settings, paper, lossless, build, presets, oracle, greedy_only, t5_only)
+        REGISTERED[name] = MethodSpec(name, settings, paper, build, _PRESETS.get(build, {}), **kind)
         return build
 
     return register

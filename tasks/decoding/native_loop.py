@@ -33,23 +33,12 @@ _ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=
 """A cascade's deferral decides in place of this rule."""
 
 
-@dataclass(frozen=True)
-class NativeRules:
-    """What the kernel needs of a method besides its models."""
+def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
+    """Return the rules of greedy decoding in numbers, and what they point into; their `limit` is the caller's to set.
 
-    packed: LoopRules
-    """Its `limit` is the caller's to set."""
-    buffers: object
-    """What `packed` points into."""
-    cascades: bool
-    """Whether a deferral rule decides, which reads the drafter's distributions too."""
-    adds_bonus: bool
-    """Whether a token follows a fully accepted draft."""
-
-
-def native_rules(parts: LoopParts) -> NativeRules | None:
-    """Return the rules of greedy decoding in numbers; none where they adapt the window or have another form."""
-    if parts.scored or not parts.sampling.greedy:
+    None where they adapt the window or have another form, or where no token follows a fully accepted draft.
+    """
+    if parts.scored or not parts.sampling.greedy or parts.acceptance.bonus is BonusToken.NONE:
         return None
     acceptance, draft_rule = parts.acceptance, parts.draft_rule
     greedy, deferral = acceptance.greedy, acceptance.deferral
@@ -58,7 +47,6 @@ def native_rules(parts: LoopParts) -> NativeRules | None:
         greedy = _ACCEPT_ALL
     if greedy is None or draft_rule.adaptive is not None or (deferral is None and acceptance.bonus is BonusToken.RULE):
         return None
-    adds_bonus = acceptance.bonus is not BonusToken.NONE
     drafter = parts.drafter.decoder or parts.target  # a table ends texts with the target's tokens
     ends = [integers(sorted(tokens)) for tokens in (drafter.end_tokens, parts.target.end_tokens)]
     bounds = None if deferral is None else Deferral(*astuple(deferral))
@@ -72,14 +60,13 @@ def native_rules(parts: LoopParts) -> NativeRules | None:
         first_from_target=draft_rule.first_from_target,
         ends_unverified=draft_rule.ends_unverified,
         target_after_rollback=draft_rule.target_after_rollback,
-        adds_bonus=adds_bonus,
         small_ends=ctypes.addressof(ends[0]),
         large_ends=ctypes.addressof(ends[1]),
         small_end_count=len(ends[0]),
         large_end_count=len(ends[1]),
         deferral=None if bounds is None else ctypes.addressof(bounds),
     )
-    return NativeRules(packed, (ends, bounds), cascades=deferral is not None, adds_bonus=adds_bonus)
+    return packed, (ends, bounds)
 
 
 def account(
@@ -114,7 +101,9 @@ class _NativeParts:
 
     small: NativeLoopModel
     large: NativeLoopModel
-    rules: NativeRules
+    rules: LoopRules
+    buffers: object
+    """What the rules point into."""
 
 
 def fits(parts: LoopParts) -> bool:
@@ -127,11 +116,8 @@ def _native_parts(parts: LoopParts) -> _NativeParts | None:
     if large is None or not large.whole_head or parts.target.vocabulary > large.known_tokens:
         return None
     rules = native_rules(parts)
-    # The kernel always adds a token of the target's.
-    if rules is None or not rules.adds_bonus:
-        return None
-    small = _native_drafter(parts, large)
-    return None if small is None else _NativeParts(small, large, rules)
+    small = None if rules is None else _native_drafter(parts, large)
+    return None if rules is None or small is None else _NativeParts(small, large, *rules)
 
 
 def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel | None:
@@ -189,13 +175,13 @@ class _Batch:
     def __init__(self, parts: LoopParts, native: _NativeParts, prompts: Rows, limit: int) -> None:
         self._parts, self._native, self._rules = parts, native, parts.turns(limit)
         window, count = parts.draft_rule.window, len(prompts)
-        native.rules.packed.limit = limit
+        native.rules.limit = limit
         # A run reads the prompts, or a draft and the two tokens that a model may lag behind.
         run, length = sum(map(len, prompts)) + count * (window + 2), max(map(len, prompts)) + limit
         self._small, small_buffers = native.small.prepare(count, run, count, length)
         self._large, large_buffers = native.large.prepare(count, run, count * (window + 1), length)
         # q of all drafted positions, which only a cascade compares.
-        drafted = empty_floats(count * (window + 1) if native.rules.cascades else 0, self._small.stride)
+        drafted = empty_floats(count * (window + 1) if parts.acceptance.deferral is not None else 0, self._small.stride)
         self._small.drafted = drafted.data_ptr()
         self._kept = small_buffers, large_buffers, drafted
         self._tokens = [(ctypes.c_int32 * (len(prompt) + limit))(*prompt) for prompt in prompts]
@@ -214,9 +200,7 @@ class _Batch:
     def take_turns(self, most: int) -> None:
         """Let the kernel take at most that many turns of each row that is going."""
         take, count = self._native.large.functions.draftline_take_turns, len(self._rows)
-        broken = take(
-            self._small, self._large, self._native.rules.packed, self._rows, count, most, self._flags, len(self._flags)
-        )
+        broken = take(self._small, self._large, self._native.rules, self._rows, count, most, self._flags, len(self._flags))
         if broken > count:
             raise AbandonedError
         if broken < count:

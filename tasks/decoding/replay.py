@@ -7,7 +7,7 @@ turns (`turn.TurnRules`), one row at a time. Walking over known numbers takes ab
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -76,18 +76,15 @@ def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int)
         if drafter is None:
             parts.drafter.start(_NO_ENCODER_OUTPUT, [source])
         replayer = _Replayer(parts, turns, accept, target, drafter, target.cache.trie.root, RowState(example, [], 0))
-        found.append(_text(parts, target, limit, replayer.run))
-    return found
-
-
-def _text(parts: LoopParts, target: CachedModel, limit: int, run: Callable[[], Generation]) -> Generation:
-    """Return what a method decodes from the open source; a model's own text is gone through once for all methods."""
-    if parts.undrafted:
+        if not parts.undrafted:
+            found.append(replayer.run())
+            continue
+        # A model's own text is gone through once for all methods.
         texts, key = target.cache.trie.own_texts, (target.model, parts.scored, limit)
         if key not in texts:
-            texts[key] = run()
-        return texts[key]
-    return run()
+            texts[key] = replayer.run()
+        found.append(texts[key])
+    return found
 
 
 def _source_of(decoder: Decoder) -> CachedModel:

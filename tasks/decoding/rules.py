@@ -44,12 +44,7 @@ class AcceptanceResult:
     accept: Tensor
     """(rows, n): probability that each token is accepted, given that all before it were; or bool, where it is certain."""
     residual: TokenDistribution
-    """The distribution of the token that replaces the first rejected one."""
-
-    @property
-    def residual_probabilities(self) -> Tensor:
-        """`residual` written out: (rows, n, vocabulary); rows need not be normalised."""
-        return token_probabilities(self.residual)
+    """The distribution of the token that replaces the first rejected one; rows need not be normalised."""
 
 
 AcceptanceFunction = Callable[[Tensor, PredictionBlock, PredictionBlock], AcceptanceResult]

@@ -70,7 +70,6 @@ class TopLogitsSource(Protocol):
 
     def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
         """Return tokens, int64, and their log-probabilities, float32: (target positions, k) both."""
-        ...
 
 
 class TokenDataset:
@@ -237,7 +236,6 @@ class BatchSource(Protocol):
 
     def microbatches(self, step: int) -> list[Batch]:
         """Return this process's micro-batches of a step, counted from 0: equally many in each process, none of them empty."""
-        ...
 
 
 class DatasetSource:

@@ -71,34 +71,27 @@ class Drafter(Protocol):
     @property
     def decoder(self) -> Decoder | None:
         """The decoder that drafts by its own predictions; none where the drafter is a table, a copy, heads or nothing."""
-        ...
 
     def greedy_table(self, tokens: int) -> GreedyTable | None:
         """Return its greedy predictions after each of that many tokens; none where they depend on more than the last one."""
-        ...
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         """Begin these sources; `encoder_output` is the target's, for drafters that share its encoder."""
-        ...
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         """Propose at most `budgets[row]` tokens after each row of `tokens`."""
-        ...
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """Predict what follows `tokens`, a fully accepted draft included, in these rows: (rows, 1, vocabulary)."""
-        ...
 
     def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
         """Take note of the rows as they stand after verification, and forget what was drafted beyond them.
 
         `step` is the target's run; its position `positions[row]` predicted what follows the row's accepted prefix.
         """
-        ...
 
     def reorder(self, rows: Sequence[int]) -> None:
         """Keep these rows, in this order."""
-        ...
 
 
 class StatelessDrafter:

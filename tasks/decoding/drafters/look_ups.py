@@ -87,10 +87,7 @@ def count_ngrams(rows: Rows, vocabulary: int, specials: frozenset[int]) -> Ngram
 
 def tables_of(pair: Pair) -> NgramTables:
     """Return the tables of a pair's calibration set, counted on first use; raises `InputError` where there is none."""
-    if "tables" not in pair.derived:
-        pair.derived["tables"] = count_ngrams(pair.calibration, pair.large.vocabulary, pair.large.specials)
-    tables: NgramTables = pair.derived["tables"]
-    return tables
+    return pair.derive("tables", lambda: count_ngrams(pair.calibration, pair.large.vocabulary, pair.large.specials))
 
 
 def _logarithms(counts: Counter[int]) -> tuple[Tensor, Tensor]:
@@ -235,24 +232,8 @@ class RowwiseDrafter(DeterministicDrafter):
         return drafted, [0] * len(tokens)
 
 
-class LookUpDrafter(RowwiseDrafter):
-    """Looks its proposals up, so that it also knows the token behind a draft, unless it finds none."""
-
-    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
-        """Predict the token that would be proposed; where there is none, uniformly over ordinary tokens."""
-        block = super().predict_next(tokens, rows)
-        proposed = [self.propose(row, tokens[row], 0, 1) for row in rows]
-        known = [index for index, new in enumerate(proposed) if new]
-        if not known:
-            return block
-        logits = block.logits.clone()
-        found = torch.tensor([proposed[index] for index in known], device=self.device)
-        logits[known] = one_hot_predictions(found, self.vocabulary, self.sampling).logits
-        return PredictionBlock(logits, self.sampling)
-
-
-class ContextDrafter(LookUpDrafter):
-    """Knows the source of each row, and which tokens in it and in the row are text."""
+class ContextDrafter(RowwiseDrafter):
+    """Looks its proposals up in source and text, so that it also knows the token behind a draft, unless it finds none."""
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         super().start(encoder_output, sources)
@@ -266,6 +247,18 @@ class ContextDrafter(LookUpDrafter):
     def text(self, tokens: list[int]) -> list[int]:
         """Replace each token that the target never generates as text by a break."""
         return [BREAK if token in self.specials or token >= self.vocabulary else token for token in tokens]
+
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        """Predict the token that would be proposed; where there is none, uniformly over ordinary tokens."""
+        block = super().predict_next(tokens, rows)
+        proposed = [self.propose(row, tokens[row], 0, 1) for row in rows]
+        known = [index for index, new in enumerate(proposed) if new]
+        if not known:
+            return block
+        logits = block.logits.clone()
+        found = torch.tensor([proposed[index] for index in known], device=self.device)
+        logits[known] = one_hot_predictions(found, self.vocabulary, self.sampling).logits
+        return PredictionBlock(logits, self.sampling)
 
 
 class CopyDrafter(ContextDrafter):
@@ -385,11 +378,8 @@ def outputs_tree(rows: Rows, vocabulary: int, specials: frozenset[int], ends: fr
 
 def outputs_tree_of(pair: Pair) -> SuffixNode:
     """Return the suffix tree over a pair's calibration set; raises `InputError` as `tables_of` does."""
-    if "tree" not in pair.derived:
-        large = pair.large
-        pair.derived["tree"] = outputs_tree(pair.calibration, large.vocabulary, large.specials, large.end_tokens)
-    tree: SuffixNode = pair.derived["tree"]
-    return tree
+    large = pair.large
+    return pair.derive("tree", lambda: outputs_tree(pair.calibration, large.vocabulary, large.specials, large.end_tokens))
 
 
 class SuffixDrafter(ContextDrafter):

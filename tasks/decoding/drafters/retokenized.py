@@ -278,8 +278,14 @@ class RetokenizedDrafter(DeterministicDrafter):
     text as many of the large model's are proposed.
     """
 
-    def __init__(self, small: TranslatedDecoder, target: Decoder, sampling: SamplingSettings) -> None:
+    def __init__(self, small: Decoder, target: Decoder, sampling: SamplingSettings) -> None:
+        """Raise `InputError` where both models have one tokenizer."""
         super().__init__(target, sampling)
+        if not isinstance(small, TranslatedDecoder):
+            raise InputError(
+                "the drafter retokenized is for a small model with a tokenizer of its own, but both models have one; take the "
+                "drafter small"
+            )
         self.small = small
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
@@ -319,17 +325,3 @@ class RetokenizedDrafter(DeterministicDrafter):
 
     def reorder(self, rows: Sequence[int]) -> None:
         self.small.reorder(rows)
-
-
-def retokenized_drafter(small: Decoder, large: Decoder, sampling: SamplingSettings) -> RetokenizedDrafter:
-    """Return the drafter of a small model with a tokenizer of its own.
-
-    Raises:
-        InputError: both models have one tokenizer.
-    """
-    if not isinstance(small, TranslatedDecoder):
-        raise InputError(
-            "the drafter retokenized is for a small model with a tokenizer of its own, but both models have one; take the "
-            "drafter small"
-        )
-    return RetokenizedDrafter(small, large, sampling)

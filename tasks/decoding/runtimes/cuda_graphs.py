@@ -43,7 +43,6 @@ class GraphRecorder(Protocol):
             changing: Tensors that a run changes and that are restored after the extra runs. A tensor that each run
                 overwrites with the same values need not be listed.
         """
-        ...
 
 
 class CudaGraphRecorder:

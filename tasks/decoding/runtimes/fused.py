@@ -106,7 +106,7 @@ class FusedDecoder(SlotDecoder):
         if blueprint.encoder is not None:
             self._encoder = FusedEncoder(FusedStack(blueprint.encoder, dtype, self.vocabulary), self.device, recorder)
         self._kv_cache = StaticKVCache(self._stack, self.device, dtype)
-        self._graphs = GraphCache(recorder)
+        self.graphs = GraphCache(recorder)
         self.sync_policy = SyncPolicy() if sync_policy is None else sync_policy
         self._greedy_loop, self._draft_checker = GreedyLoop(self), DraftChecker(self)
         self._width = 0
@@ -126,14 +126,14 @@ class FusedDecoder(SlotDecoder):
     def start(self, encoder_output: EncoderOutput) -> Rows:
         rows, positions, _ = encoder_output.hidden.shape
         first = self.start_rows(encoder_output)
-        self._width = self._graphs.padded_rows(rows)
+        self._width = self.graphs.padded_rows(rows)
         self._set_slots(list(range(rows)))
         self._fit(self._width, 1)
         if encoder_output.prompts is None:
-            self._source_length = self._graphs.padded_positions(positions)
+            self._source_length = self.graphs.padded_positions(positions)
             hidden, mask = encoder_output.hidden.to(self.device, self.model.dtype), encoder_output.mask.to(self.device)
             if self._kv_cache.read(hidden, mask, rounded_positions(self._source_length)):
-                self._graphs.forget()
+                self.graphs.forget()
         return first
 
     @torch.inference_mode()
@@ -150,27 +150,14 @@ class FusedDecoder(SlotDecoder):
         self.require_sound(chosen)
         return Step(self._rows(predicted.logits), counts, self._rows(predicted.hidden), argmax=chosen)
 
-    @torch.inference_mode()
-    def continue_greedily(self, pending: list[int], budget: int, until: DraftRule, *, with_logits: bool = True) -> Continuation:
-        self.require_known([pending])
-        [cached] = self.lengths
-        self._fit(1, cached + len(pending) + budget - 1)
-        found = self._greedy_loop.follow(pending, cached, budget, until, with_logits)
-        self.lengths = [cached + len(pending) + len(found.tokens) - 1]
-        self._steps += len(found.tokens)
-        self.require_sound([found.tokens])
-        return found
+    continue_greedily = torch.inference_mode()(SlotDecoder.continue_greedily)
+    check_draft = torch.inference_mode()(SlotDecoder.check_draft)
 
-    @torch.inference_mode()
-    def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
-        [cached] = self.lengths
-        after = cached + len(self.draft_run(pending, drafted))
-        self._fit(1, after)
-        checked = self._draft_checker.check_draft(pending, drafted, cached, rule)
-        self.lengths = [after]
-        self._steps += 1
-        self.require_sound(checked.step.argmax or [])
-        return checked
+    def _continue(self, pending: list[int], budget: int, until: DraftRule, with_logits: bool) -> Continuation:
+        return self._greedy_loop.follow(pending, self.lengths[0], budget, until, with_logits)
+
+    def _check(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
+        return self._draft_checker.check_draft(pending, drafted, self.lengths[0], rule)
 
     @functools.cached_property
     def capabilities(self) -> Capabilities:
@@ -186,7 +173,7 @@ class FusedDecoder(SlotDecoder):
     def reorder(self, rows: Sequence[int]) -> None:
         self.lengths = [self.lengths[row] for row in rows]
         self._prompts = [self._prompts[row] for row in rows]
-        self._width = self._graphs.padded_rows(len(rows))
+        self._width = self.graphs.padded_rows(len(rows))
         longest = max(self.lengths)
         self._fit(self._width, longest)
         # Only rows that occur twice, or lie in slots that are given up, are copied.
@@ -206,13 +193,13 @@ class FusedDecoder(SlotDecoder):
         rows = [[0]] * self._width
         for slot, cached, new in zip(self._slot_mapping, self.lengths, tokens, strict=True):
             rows[slot] = [cached, *new]
-        kv_length = self._graphs.padded_positions(filled)
-        inputs = stage_rows(rows, self._width, most, self.device, self._graphs if most <= _LONGEST else None)
+        kv_length = self.graphs.padded_positions(filled)
+        inputs = stage_rows(rows, self._width, most, self.device, self.graphs if most <= _LONGEST else None)
         # 3. Run, from a recorded graph where there is one for these sizes.
-        if not self._graphs or most > _LONGEST:
+        if not self.graphs or most > _LONGEST:
             return self.predict_step(inputs, kv_length, skipped)
         key = (self._width, most, kv_length, self._source_length)
-        return self._graphs.run(key, lambda: self.predict_step(inputs, kv_length)).after(skipped)
+        return self.graphs.run(key, lambda: self.predict_step(inputs, kv_length)).after(skipped)
 
     def predict_step(self, inputs: Tensor, kv_length: int, skipped: int = 0) -> StepOutput:
         """Do the work of one step without recording it.
@@ -231,12 +218,8 @@ class FusedDecoder(SlotDecoder):
         self, key: GraphKey, position: int, work: Callable[[int], Result], changing: Sequence[Tensor] = ()
     ) -> Result:
         """Do `work(kv_length)` for a new token at `position`, from a recorded graph where runs are recorded."""
-        kv_length = self._graphs.padded_positions(position + 1)
-        return self._graphs.run((*key, kv_length, self._source_length), lambda: work(kv_length), changing)
-
-    def forget(self, kind: str) -> None:
-        """Drop the graphs recorded under keys that begin so."""
-        self._graphs.forget(kind)
+        kv_length = self.graphs.padded_positions(position + 1)
+        return self.graphs.run((*key, kv_length, self._source_length), lambda: work(kv_length), changing)
 
     def require_sound(self, best: Rows) -> None:
         """Raise `BrokenLogitsError` where a -1 reports broken logits."""
@@ -256,7 +239,7 @@ class FusedDecoder(SlotDecoder):
         """Grow the caches where needed; raise `ValueError` where the model has fewer learned positions."""
         self.require_positions(positions)
         if self._kv_cache.fit(width, max(positions, filled)):
-            self._graphs.forget()
+            self.graphs.forget()
 
 
 class FusedEncoder:
@@ -373,7 +356,7 @@ class GreedyLoop:
         if found > self._found.shape[1] or kept > len(self._logits):
             self._found = self._found.new_zeros(3, max(found, self._found.shape[1]))
             self._logits = self._logits.new_zeros(max(kept, len(self._logits)), self._logits.shape[1])
-            self._decoder.forget("greedy")
+            self._decoder.graphs.forget("greedy")
 
 
 class _Seen:

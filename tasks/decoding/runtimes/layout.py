@@ -109,7 +109,7 @@ class LoopRules(ctypes.Structure):
     _fields_ = _fields(
         (Acceptance, "acceptance"),
         (_DOUBLE, "fallback_threshold stop_below max_entropy"),
-        (_INT32, "window entropy_falls_back first_from_target ends_unverified target_after_rollback adds_bonus"),
+        (_INT32, "window entropy_falls_back first_from_target ends_unverified target_after_rollback"),
         (_INT64, "limit"),
         (_POINTER, "small_ends large_ends"),
         (_INT64, "small_end_count large_end_count"),

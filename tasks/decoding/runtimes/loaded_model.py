@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Capabilities, EncoderOutput, Rows, Runtime, TokenGuarantee
+from tasks.decoding.decoder import (
+    REFERENCE,
+    BrokenLogitsError,
+    Capabilities,
+    CheckedDraft,
+    Continuation,
+    EncoderOutput,
+    GreedyAcceptance,
+    Rows,
+    Runtime,
+    TokenGuarantee,
+)
+from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
@@ -55,8 +68,11 @@ class LoadedModel:
         return frozenset(token for token in ids if token < self.vocabulary)
 
 
-class SlotDecoder(LoadedModel):
-    """A model whose rows are slots of preallocated caches: a rewind sets a length, and dropping a row shortens a list."""
+class SlotDecoder(LoadedModel, ABC):
+    """A model whose rows are slots of preallocated caches: a rewind sets a length, and dropping a row shortens a list.
+
+    It keeps the accounts of runs over its only row: room, length, number of the run and broken logits.
+    """
 
     def __init__(self, model: PreTrainedModel, blueprint: Blueprint, name: str, vocabulary: int | None) -> None:
         super().__init__(model, name, vocabulary)
@@ -89,13 +105,44 @@ class SlotDecoder(LoadedModel):
             if row and not 0 <= min(row) <= max(row) < self._known:
                 raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
 
-    def draft_run(self, pending: list[int], drafted: list[int]) -> list[int]:
-        """Return the tokens of a run over a draft; refuse one behind nothing, or of tokens that the model cannot predict."""
-        tokens = pending + drafted
-        self.require_known([tokens])
+    def continue_greedily(self, pending: list[int], budget: int, until: DraftRule, *, with_logits: bool = True) -> Continuation:
+        """Do what `decoder.GreedyContinuation` describes."""
+        self.require_known([pending])
+        [cached] = self.lengths
+        if not pending or budget < 1:
+            raise ValueError("a continuation needs at least one pending token and a budget of at least one")
+        # The last token is predicted and not fed.
+        self._fit(1, cached + len(pending) + budget - 1)
+        found = self._continue(pending, budget, until, with_logits)
+        self.lengths = [cached + len(pending) + len(found.tokens) - 1]
+        self._steps += len(found.tokens)
+        self.require_sound([found.tokens])
+        return found
+
+    def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
+        """Do what `decoder.DraftCheck` describes; refuse a draft behind nothing, or of tokens that the model cannot predict."""
+        self.require_known([pending + drafted])
         if not pending or max(drafted, default=0) >= self.vocabulary:
             raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
-        return tokens
+        after = self.lengths[0] + len(pending) + len(drafted)
+        self._fit(1, after)
+        checked = self._check(pending, drafted, rule)
+        self.lengths = [after]
+        self._steps += 1
+        self.require_sound(checked.step.argmax or [])
+        return checked
+
+    @abstractmethod
+    def _fit(self, rows: int, positions: int) -> None:
+        """Make room for that many rows and positions; raise `ValueError` where the model has fewer learned positions."""
+
+    @abstractmethod
+    def _continue(self, pending: list[int], budget: int, until: DraftRule, with_logits: bool) -> Continuation:
+        """Run the continuation on the device, in a cache that has room for it."""
+
+    @abstractmethod
+    def _check(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
+        """Run the check likewise."""
 
     def require_positions(self, positions: int) -> None:
         """Refuse a text that is longer than the model's learned positions."""

@@ -303,12 +303,7 @@ class NativeDecoder(SlotDecoder):
             argmax=[best[end - count : end] for end, count in zip(ends, counts, strict=True)],
         )
 
-    def continue_greedily(self, pending: list[int], budget: int, until: DraftRule, *, with_logits: bool = True) -> Continuation:
-        self.require_known([pending])
-        [cached] = self.lengths
-        if not pending or budget < 1:
-            raise ValueError("a continuation needs at least one pending token and a budget of at least one")
-        self._fit(1, cached + len(pending) + budget - 1)
+    def _continue(self, pending: list[int], budget: int, until: DraftRule, with_logits: bool) -> Continuation:
         rows, _kept = self._stack.rows([pending], self.lengths, self._slots)
         # One call of the kernel runs the model for each token, and stops where the draft rule does.
         hidden = empty_floats(len(pending), self._stack.width)
@@ -320,19 +315,12 @@ class NativeDecoder(SlotDecoder):
             *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self._outputs),
             *(best, confidence, entropies),
         )
-        self.lengths = [cached + len(pending) + count - 1]
-        self._steps += count
-        chosen = best[:count]
-        self.require_sound([chosen])
         # Without logits, the buffer holds those of the last position.
-        return Continuation(chosen, confidence[:count], self._whole(logits[:count])[None], entropies[:count])
+        return Continuation(best[:count], confidence[:count], self._whole(logits[:count])[None], entropies[:count])
 
-    def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
-        tokens = self.draft_run(pending, drafted)
-        [cached] = self.lengths
-        count, positions = len(tokens), len(drafted) + 1
-        self._fit(1, cached + count)
-        rows, _kept = self._stack.rows([tokens], self.lengths, self._slots)
+    def _check(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
+        count, positions = len(pending) + len(drafted), len(drafted) + 1
+        rows, _kept = self._stack.rows([pending + drafted], self.lengths, self._slots)
         # One call runs the model over pending and drafted tokens, and applies the rule.
         hidden, logits = empty_floats(count, self._stack.width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
@@ -340,10 +328,7 @@ class NativeDecoder(SlotDecoder):
             *(self._functions.draftline_check_draft, rows, len(drafted), pack_acceptance(rule)),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best),
         )
-        self.lengths = [cached + count]
-        self._steps += 1
         chosen = best[:]
-        self.require_sound([chosen])
         states = hidden[None, -positions:].to(self._dtype)
         step = Step(logits[None, :, : self.vocabulary], [positions], states, argmax=[chosen])
         return CheckedDraft(step, accepted, chosen[accepted])

@@ -52,7 +52,7 @@ BREAKS = (
     Break("native-entropy-forgets-the-sum", f"{_KERNEL}/speculative_loop.h", "entropy", "weighted_sum / sum",
           "weighted_sum", _LOOP),
     Break("native-drafts-into-the-limit", f"{_KERNEL}/speculative_loop.h", "budget_of",
-          "(rules.adds_bonus && !rules.ends_unverified)", "0", _LOOP),
+          " - !rules.ends_unverified", "", _LOOP),
     Break("native-rows-read-each-others-logits", f"{_KERNEL}/speculative_loop.h", "run_target", "row->at = positions;",
           "row->at = 0;", _LOOP),
     Break("native-cache-keeps-rejected-tokens", f"{_KERNEL}/speculative_loop.h", "verify",

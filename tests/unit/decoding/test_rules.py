@@ -42,7 +42,7 @@ def block_of(probabilities: torch.Tensor, sampling: SamplingSettings = PLAIN) ->
 def test_speculative_by_hand() -> None:
     result = speculative_sampling.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
     torch.testing.assert_close(result.accept, torch.tensor([[0.4, 1.0]]))
-    torch.testing.assert_close(result.residual_probabilities, torch.tensor([[[0, 0, 0.3], [0.3, 0.4, 0]]]))
+    torch.testing.assert_close(token_probabilities(result.residual), torch.tensor([[[0, 0, 0.3], [0.3, 0.4, 0]]]))
 
 
 def test_greedy_speculative_compares_argmaxes() -> None:
@@ -50,7 +50,7 @@ def test_greedy_speculative_compares_argmaxes() -> None:
         torch.tensor([[0, 2]]), block_of(Q, SamplingSettings()), block_of(P[:, :2], SamplingSettings())
     )
     assert result.accept.tolist() == [[0.0, 0.0]]
-    assert result.residual_probabilities.argmax(-1).tolist() == [[2, 1]]
+    assert token_probabilities(result.residual).argmax(-1).tolist() == [[2, 1]]
     keep_agreed = speculative_sampling.apply(
         torch.tensor([[0]]), block_of(Q[:, :1], SamplingSettings()), block_of(P[:, 2:], SamplingSettings())
     )
@@ -72,7 +72,7 @@ def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
     rule = distance_rollback(threshold)
     result = rule.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
     assert result.accept.tolist() == [kept]
-    torch.testing.assert_close(result.residual_probabilities, P[:, :2])
+    torch.testing.assert_close(token_probabilities(result.residual), P[:, :2])
 
 
 def test_the_distance_reads_scores_not_the_one_hot() -> None:
@@ -81,7 +81,7 @@ def test_the_distance_reads_scores_not_the_one_hot() -> None:
         torch.tensor([[0, 0]]), block_of(Q, SamplingSettings()), block_of(P[:, :2], SamplingSettings())
     )
     assert result.accept.tolist() == [[1.0, 1.0]]
-    assert result.residual_probabilities.tolist() == [[[0, 0, 1], [0, 1, 0]]]
+    assert token_probabilities(result.residual).tolist() == [[[0, 0, 1], [0, 1, 0]]]
 
 
 def test_agreed_tokens_are_accepted_if_so_configured() -> None:
@@ -125,7 +125,7 @@ def test_greedy_lenience_by_hand(lenience: float, accept: list[float]) -> None:
     q, p = block(Q_LENIENCE, GREEDY), block(P_LENIENCE, GREEDY)
     result = lenient(lenience).apply(torch.tensor([[0]]), q, p)
     assert result.accept.tolist() == [accept[:1]]
-    assert result.residual_probabilities.argmax(-1).tolist() == [[2]]
+    assert token_probabilities(result.residual).argmax(-1).tolist() == [[2]]
     for token in (1, 2):
         drafts_it = block([float(one == token) for one in range(3)], GREEDY)
         assert lenient(lenience).apply(torch.tensor([[token]]), drafts_it, p).accept.tolist() == [[accept[token]]]

@@ -93,7 +93,7 @@ def test_a_cache_changes_nothing(name: str) -> None:
 def test_a_retokenized_draft_by_hand(sampling: SamplingSettings) -> None:
     """The small model says x y x z, which the large one writes xy x z; as many of its tokens as may be drafted."""
     pair = translated_pair(says([2, 3, 2, 4], vocabulary=6), says([3, 0, 4], vocabulary=5), 5)
-    drafter = RetokenizedDrafter(pair.small, pair.large, sampling)  # type: ignore[arg-type]
+    drafter = RetokenizedDrafter(pair.small, pair.large, sampling)
     for budget, expected in ((1, [0]), (2, [3]), (3, [3, 0]), (6, [3, 0, 4, END])):
         drafter.start(pair.large.encode([[2, END]]), [[2, END]])
         draft = drafter.draft([[START]], [0], [budget], DraftRule(budget))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tasks.corpora.example import Example
-from tasks.decoding.decoder import Runtime
+from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode_all
@@ -50,7 +50,7 @@ def model_of(architecture: str) -> Any:
 
 def written(model: Any, sources: list[str], tokenizer: Any) -> list[str]:
     """What the project's own decoding writes."""
-    decoder = open_decoder(model.eval(), "toy", 64, Runtime.of("reference", "float32"))
+    decoder = open_decoder(model.eval(), "toy", 64, REFERENCE)
     ids = encode(tokenizer, sources, TEXT.max_source_tokens)
     pair, request = Pair(small=decoder, large=decoder), Request(TEXT.max_target_tokens)
     found = decode_all("vanilla_large", VanillaSettings(), pair, ids, request, 16, label="test")

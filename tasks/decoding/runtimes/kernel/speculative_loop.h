@@ -24,7 +24,7 @@ struct Deferral {
 struct LoopRules {
     Acceptance acceptance;
     double fallback_threshold, stop_below, max_entropy;
-    int32_t window, entropy_falls_back, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
+    int32_t window, entropy_falls_back, first_from_target, ends_unverified, target_after_rollback;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
@@ -174,7 +174,7 @@ inline DraftStops draft_stops(const LoopRules& rules) {
 // Tokens that may be drafted behind the text.
 int64_t budget_of(const LoopRules& rules, const Text& text) {
     if (text.target_goes_on || (rules.first_from_target && text.generated() == 0)) return 0;
-    return std::min<int64_t>(rules.window, rules.limit - text.generated() - (rules.adds_bonus && !rules.ends_unverified));
+    return std::min<int64_t>(rules.window, rules.limit - text.generated() - !rules.ends_unverified);
 }
 
 // Cuts the predictions of a turn into its draft: without one that was not confident enough, and no further than a token that ends
@@ -200,7 +200,7 @@ void keep_accepted(const LoopRules& rules, Text& text, Turn& turn) {
     text.count += turn.accepted;
     const bool whole = turn.accepted == turn.drafted;
     const bool ended = turn.drafted > 0 && ends_text(rules, text.tokens[text.count - 1]);
-    turn.added = !whole || (rules.adds_bonus && !ended);
+    turn.added = !(whole && ended);
     text.target_goes_on = rules.target_after_rollback && !whole;
 }
 
