@@ -199,7 +199,7 @@ def preset(name: str, source: str, **values: Sequence[Any]) -> Callable[[Builder
 
 
 def method(name: str, settings: type, paper: str, **kind: bool) -> Callable[[Builder], Builder]:
-    """Register the function below as the builder of the method `name`; `kind` are flags of `MethodSpec`: `lossless` and so on."""
+    """Register the function below as the builder of the method `name`; `kind`: flags of `MethodSpec`, such as `lossless`."""
 
     def register(build: Builder) -> Builder:
         if name in REGISTERED:

@@ -390,8 +390,8 @@ NOTHING: Any = None
 def test_a_machine_with_other_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tmp_path / "model.safetensors"
     model.write_bytes(b"weights")
-    pair: Any = "the pair"
-    loaded: Any = SimpleNamespace(inputs=[model], described="native float32", pair=pair)
+    pair: Any = SimpleNamespace(described="native float32")
+    loaded: Any = SimpleNamespace(inputs=[model], pair=pair)
     monkeypatch.setattr("tasks.loaded_pair.load_for_sweep", lambda *_: loaded)
     files = files_fingerprint(loaded)
     assert worker_pair(NOTHING, NOTHING, NOTHING, model, [], files) is pair
