@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -132,28 +133,20 @@ class PredictionBlock:
         return PredictionBlock(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
 
 
+@dataclass(slots=True, eq=False)
 class CachedStatistics:
     """The statistics of one position as numbers; what else a rule asks for is looked up or computed then, and kept."""
 
-    __slots__ = ("argmax", "entropy", "look_up", "token_scores", "top")
-
-    def __init__(
-        self, argmax: int, top: float, entropy: float, token_scores: dict[int, TokenScore], look_up: Callable[[int], TokenScore]
-    ) -> None:
-        """Take what `TokenStatistics` gives, and how to find what is not known.
-
-        Args:
-            argmax: The token of the highest score.
-            top: Its score.
-            entropy: Of the position, in nats.
-            token_scores: The scores that are known, by token.
-            look_up: Finds the score of another token.
-        """
-        self.argmax = argmax
-        self.top = top
-        self.entropy = entropy
-        self.token_scores = token_scores
-        self.look_up = look_up
+    argmax: int
+    """The token of the highest score."""
+    top: float
+    """Its score."""
+    entropy: float
+    """Of the position, in nats."""
+    token_scores: dict[int, TokenScore]
+    """The scores that are known, by token."""
+    look_up: Callable[[int], TokenScore]
+    """Finds the score of another token."""
 
     def of(self, tokens: int) -> float:
         # A known score is a pair, and so never false.

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MANIFEST = "pair.json"
 LARGE, DRAFTER, EXAMPLES, CALIBRATION = "large", "drafter", "examples.json", "calibration.json"
 _FORMAT, _VERSION = "draftline-pair", 1
+_REST = ("task", "chosen", "measured", "origin")
+"""Fields of a manifest that JSON holds as they are."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,16 @@ def write_pair_folder(
         (partial / EXAMPLES).write_text(json.dumps(list(examples), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
         if calibration is not None:
             (partial / CALIBRATION).write_text(json.dumps(calibration), encoding="utf-8")
-        text = json.dumps(_encoded(manifest), ensure_ascii=False, indent=2, allow_nan=False)
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "operating_point": {"method": manifest.point.method, "settings": manifest.point.plain_settings},
+            "text": dataclasses.asdict(manifest.text),
+            **{name: getattr(manifest, name) for name in _REST},
+        }
+        text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False)
         (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
     return folder
-
-
-def _encoded(manifest: PairManifest) -> dict[str, Any]:
-    point = {"method": manifest.point.method, "settings": manifest.point.plain_settings}
-    rest = {name: getattr(manifest, name) for name in ("task", "chosen", "measured", "origin")}
-    return {"format": _FORMAT, "version": _VERSION, "operating_point": point, "text": dataclasses.asdict(manifest.text), **rest}
 
 
 def read_manifest(folder: Path) -> PairManifest:
@@ -107,7 +110,7 @@ def read_manifest(folder: Path) -> PairManifest:
     try:
         point = configure_method(found["operating_point"]["method"], found["operating_point"]["settings"])
         text = read_settings(TextSettings, found["text"])
-        rest = {name: found[name] for name in ("task", "chosen", "measured", "origin")}
+        rest = {name: found[name] for name in _REST}
     except KeyError as error:
         raise InputError(f"{path} lacks {error}; {fix}") from None
     except (InputError, TypeError, ValueError, AttributeError) as error:

@@ -260,10 +260,11 @@ class PredictionCache:
         """
         logits, argmax = found
         # The tokens that a rule may ask about at each position.
-        asked = [(_next_token(nodes, index), _argmax_of_other(node, model)) for index, node in enumerate(nodes)]
+        following = [*(node.token for node in nodes[1:]), -1]
+        others = [_argmax_of_other(node, model) for node in nodes]
         tokens = [
-            (top, top if following < 0 else following, top if other < 0 else other)
-            for top, (following, other) in zip(argmax, asked, strict=True)
+            (top, top if after < 0 else after, top if other < 0 else other)
+            for top, after, other in zip(argmax, following, others, strict=True)
         ]
         # (positions, 3): argmax, next on the path, the other model's argmax.
         index = torch.tensor(tokens, device=logits.device)
@@ -322,11 +323,6 @@ def _likely_next(node: TrieNode, model: int) -> Iterator[TrieNode]:
             return
         yield following
         node = following
-
-
-def _next_token(nodes: Sequence[TrieNode], index: int) -> int:
-    """Return the token by which the path goes on, which a rule will ask about; -1 at its end."""
-    return nodes[index + 1].token if index + 1 < len(nodes) else -1
 
 
 def _argmax_of_other(node: TrieNode, model: int) -> int:

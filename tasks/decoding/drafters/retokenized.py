@@ -57,16 +57,6 @@ class TranslatedSources(EncoderOutput):
     sources: Rows = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class FedTokens:
-    """A run of the small model on tokens of the large one."""
-
-    step: Step | None
-    """Its predictions, in its own tokens; none where nothing was fed."""
-    columns: Rows
-    """For each row and token, the position of `step` that predicts what follows it; negative inside a prompt."""
-
-
 class TranslatedDecoder:
     """A `Decoder` over the large model's tokens whose model has another tokenizer.
 
@@ -121,21 +111,26 @@ class TranslatedDecoder:
         return rows
 
     def forward(self, tokens: Rows) -> Step:
-        fed = self.feed(tokens)
-        if fed.step is None:
+        step, columns = self.feed(tokens)
+        if step is None:
             return Step(torch.empty(len(tokens), 0, self.vocabulary), [0] * len(tokens))
         # Predictions of the large model's tokens alone: (rows, most, the small model's vocabulary).
-        read = [[column for column in row if column >= 0] for row in fed.columns]
+        read = [[column for column in row if column >= 0] for row in columns]
         most = max(map(len, read))
-        logits = fed.step.logits
+        logits = step.logits
         index = torch.tensor([row + [0] * (most - len(row)) for row in read], dtype=torch.long, device=logits.device)
         logits = logits.gather(1, index[..., None].expand(-1, -1, logits.shape[-1]))
         ours, theirs = (ids.to(logits.device) for ids in (self._ours, self._theirs))
         # The probabilities of common tokens at their places; -infinity elsewhere, which renormalises them.
         return Step(spread(logits[..., theirs], ours, self.vocabulary), [len(row) for row in read])
 
-    def feed(self, tokens: Rows) -> FedTokens:
-        """Append tokens to each row and return the model's run, in its own tokens."""
+    def feed(self, tokens: Rows) -> tuple[Step | None, Rows]:
+        """Append tokens to each row and run the model.
+
+        Returns:
+            The model's predictions in its own tokens, none where nothing was fed; for each row and new token, their column
+            that predicts what follows it, negative inside a prompt.
+        """
         fed: Rows = []
         counts: Rows = []
         for row, new in enumerate(tokens):
@@ -154,7 +149,7 @@ class TranslatedDecoder:
         columns = [
             [count - 1 - (len(new) - known) for count in added] for new, known, added in zip(fed, given, counts, strict=True)
         ]
-        return FedTokens(step, columns)
+        return step, columns
 
     def rewind(self, lengths: Sequence[int]) -> None:
         for ends, kept in zip(self._ends, lengths, strict=True):
@@ -309,7 +304,7 @@ class RetokenizedDrafter(DeterministicDrafter):
         going = [budget > 0 for budget in budgets]
         # 1. Feed what the small model has not read of each text.
         fed = [text[cached:] if on else [] for text, cached, on in zip(tokens, small.lengths, going, strict=True)]
-        step = small.feed(fed).step if any(going) else None
+        step = small.feed(fed)[0] if any(going) else None
         while step is not None and any(going):
             # 2. Its own argmax tokens, one a run, up to the budget or its end token.
             argmax = step.last([1] * len(tokens))[:, 0].argmax(-1).tolist()

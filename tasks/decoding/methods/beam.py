@@ -240,65 +240,38 @@ def predict(cache: PrefixCache, sources: Sequence[int], groups: Sequence[Sequenc
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """Beam search with one model, for several sources at once.
+    """Beam search with a large model, for several sources at once, in which a small model may draft beams.
 
-    Counts: one large call for each step, which verifies as many positions as there are beams.
+    Without a small model each run of the large one is a step, which verifies as many positions as there are beams.
     """
 
-    model: Decoder
-    beams: int
-    """w"""
-
-    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        """Return one generation for each source, of at most `limit` tokens; nothing is sampled, so `examples` is not used."""
-        cache = PrefixCache(self.model)
-        starts = cache.start(self.model.encode(sources))
-        ends = self.model.end_tokens
-        searches = [Search(index, start, self.beams, ends, limit) for index, start in enumerate(starts)]
-        going = searches
-        while going:
-            owners, groups = [search.source for search in going], [search.beams for search in going]
-            for search, ranked in zip(
-                going, predict(cache, owners, groups, candidates_per_beam(self.beams, ends)), strict=True
-            ):
-                search.counts.large_calls += 1
-                search.counts.verified[len(search.beams)] += 1
-                search.proposers += LARGE
-                search.advance(ranked)
-            going = [search for search in going if not search.over]
-        return [search.generation() for search in searches]
-
-
-@dataclass(frozen=True)
-class SpeculativeBeamSearch:
-    """Beam search with the large model of a pair, for several sources at once; the small model drafts beams."""
-
-    small: Decoder
     large: Decoder
     beams: int
     """w"""
-    draft_beams: int
+    small: Decoder | None = None
+    draft_beams: int = 0
     """u, at least w."""
-    draft_length: int
+    draft_length: int = 0
     """Steps drafted before each run of the large model."""
     shares_encoder: bool = False
     """Whether the small model uses the output of the large model's encoder."""
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
         """Return one generation for each source, of at most `limit` tokens; nothing is sampled, so `examples` is not used."""
-        large, small = PrefixCache(self.large), PrefixCache(self.small)
+        large, small = PrefixCache(self.large), None if self.small is None else PrefixCache(self.small)
         encoder_output = self.large.encode(sources)
         starts = large.start(encoder_output)
-        small.start(encoder_output if self.shares_encoder else self.small.encode(sources))
-        if max(map(len, starts)) > 1:
-            # A prompt is run once, before its row is copied for each branch.
-            large.feed([tuple(start[:-1]) for start in starts])
+        if small is not None:
+            small.start(encoder_output if self.shares_encoder else small.decoder.encode(sources))
+            if max(map(len, starts)) > 1:
+                # A prompt is run once, before its row is copied for each branch.
+                large.feed([tuple(start[:-1]) for start in starts])
         ends = self.large.end_tokens
         searches = [Search(index, start, self.beams, ends, limit) for index, start in enumerate(starts)]
         going = searches
         while going:
             # 1. Draft; 2. verify all drafts in one run; 3. advance each search.
-            drafts = self._draft(small, going)
+            drafts = [[search.beams] for search in going] if small is None else self._draft(small, going)
             for search, levels, predictions in zip(going, drafts, self._verify(large, going, drafts), strict=True):
                 _step(search, levels, predictions)
             going = [search for search in going if not search.over]
@@ -380,5 +353,4 @@ def beam_large(pair: Pair, settings: BeamSettings, request: Request) -> Decoding
 
 @method("speculative_beam", SpeculativeBeamSettings, "Leviathan et al., 2023, appendix A.4", lossless=True, greedy_only=True)
 def speculative_beam(pair: Pair, settings: SpeculativeBeamSettings, request: Request) -> DecodingMethod:
-    lengths = (settings.beams, settings.draft_beams, settings.draft_length)
-    return SpeculativeBeamSearch(pair.small, pair.large, *lengths, shares_encoder=pair.shares_encoder)
+    return BeamSearch(pair.large, settings.beams, pair.small, settings.draft_beams, settings.draft_length, pair.shares_encoder)

@@ -5,16 +5,7 @@ from __future__ import annotations
 import math
 
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.method import (
-    LONGEST,
-    NATS,
-    DecodingMethod,
-    DraftingSettings,
-    Pair,
-    Request,
-    method,
-    preset,
-)
+from tasks.decoding.method import LONGEST, NATS, DecodingMethod, DraftingSettings, Pair, Request, method, preset
 from tasks.settings import setting, settings
 
 

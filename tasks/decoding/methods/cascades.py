@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING
 
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.method import (
-    BLOCK,
-    LONGEST,
-    NATS,
-    SHARES,
-    Builder,
-    DecodingMethod,
-    Pair,
-    Request,
-    method,
-    preset,
-)
+from tasks.decoding.method import BLOCK, LONGEST, NATS, SHARES, Builder, DecodingMethod, Pair, Request, method, preset
 from tasks.decoding.methods.baselines import SmallModelMethod, single_model_method
 from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
 from tasks.settings import setting, settings

@@ -15,17 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.method import (
-    BLOCK,
-    LONGEST,
-    SHARES,
-    DecodingMethod,
-    DraftingSettings,
-    Pair,
-    Request,
-    method,
-    preset,
-)
+from tasks.decoding.method import BLOCK, LONGEST, SHARES, DecodingMethod, DraftingSettings, Pair, Request, method, preset
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:

@@ -11,28 +11,20 @@ import math
 import operator
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import (
-    Capabilities,
-    CheckedDraft,
-    Continuation,
-    EncoderOutput,
-    GreedyAcceptance,
-    Rows,
-    Step,
-)
+from tasks.decoding.decoder import Capabilities, CheckedDraft, Continuation, EncoderOutput, GreedyAcceptance, Rows, Step
 from tasks.decoding.distributions import entropy, probability
 from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.rules import first_rejected_agrees, next_accepted
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
 from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, assign_slots
-from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, skipped_columns, token_guarantee
+from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, skipped_columns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -161,13 +153,7 @@ class FusedDecoder(SlotDecoder):
 
     @functools.cached_property
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            continue_greedily=self.continue_greedily,
-            check_draft=self.check_draft,
-            transformers_model=self.model,
-            runtime=self.runtime,
-            tokens=token_guarantee(self.model.dtype),
-        )
+        return replace(super().capabilities, continue_greedily=self.continue_greedily, check_draft=self.check_draft)
 
     @torch.inference_mode()
     def reorder(self, rows: Sequence[int]) -> None:

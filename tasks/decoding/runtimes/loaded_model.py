@@ -57,7 +57,10 @@ class LoadedModel:
     @functools.cached_property
     def capabilities(self) -> Capabilities:
         """What the runtime can do beyond the calls of `Decoder`; faster runtimes add to it."""
-        return Capabilities(transformers_model=self.model, runtime=self.runtime, tokens=token_guarantee(self.model.dtype))
+        # The libraries sum in an order that depends on the shape of a run.
+        exact = self.model.dtype == torch.float32
+        tokens = TokenGuarantee.EQUAL_BEYOND_TOLERANCE if exact else TokenGuarantee.NONE
+        return Capabilities(transformers_model=self.model, runtime=self.runtime, tokens=tokens)
 
     @property
     def specials(self) -> frozenset[int]:
@@ -174,11 +177,6 @@ def _start_token(model: PreTrainedModel) -> int:
         if start is not None:
             return int(start)
     return int(model.config.bos_token_id)
-
-
-def token_guarantee(dtype: torch.dtype) -> TokenGuarantee:
-    """The guarantee of a runtime whose library sums in an order that depends on the shape of a run."""
-    return TokenGuarantee.EQUAL_BEYOND_TOLERANCE if dtype == torch.float32 else TokenGuarantee.NONE
 
 
 def encode_prompts(prompts: Rows, name: str, device: torch.device) -> EncoderOutput:

@@ -16,15 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tasks.decoding.decoder import (
-    Capabilities,
-    CheckedDraft,
-    Continuation,
-    EncoderOutput,
-    GreedyAcceptance,
-    Rows,
-    Step,
-)
+from tasks.decoding.decoder import Capabilities, CheckedDraft, Continuation, EncoderOutput, GreedyAcceptance, Rows, Step
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes import layout
 from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack
