@@ -152,7 +152,7 @@ def bild_authors(pair: Pair, settings: BildAuthorsSettings, request: Request) ->
         first_from_target=True,
         target_after_rollback=True,
     )
-    # Only the first token beyond the bound is looked at; where p's argmax agrees with it, the rest stays unseen.
+    # Only the first token beyond the bound is looked at; where p's argmax agrees with it, the whole draft stays.
     rollback = first_distance_rollback(settings.rollback_threshold)
     return speculative_loop(pair, settings.drafter, rollback, fallback, request)
 
