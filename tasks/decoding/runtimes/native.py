@@ -243,6 +243,7 @@ class NativeDecoder(SlotDecoder):
         self._stride = self._packed.padded(int(self._packed.native.head.outputs))
         self._slots: list[int] = []
         self._ends = integers(sorted(self.end_tokens))
+        self._step_bytes, self._weight_bytes = self._packed.step_bytes, sum(self._own_weights().values())
 
     def encode(self, sources: Rows) -> EncoderOutput:
         """Run the encoder; without one, keep the prompts.
@@ -333,8 +334,8 @@ class NativeDecoder(SlotDecoder):
             native_loop=NativeLoopModel(self._functions, self._known, self._draft_tokens is None, self._prepare),
             transformers_model=self.model,
             runtime=self.runtime,
-            step_bytes=self._packed.step_bytes,
-            weight_bytes=sum(self._own_weights().values()),
+            step_bytes=self._step_bytes,
+            weight_bytes=self._weight_bytes,
             cache_bytes=self._cache_bytes,
         )
 
