@@ -30,14 +30,14 @@ _VOCABULARY, _PAD, _END = 32, 0, 1
 _KILLED_AFTER = 9
 
 _STEPS: dict[str, Any] = {"learning_rate": 5e-3, "steps": 12, "batch_size": 3, "evaluate_every": 4}
+_SHORT: dict[str, Any] = {"learning_rate": 5e-3, "steps": 20, "batch_size": 3, "evaluate_every": 4}
+_KEPT = {"steps": 12, "evaluate_every": 1, "checkpoint_every": 4, "choose_by": "validation_loss"}
 RECIPES = {
-    "adamw": TrainingSettings(**_STEPS, optimizer="adamw"),
-    "adafactor": TrainingSettings(**_STEPS),
-    "accumulated": TrainingSettings(**_STEPS, optimizer="adamw", accumulation=2),
-    "zero": TrainingSettings(**_STEPS, optimizer="adamw", accumulation=2, zero_stage=2),
-    "dropout": TrainingSettings(
-        **_STEPS | {"evaluate_every": 1}, optimizer="adamw", checkpoint_every=4, choose_by="validation_loss"
-    ),
+    "adamw": TrainingSettings(**_SHORT, optimizer="adamw"),
+    "adafactor": TrainingSettings(**_SHORT),
+    "accumulated": TrainingSettings(**_SHORT, optimizer="adamw", accumulation=2),
+    "zero": TrainingSettings(**_SHORT, optimizer="adamw", zero_stage=2, accumulation=2),
+    "dropout": TrainingSettings(**_SHORT | _KEPT, optimizer="adamw"),
 }
 RECIPES["killed"] = RECIPES["dropout"]
 

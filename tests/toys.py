@@ -32,20 +32,10 @@ def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: st
     """
     from transformers import T5Config, T5ForConditionalGeneration
 
-    config = T5Config(
-        vocab_size=VOCABULARY,
-        d_model=32,
-        d_ff=24,
-        d_kv=8,
-        num_heads=2,
-        num_layers=encoder_layers,
-        num_decoder_layers=decoder_layers,
-        feed_forward_proj=feed_forward,
-        pad_token_id=START,
-        eos_token_id=END,
-        decoder_start_token_id=START,
-        tie_word_embeddings=False,
-    )
+    shape = {"d_model": 32, "d_ff": 24, "d_kv": 8, "num_heads": 2, "feed_forward_proj": feed_forward}
+    depth = {"num_layers": encoder_layers, "num_decoder_layers": decoder_layers}
+    tokens = {"vocab_size": VOCABULARY, "pad_token_id": START, "eos_token_id": END, "decoder_start_token_id": START}
+    config = T5Config(**shape, **depth, **tokens, tie_word_embeddings=False)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = T5ForConditionalGeneration(config).eval()

@@ -70,18 +70,14 @@ def toy_job(paths: TaskPaths, model: ModelSettings, training: TrainingSettings) 
         write_jsonl(examples, paths.split(split))
     text = [*(example.source for example in examples), *(f"nor is {number}" for number in range(0, 9000, 37))]
     train_tokenizer(text, TokenizerSettings(vocabulary=64)).save_pretrained(paths.tokenizer)
-    return TrainingJob(
-        name="small",
-        stage="finetune",
-        paths=paths,
-        model=model,
-        training=training,
-        text=TextSettings(max_source_tokens=16, max_target_tokens=13),
-        machine=MachineSettings(device="cpu"),
-        metric="bleu",
-        train_file=paths.split("train"),
-        held_out_file=paths.split("validation"),
-    )
+    return job_of(paths, model, training, text=TextSettings(max_source_tokens=16, max_target_tokens=13))
+
+
+def job_of(paths: TaskPaths, model: ModelSettings, training: TrainingSettings, **changes: Any) -> TrainingJob:
+    """A fine-tuning of the small model on a CPU, by BLEU, or another job with these changes."""
+    files = {"train_file": paths.split("train"), "held_out_file": paths.split("validation")}
+    usual = {"name": "small", "stage": "finetune", "text": TextSettings(), "machine": MachineSettings(device="cpu"), **files}
+    return TrainingJob(paths=paths, model=model, training=training, **{"metric": "bleu", **usual, **changes})
 
 
 def toy_spec(opened: TrainingContext) -> TrainingSpec:

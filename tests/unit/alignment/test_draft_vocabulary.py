@@ -13,12 +13,12 @@ from tasks.alignment.draft_vocabulary import most_written, prune_drafter
 from tasks.alignment.settings import AlignSettings
 from tasks.corpora.example import write_jsonl
 from tasks.errors import InputError
-from tasks.machine import MachineSettings
 from tasks.models.pruned_head import pruned_head
-from tasks.models.settings import ModelSettings, TextSettings
+from tasks.models.settings import ModelSettings
 from tasks.paths import TaskPaths
-from tasks.training.stage import TrainingContext, TrainingJob, open_context
+from tasks.training.stage import TrainingContext, open_context
 from tests.calibration import examples, tiny
+from tests.training import job_of
 
 PATHS = TaskPaths("toy")
 SHAPE = ModelSettings(d_model=16, d_ff=16, d_kv=8, heads=2, encoder_layers=1, decoder_layers=1)
@@ -56,20 +56,9 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], T
     write_jsonl(examples(0, 8), PATHS.control_set)
 
     def opened(arm: str) -> TrainingContext:
-        return open_context(
-            TrainingJob(
-                name=arm,
-                stage="align" if arm == "aligned" else "control",
-                paths=PATHS,
-                model=SHAPE,
-                training=AlignSettings(),
-                text=TextSettings(),
-                machine=MachineSettings(device="cpu"),
-                train_file=PATHS.calibration_set if arm == "aligned" else PATHS.control_set,
-                held_out_file=PATHS.held_out_calibration,
-                metric="bleu",
-            )
-        )
+        stage, file = ("align", PATHS.calibration_set) if arm == "aligned" else ("control", PATHS.control_set)
+        files = {"train_file": file, "held_out_file": PATHS.held_out_calibration}
+        return open_context(job_of(PATHS, SHAPE, AlignSettings(), name=arm, stage=stage, **files))
 
     return opened
 

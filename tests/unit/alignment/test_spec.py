@@ -18,14 +18,14 @@ from tasks.alignment.losses import DivergenceLoss
 from tasks.alignment.settings import LOSSES, AlignSettings
 from tasks.alignment.spec import HeldOutAcceptance, alignment_spec, describe_method, start_model
 from tasks.errors import InputError
-from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training.data import TokenDataset
-from tasks.training.stage import TrainingContext, TrainingJob
+from tasks.training.stage import TrainingContext
 from tests.distillation import CAUSAL, by_single_steps, pair, whole
+from tests.training import job_of
 
 CPU = torch.device("cpu")
 SHAPE = ModelSettings(d_model=16, d_ff=16, d_kv=8, heads=2, encoder_layers=1, decoder_layers=1)
@@ -49,18 +49,8 @@ def saved(folder: Path, tokenizer: Any, shape: ModelSettings = SHAPE) -> Path:
 
 def opened(tokenizer: Any, model: ModelSettings = SHAPE) -> TrainingContext:
     """Of a job whose files are relative to where the test runs."""
-    file = Path("nowhere")
-    job = TrainingJob(
-        name="aligned",
-        stage="align",
-        paths=TaskPaths("toy"),
-        model=model,
-        training=AlignSettings(),
-        text=TextSettings(max_target_tokens=6),
-        machine=MachineSettings(),
-        train_file=file,
-        held_out_file=file,
-        metric="bleu",
+    job = job_of(
+        TaskPaths("toy"), model, AlignSettings(), name="aligned", stage="align", text=TextSettings(max_target_tokens=6)
     )
     examples, held_out = (TokenDataset([[5, 6, 1], [7, 1]], [[8, 1], [9, 4, 1]], 0) for _ in range(2))
     drafter = initial_model(dataclasses.replace(SHAPE, seed=9), 64, 0, 1)

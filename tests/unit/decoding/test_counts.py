@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.distributions import TokenSource
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.drafters.base import Drafter, StatelessDrafter, StepwiseDrafter
+from tasks.decoding.drafters.base import Drafter
 from tasks.decoding.drafters.look_ups import RowwiseDrafter
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.loop import SpeculativeLoop
@@ -65,28 +64,6 @@ class Whole(RowwiseDrafter):
         return proposed
 
 
-class Stepwise(StatelessDrafter, StepwiseDrafter):
-    """Proposes the script's next token, and counts a model run for it."""
-
-    def __init__(self, scripts: Sequence[Script]) -> None:
-        super().__init__(END, SAMPLING, TokenSource(0))
-        self.scripts = scripts
-
-    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
-        self.rows = [source[0] for source in sources]
-
-    def reorder(self, rows: Sequence[int]) -> None:
-        self.rows = [self.rows[row] for row in rows]
-
-    def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
-        logits = torch.zeros(len(tokens), 1, 8)
-        for row, (text, new) in enumerate(zip(tokens, drafted, strict=True)):
-            token = (*self.scripts[self.rows[row]], *[None] * 64)[len(text) + len(new) - 1]
-            if token is not None:
-                logits[row, 0, token] = 20.0
-        return logits
-
-
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A target's text, a drafter's script, and the expected result."""
@@ -115,8 +92,8 @@ class Case:
     def tokens(self) -> list[int]:
         return [*self.text, END][: len(self.proposers)]
 
-    def expected(self, runs: int) -> Generation:
-        return Generation(self.tokens(), self.proposers, dataclasses.replace(self.counts, small_steps=runs))
+    def expected(self) -> Generation:
+        return Generation(self.tokens(), self.proposers, self.counts)
 
 
 def exact(target: PrefixDecoder, drafter: Drafter, window: int) -> SpeculativeLoop:
@@ -149,14 +126,7 @@ SHORT = {
 def test_whole_drafts(case: Case) -> None:
     target = PrefixDecoder(says(case.text))
     method = exact(target, Whole([case.script], target), case.window)
-    assert method.run([[0, END]], [0], case.limit) == [case.expected(runs=0)]
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_drafts_token_by_token(case: Case) -> None:
-    """The same drafts; each drafted token is one run of the drafter's model."""
-    method = exact(PrefixDecoder(says(case.text)), Stepwise([case.script]), case.window)
-    assert method.run([[0, END]], [0], case.limit) == [case.expected(runs=case.counts.drafted)]
+    assert method.run([[0, END]], [0], case.limit) == [case.expected()]
 
 
 def test_rows_of_unequal_drafts_in_one_batch() -> None:
@@ -166,5 +136,5 @@ def test_rows_of_unequal_drafts_in_one_batch() -> None:
     method = exact(target, Whole([case.script for case in cases], target), 3)
     for order in (range(8), range(7, -1, -1)):
         generations = method.run([[number, END] for number in order], list(order), 10)
-        assert generations == [cases[number].expected(runs=0) for number in order]
+        assert generations == [cases[number].expected() for number in order]
     assert len({tuple(run) for run in target.runs}) > 3

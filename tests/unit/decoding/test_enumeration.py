@@ -20,7 +20,7 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.models.extras import add_heads
-from tests.branching import BranchingSource, OpenNumber, enumerated, total_variation
+from tests.branching import BranchingSource, enumerated, total_variation
 from tests.cases import CASES, LONG_CASES, NOT_ENUMERATED, SAMPLINGS, WITH_T5, Case, of_large, of_small
 from tests.distributions import SOURCE, model_distribution
 from tests.laws import Models
@@ -76,7 +76,7 @@ LONG = (World("long", 3, 1, 2), World("long", 5, 1, 2))
 """Few enough possible tokens for texts of five tokens and drafts of four."""
 
 
-def distance(world: World, case: Case, dtype: torch.dtype, source: type[BranchingSource] = BranchingSource) -> float:
+def distance(world: World, case: Case, dtype: torch.dtype) -> float:
     """Return the total variation between what the method writes in a world and its law."""
     models = world.models(SAMPLINGS[case.sampling], dtype)
     calibration = [[token % world.vocabulary for token in text] for text in TEXTS]
@@ -90,7 +90,7 @@ def distance(world: World, case: Case, dtype: torch.dtype, source: type[Branchin
     def build(draws: TokenSource) -> DecodingMethod:
         return METHODS[case.method].make(case.settings, pair, dataclasses.replace(request, draws=draws))
 
-    found = enumerated(build, PROMPT, case.limit, source())
+    found = enumerated(build, PROMPT, case.limit, BranchingSource())
     assert sum(found.values()) == pytest.approx(1, abs=1e-9)
     return total_variation(found, case.law(models, case.limit))
 
@@ -152,19 +152,9 @@ def tiny_t5() -> Any:
     """An untrained T5 of 5 tokens with two heads, in float64."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    config = T5Config(
-        vocab_size=6,
-        d_model=8,
-        d_ff=8,
-        d_kv=4,
-        num_heads=2,
-        num_layers=1,
-        num_decoder_layers=2,
-        pad_token_id=START,
-        eos_token_id=END,
-        decoder_start_token_id=START,
-        tie_word_embeddings=False,
-    )
+    shape = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 2}
+    tokens = {"vocab_size": 6, "pad_token_id": START, "eos_token_id": END, "decoder_start_token_id": START}
+    config = T5Config(**shape, **tokens, tie_word_embeddings=False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         model = T5ForConditionalGeneration(config)
@@ -182,27 +172,3 @@ def test_each_method_drafter_and_rule_is_enumerated_or_says_why_not() -> None:
     rules = {case.settings.rule for case in CASES.values() if case.method == "speculative_cascade"}
     assert rules == set(CASCADE_RULES)
     assert all((case.law is of_large) == METHODS[case.method].lossless for case in CASES.values())
-
-
-class Forgetful(BranchingSource):
-    """Wrong: a number is known by its first word, so that what is drafted or answered again meets the same one."""
-
-    def uniform(self, example: int, position: int, purpose: str) -> OpenNumber:
-        return super().uniform(example, position, purpose.removeprefix("deferred ").split()[0])
-
-
-class OneForAll(BranchingSource):
-    """Wrong: what is drafted with a number is accepted and replaced with it."""
-
-    def uniform(self, example: int, position: int, purpose: str) -> OpenNumber:
-        return super().uniform(example, position, "")
-
-
-@pytest.mark.parametrize("name", ["bild", "sequence_cascade, mean"])
-def test_a_number_that_is_used_again_is_noticed(name: str) -> None:
-    assert distance(CROSSWISE, CASES[name], torch.float64, Forgetful) > 1e-3
-
-
-@pytest.mark.parametrize("name", ["speculative plain", "lenient", "token_v2"])
-def test_one_number_for_draft_and_decision_is_noticed(name: str) -> None:
-    assert distance(CROSSWISE, CASES[name], torch.float64, OneForAll) > 1e-3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -56,37 +56,22 @@ def test_which_changes_make_the_work_different(job: TrainingJob) -> None:
     assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, False, True]
 
 
-class Recorded:
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """Stands for the record of MLflow."""
+    recorder = MagicMock()
+    recorder.return_value.__enter__.return_value = recorder.return_value
+    monkeypatch.setattr("tasks.tracking.Recorder", recorder)
+    return recorder
 
-    metrics: list[tuple[int, dict[str, float]]]
-    tags: Mapping[str, str]
-    params: Mapping[str, Any]
-    inputs: list[DataSet]
-    files: list[Path]
 
-    def __init__(self, *_: str, tags: Mapping[str, str], params: Mapping[str, Any], **__: Any) -> None:
-        type(self).metrics, type(self).tags, type(self).params = [], tags, params
-        type(self).inputs, type(self).files = [], []
-
-    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        self.metrics.append((step, metrics))
-
-    def log_inputs(self, inputs: list[DataSet]) -> None:
-        self.inputs.extend(inputs)
-
-    def log_artifact(self, path: Path) -> None:
-        self.files.append(path)
-
-    def __enter__(self) -> Recorded:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
+def inputs_of(recorder: MagicMock) -> list[DataSet]:
+    return [one for call in recorder.return_value.log_inputs.call_args_list for one in call.args[0]]
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
-    """What the stage's measure gives, of a training that takes no step; recorded in `Recorded`."""
+def measured(monkeypatch: pytest.MonkeyPatch, recorder: MagicMock) -> list[dict[str, float]]:
+    """What the stage's measure gives, of a training that takes no step."""
     seen: list[dict[str, float]] = []
 
     def pretended(
@@ -98,7 +83,6 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
         return TrainingResult(2.0, seconds=1.0, resumed_from=0, steps=settings.steps, kept=2, measured=seen[-1], log=rows)
 
     monkeypatch.setattr(stage, "train", pretended)
-    monkeypatch.setattr("tasks.tracking.Recorder", Recorded)
     return seen
 
 
@@ -120,30 +104,34 @@ def test_quality_is_measured_where_it_chooses_in_addition_to_the_spec(
     ]
 
 
-def test_a_record_ends_with_the_weights_that_are_kept(job: TrainingJob, measured: list[dict[str, float]]) -> None:
+def test_a_record_ends_with_the_weights_that_are_kept(
+    job: TrainingJob, measured: list[dict[str, float]], recorder: MagicMock
+) -> None:
     seeds: dict[str, Any] = {
         "training": dataclasses.replace(job.training, seed=5),
         "model": dataclasses.replace(job.model, seed=3),
     }
     job = dataclasses.replace(job, **seeds)
     train_stage(job, evaluated_spec)
-    (step, curve), (last, end) = Recorded.metrics
+    (curve, step), (end, last) = (call.args for call in recorder.return_value.log_metrics.call_args_list)
     assert (step, last) == (2, 4)
     assert curve == measured[0]
     kept = {"kept_step": 2, "kept_validation_loss": 2.5, "kept_acceptance_rate": 0.5}
     assert end == {"seconds": 1.0, "steps": 4, "target_tokens": 0, **kept}
-    assert Recorded.tags["work"] == open_context(job).resume.name
-    assert (Recorded.params["seed"], Recorded.params["model_seed"]) == (5, 3)
-    assert Recorded.files == [job.folder / "README.md"]
-    assert Recorded.files[0].is_file()
-    assert Recorded.inputs == []
+    about = recorder.call_args.kwargs
+    assert about["tags"]["work"] == open_context(job).resume.name
+    assert (about["params"]["seed"], about["params"]["model_seed"]) == (5, 3)
+    recorder.return_value.log_artifact.assert_called_once_with(job.folder / "README.md")
+    assert (job.folder / "README.md").is_file()
+    assert inputs_of(recorder) == []
 
 
-def test_the_data_sets_of_a_training_are_recorded_as_dvc_knows_them(job: TrainingJob, measured: list[dict[str, float]]) -> None:
+@pytest.mark.usefixtures("measured")
+def test_the_data_sets_of_a_training_are_recorded_as_dvc_knows_them(job: TrainingJob, recorder: MagicMock) -> None:
     lock = "stages: {prepare: {outs: [{path: data/toy/corpus, md5: abc.dir, size: 9, nfiles: 2}]}}"
     Path("dvc.lock").write_text(lock, encoding="utf-8")
     train_stage(job, toy_spec)
-    assert [(data.name, data.digest, data.context) for data in Recorded.inputs] == [
+    assert [(data.name, data.digest, data.context) for data in inputs_of(recorder)] == [
         ("data/toy/corpus/train.jsonl", "abc.dir", "training"),
         ("data/toy/corpus/validation.jsonl", "abc.dir", "validation"),
     ]
@@ -212,12 +200,12 @@ def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(
     assert (PATHS.model("small") / "README.md").is_file()
 
 
+@pytest.mark.usefixtures("recorder")
 def test_without_steps_the_model_is_measured_and_saved_as_it_is(
     job: TrainingJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """DeepSpeed is not started, and the folder says what was done."""
     monkeypatch.setattr("tasks.training.loop.create_engine", lambda *_: pytest.fail("an engine was started"))
-    monkeypatch.setattr("tasks.tracking.Recorder", Recorded)
     start = dataclasses.replace(TINY, pretrained=str(PATHS.model("large")))
     taken = dataclasses.replace(job, model=start, training=TrainingSettings(steps=0), checked=20)
     train_stage(taken, toy_spec)
