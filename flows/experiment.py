@@ -1,8 +1,9 @@
 """Runs of the pipeline with other settings, by DVC's queue of experiments: `python -m flows.experiment --set NAME=VALUE`.
 
 Each runs in a copy of the repository that DVC makes and removes, and is kept as an experiment of DVC under the current commit.
-The flow fills the queue and keeps its workers. The same command, given again after a kill, does what is left: DVC's queue shows
-an experiment whose worker was killed as running for ever, so what has no result and no worker is queued again.
+The flow fills the queue, starts DVC's workers and waits for them; they go on where the flow is killed. The same command, given
+again, does what is left: DVC's queue shows an experiment whose worker was killed as running for ever, so what has neither a
+result nor a worker is queued again.
 """
 
 from __future__ import annotations
@@ -12,18 +13,13 @@ import contextlib
 import hashlib
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from celery.result import AsyncResult
-from dvc.repo import Repo
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
@@ -32,12 +28,11 @@ from prefect.states import Cancelled, Completed, Failed
 from flows.graph import read_graph
 from flows.pipeline import first_line
 from flows.server import AlreadyLockedError, lock_file, prefect_server
-from flows.stage import environment
-from tasks import config, console, supervisor
-from tasks.console import command_parser
+from flows.stage import dvc
+from tasks import config
+from tasks.console import command_parser, log
 from tasks.errors import InputError, one_line_errors
 from tasks.paths import CACHE
-from tasks.tracking import outbox_folder, tracking_uri
 
 Settings = dict[str, Any]
 """Values by the dotted names of settings, such as `tasks.translation.align.beta`."""
@@ -45,7 +40,12 @@ _LOCK = CACHE / "experiments"
 _LONGEST_NAME = 80
 _ROUNDS = 3
 """How often an experiment is queued that ends with neither a result nor a failure."""
-_POLL_SECONDS = 5.0
+_STATES = ("Running", "Queued", "Failed", "Success")
+_NO_REASON = "no stage began; see the logs in .dvc/tmp/exps/celery"
+_LONGEST_PAUSE = 30.0
+"""Seconds between two looks at the queue while workers are busy: a look takes a second of what they may be timing."""
+_SILENT = 3
+"""Looks in a row without a worker, after which none is taken to be alive."""
 
 
 def read_option(text: str) -> tuple[str, Any]:
@@ -145,62 +145,46 @@ def _value_text(value: Any) -> str:
 
 
 class Queue:
-    """DVC's queue in a repository, for the experiments that start from its present commit."""
+    """DVC's queue in a repository, by DVC's own commands, for the experiments that start from its present commit."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def add(self, name: str, settings: Settings, targets: Sequence[str]) -> None:
-        """Queue an experiment from the working folder as it is; an entry of the name that failed is replaced."""
-        with Repo(str(self.root)) as repo:
-            if name in {entry.name for entry, _ in repo.experiments.celery_queue.iter_failed()}:
-                repo.experiments.celery_queue.remove([name])
-            params = [override(*one) for one in settings.items()]
-            repo.experiments.run(queue=True, name=name, params=params, targets=list(targets) or None)
+        """Queue an experiment from the working folder as it is."""
+        params = [word for one in settings.items() for word in ("--set-param", override(*one))]
+        dvc(self.root, "exp", "run", "--queue", "--name", name, *params, *targets)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove entries that failed."""
+        if names:
+            dvc(self.root, "queue", "remove", *names)
 
     def done(self) -> set[str]:
         """Return the names of the experiments that are kept under the present commit."""
-        with Repo(str(self.root)) as repo:
-            return {name for known in repo.experiments.ls().values() for name, _ in known}
+        return set(dvc(self.root, "exp", "list", "--name-only").split())
 
-    def states(self) -> dict[str, str]:
-        """Return Queued, Running, Failed or Success by the names of what DVC's queue holds."""
-        with Repo(str(self.root)) as repo:
-            return {entry["name"]: entry["status"] for entry in repo.experiments.celery_queue.status()}
+    def states(self) -> tuple[dict[str, str], bool]:
+        """Return Queued, Running, Failed or Success by the names of the entries, and whether a worker is alive.
 
-    def forget_killed(self) -> None:
-        """Let DVC's queue show as failed what it shows as running, although the worker was killed.
-
-        Raises:
-            InputError: workers that somebody else has started are at work.
+        Of several entries of one name the later state counts: one whose worker was killed is shown as running for ever.
         """
-        with Repo(str(self.root)) as repo:
-            if repo.experiments.celery_queue.worker_status():
-                raise InputError("workers of dvc queue start are at work; wait for them, or stop them by dvc queue stop")
-            app = repo.experiments.celery_queue.celery
-            for message in app.iter_processed():
-                if not AsyncResult(message.headers["id"], app=app).ready():
-                    app.backend.mark_as_failure(message.headers["id"], None)
+        entries, _, workers = dvc(self.root, "queue", "status").rpartition("Worker status:")
+        rows = [line.split() for line in entries.splitlines()]
+        rows = sorted((one for one in rows if one and one[-1] in _STATES), key=lambda one: _STATES.index(one[-1]))
+        return {name: state for _, name, *_, state in rows}, not workers.startswith(" 0 active, 0 idle")
 
-    @contextlib.contextmanager
-    def workers(self, number: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-        """Start what `dvc queue start` starts, as processes that end with this one, or when the queue is empty."""
-        # The copies of the repository write into its own record.
-        record = {"DRAFTLINE_OUTBOX": str(outbox_folder(self.root).absolute()), "MLFLOW_TRACKING_URI": tracking_uri(self.root)}
-        command = [sys.executable, "-m", "dvc", "exp", "queue-worker"]
-        log = self.root / ".dvc" / "tmp" / "queue-workers.log"
-        with contextlib.ExitStack() as running:
-            output = running.enter_context(log.open("ab"))
-            streams: Any = {"cwd": self.root, "env": environment() | record, "stdout": output, "stderr": subprocess.STDOUT}
-            nodes = [f"draftline-{os.getpid()}-{one}@localhost" for one in range(number)]
-            yield [running.enter_context(supervisor.running([*command, node], **streams)) for node in nodes]
+    def start(self, jobs: int) -> None:
+        """Start DVC's workers, which go on without this process and end when the queue is empty."""
+        dvc(self.root, "queue", "start", "--jobs", str(jobs))
 
-    def reason(self, name: str) -> str:
-        """Return the last line that a failed experiment printed which is not DVC's own."""
-        command = [sys.executable, "-m", "dvc", "queue", "logs", name]
-        output = supervisor.run(command, cwd=self.root).stdout.splitlines()
-        own = [line for line in output if line.strip() and not line.startswith(("ERROR: ", "Running stage", "> "))]
-        return own[-1] if own else f"see dvc queue logs {name}"
+    def reason(self, name: str) -> str | None:
+        """Return the last line that a failed experiment printed which is not DVC's own; None where no stage began."""
+        with contextlib.suppress(InputError):
+            output = dvc(self.root, "queue", "logs", name).splitlines()
+            own = [line for line in output if line.strip() and not line.startswith(("ERROR: ", "Running stage", "> "))]
+            return own[-1] if own else f"see dvc queue logs {name}"
+        return None
 
 
 @flow(name="experiment", persist_result=False)
@@ -223,36 +207,52 @@ def experiment(experiments: dict[str, Settings], targets: list[str] | None = Non
 
 
 def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[str], jobs: int) -> State[None]:
-    log = get_run_logger()
-    tried = set[str]()
+    shown = get_run_logger()
+    failed = dict[str, str]()
+    """Reasons of what failed in this run, by name; what failed before is tried again."""
     for _ in range(_ROUNDS):
-        queue.forget_killed()
-        states, done = queue.states(), queue.done()
-        missing = [name for name in experiments if name not in done and states.get(name) != "Queued" and name not in tried]
+        # 1. What has no result and is neither queued nor at work is queued: new, failed before, or lost with its worker.
+        # An entry that lost its worker stays: `dvc queue kill` would signal whatever has the worker's process id by now.
+        done, (states, alive) = queue.done(), queue.states()
+        waits = ("Queued", "Running") if alive else ("Queued",)
+        missing = [name for name in experiments if name not in done | failed.keys() and states.get(name) not in waits]
+        if not missing and not alive and "Queued" not in states.values():
+            break
+        shown.info("%d experiments are done, %d wait", len(done & experiments.keys()), len(experiments.keys() - done))
+        queue.remove([name for name in missing if states.get(name) == "Failed"])
         for name in missing:
             queue.add(name, experiments[name], targets)
-        if not missing and "Queued" not in states.values():
-            break
-        log.info("%d experiments are done, %d wait", len(done & experiments.keys()), len(experiments.keys() - done))
-        with queue.workers(min(jobs, len(experiments.keys() - done) or jobs)) as workers:
-            while any(worker.poll() is None for worker in workers):
-                time.sleep(_POLL_SECONDS)
-                for name in queue.done() - done:
-                    log.info("%s: done", name)
-                    done.add(name)
-        states = queue.states()
-        tried |= {name for name in experiments if states.get(name) == "Failed"}
+        # 2. DVC's workers empty the queue.
+        queue.start(min(jobs, len(experiments.keys() - done) or jobs))
+        states = _wait(queue, done)
+        # 3. What failed before a stage began, as two workers that met in DVC's locks do, is queued again.
+        reasons = {name: queue.reason(name) for name in experiments.keys() - failed if states.get(name) == "Failed"}
+        failed |= {name: reason for name, reason in reasons.items() if reason is not None}
     done = queue.done()
-    rows = [(name, "done" if name in done else states.get(name, "lost")) for name in experiments]
+    rows = [(name, "done" if name in done else states.get(name, "lost").lower()) for name in experiments]
     create_table_artifact(
         [{"experiment": name, "settings": as_text(experiments[name]), "state": state} for name, state in rows],
         key="experiments",
         description="Experiments of DVC; dvc exp show compares them.",
     )
-    failed = [f"{name}: {state.lower()}: {queue.reason(name)}" for name, state in rows if state != "done"]
-    if failed:
-        return Failed(message="\n".join(failed))
+    if len(done & experiments.keys()) < len(rows):
+        unfinished = [(name, state) for name, state in rows if state != "done"]
+        return Failed(message="\n".join(f"{name}: {state}: {failed.get(name, _NO_REASON)}" for name, state in unfinished))
     return Completed(message=f"{len(rows)} experiments are done (dvc exp show; dvc exp apply NAME)")
+
+
+def _wait(queue: Queue, done: set[str]) -> dict[str, str]:
+    """Log each experiment that ends until no worker is left; return the states of the entries."""
+    pause, silent, ended = 1.0, 0, set(done)
+    # A busy worker may be too slow to answer DVC once.
+    while silent < _SILENT:
+        time.sleep(pause)
+        states, alive = queue.states()
+        pause, silent = (min(2 * pause, _LONGEST_PAUSE), 0) if alive else (1.0, silent + 1)
+        for name in [name for name, state in states.items() if state == "Success" and name not in ended]:
+            get_run_logger().info("%s: done", name)
+            ended.add(name)
+    return states
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -286,13 +286,13 @@ def main() -> int:
             with prefect_server():
                 state = experiment(named, options.targets or None, options.jobs, return_state=True)
         except KeyboardInterrupt:
-            console.log.info("interrupted; the same command does what is left")
+            log.info("interrupted; DVC's workers go on (dvc queue stop --kill ends them); the same command does what is left")
             return 130
     if state.is_completed():
         print(first_line(state))
         return 0
     for line in (state.message or "failed").splitlines():
-        console.log.error("%s", line)
+        log.error("%s", line)
     return 1
 
 

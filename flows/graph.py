@@ -10,6 +10,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.stage import dvc
 from tasks.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def read_sources(root: Path, stages: Sequence[str]) -> Sources:
     """
     from dvc.repo import Repo
 
-    with Repo(str(root), _wait_for_lock=True) as repo:
-        outdated = repo.status(targets=list(stages))
+    outdated = json.loads(dvc(root, "status", "--json", *stages))
+    with Repo(str(root)) as repo:
         hashes = dict(sorted(_source_hashes(repo, set(stages))))
     text = json.dumps(hashes, sort_keys=True, default=str)
     return Sources(tuple(outdated), hashlib.sha256(text.encode()).hexdigest())
@@ -103,7 +104,7 @@ def _load(root: Path) -> list[Stage]:
             # DVC's edges point from a stage to the stages that it needs, which is the direction that the sorter expects.
             sorter = TopologicalSorter({node: list(graph.successors(node)) for node in graph})
             found = []
-            for node in _by_generation(sorter):
+            for node in sorter.static_order():
                 if node.cmd is not None:  # data that `dvc add` or `dvc import` tracks has no command
                     needs = tuple(_address(repo, other) for other in graph.successors(node) if other.cmd is not None)
                     found.append(Stage(_address(repo, node), needs, tuple(Path(out.fs_path) for out in node.outs)))
@@ -112,15 +113,6 @@ def _load(root: Path) -> list[Stage]:
         raise InputError(f"{root} is not a DVC repository; go to the folder with dvc.yaml, or run dvc init") from None
     except DvcException as error:
         raise InputError(f"DVC cannot read its stages in {root}: {error}") from error
-
-
-def _by_generation(sorter: TopologicalSorter[DvcStage]) -> Iterator[DvcStage]:
-    """Yield the nodes that need nothing, then the nodes that need only those, and so on."""
-    sorter.prepare()
-    while sorter.is_active():
-        generation = sorter.get_ready()
-        yield from generation
-        sorter.done(*generation)
 
 
 def _address(repo: Repo, node: DvcStage) -> str:

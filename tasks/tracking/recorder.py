@@ -73,14 +73,19 @@ class DataSet:
     """What the run reads it for, in a word."""
 
 
-def tracking_uri(root: Path = Path()) -> str:
-    """Return `MLFLOW_TRACKING_URI`, or the SQLite database `mlflow.db` in `root`, the repository."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
+def _repository() -> Path:
+    """Return the repository of the working folder: for a copy in which DVC runs an experiment, what it is a copy of."""
+    return next((folder.parents[2] for folder in Path.cwd().parents if folder.parts[-3:] == (".dvc", "tmp", "exps")), Path())
 
 
-def outbox_folder(root: Path = Path()) -> Path:
-    """Return the folder that `DRAFTLINE_OUTBOX` names, or `.cache/mlflow-outbox` under `root`, the repository."""
-    return Path(os.environ.get("DRAFTLINE_OUTBOX") or root / ".cache" / "mlflow-outbox")
+def tracking_uri() -> str:
+    """Return `MLFLOW_TRACKING_URI`, or the SQLite database `mlflow.db` in the repository."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{_repository().resolve() / 'mlflow.db'}"
+
+
+def outbox_folder() -> Path:
+    """Return the folder that `DRAFTLINE_OUTBOX` names, or `.cache/mlflow-outbox`, in the repository."""
+    return _repository() / (os.environ.get("DRAFTLINE_OUTBOX") or Path(".cache", "mlflow-outbox"))
 
 
 def model_name(task: str) -> str:

@@ -147,12 +147,16 @@ def test_the_command_sends_nothing_while_something_is_timed(
 def test_the_environment_sets_outbox_and_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DRAFTLINE_OUTBOX", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert outbox_folder(tmp_path) == tmp_path / ".cache" / "mlflow-outbox"
-    assert tracking_uri(tmp_path) == f"sqlite:///{tmp_path}/mlflow.db"
+    copy = tmp_path / ".dvc" / "tmp" / "exps" / "tmp1"
+    copy.mkdir(parents=True)
+    for folder in (tmp_path, copy):  # an experiment of DVC writes into the record of the repository
+        monkeypatch.chdir(folder)
+        assert outbox_folder().absolute() == tmp_path / ".cache" / "mlflow-outbox"
+        assert tracking_uri() == f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("DRAFTLINE_OUTBOX", "/elsewhere")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    assert outbox_folder(tmp_path) == Path("/elsewhere")
-    assert tracking_uri(tmp_path) == "http://127.0.0.1:5000"
+    assert outbox_folder() == Path("/elsewhere")
+    assert tracking_uri() == "http://127.0.0.1:5000"
 
 
 def test_waiting_runs_share_the_files_of_a_pair_that_is_written_anew(outbox: Path, tmp_path: Path) -> None:
