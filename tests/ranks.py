@@ -7,12 +7,22 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 
 from tasks.errors import InputError, stage
 from tasks.machine import MachineSettings
 from tasks.training import distributed
+
+ROOT = Path(__file__).parents[1]
+_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a command that no launcher has started."""
+    kept = {name: value for name, value in os.environ.items() if name not in _LAUNCHERS}
+    return kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
 
 
 def refuse() -> None:

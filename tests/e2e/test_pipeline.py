@@ -14,6 +14,7 @@ from dvc.repo import Repo
 
 from tasks.decoding.registry import METHODS, ORACLES
 from tasks.evaluation.frontier import BASELINES
+from tasks.generate.__main__ import main as generate
 from tasks.tracking import tracking_uri, upload_all
 from tests.e2e.conftest import GRID, copy_of, read_params, run_in, write_params
 from tests.local_mlflow import local_mlflow, runs_of
@@ -105,22 +106,27 @@ def test_models_open_with_transformers(finished: Finished) -> None:
         assert len(AutoTokenizer.from_pretrained(folder)) == 400
 
 
-def test_texts_are_decoded_by_the_recommended_point(finished: Finished) -> None:
+def test_texts_are_decoded_by_the_recommended_point(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     clone = finished[0]
+    monkeypatch.chdir(clone)
+
+    def generated(*words: str) -> list[dict[str, Any]]:
+        monkeypatch.setattr(sys, "argv", ["generate", "--json", "--rounds", "1", *words])
+        generate()
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
     sources = [json.loads(line)["source"] for line in (clone / "data/translation/corpus/test.jsonl").read_text().splitlines()]
-    command = [sys.executable, "-m", "tasks.generate", "--json", "--rounds", "1"]
-    result = run_in(clone, *command, *sources[:3])
-    assert result.returncode == 0, result.stderr[-3000:]
-    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    lines = generated(*sources[:3])
     summary = json.loads((clone / "results/translation/summary.json").read_text())
     best = summary["verdict"]["point"]
     assert [line["source"] for line in lines] == sources[:3]
     assert all(line["latency_ms"] > 0 and line["text"] for line in lines)
     assert {line["method"] for line in lines} == {"vanilla_large" if best is None else summary["points"][best]["method"]}
-    tuned = run_in(clone, *command, "--tune", "quality=0", sources[0])
-    assert tuned.returncode == 0, tuned.stderr[-3000:]
+    [tuned] = generated("--tune", "quality=0", sources[0])
     fastest = min((point for point in summary["points"] if point["timed"]), key=lambda point: point["latency_ms"])
-    assert json.loads(tuned.stdout)["method"] == fastest["method"]
+    assert tuned["method"] == fastest["method"]
 
 
 def test_no_scratch_is_left(finished: Finished) -> None:

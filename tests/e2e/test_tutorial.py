@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import socket
 import subprocess
-import time
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 
 from tests.e2e.conftest import ROOT, environment, make_clone, read_params, run_in, write_params
+from tests.served import until
+from tests.services import answers, free_port
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 ELSEWHERE = ("make setup", "source ")
@@ -44,27 +43,15 @@ def add_task(clone: Path) -> None:
     write_params(clone, params)
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return str(found.getsockname()[1])
-
-
 def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 120
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            httpx.get(f"{url}/health", timeout=5)
-        except httpx.TransportError:
-            time.sleep(0.2)
-        else:
-            return
-    raise AssertionError(f"the server did not start: {server.poll()}")
+    until(url, lambda: server.poll() is not None or answers(url))
+    assert server.poll() is None
 
 
 @pytest.mark.slow
 def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
     clone = make_clone(tmp_path / "clone")
-    port, done, answers = free_port(), [], []
+    port, done, printed = str(free_port()), [], []
     server: subprocess.Popen[bytes] | None = None
     try:
         for command in commands():
@@ -75,18 +62,18 @@ def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
                 add_task(clone)
             if command.startswith("python -m tasks.serve"):
                 server = subprocess.Popen(shlex.split(here), cwd=clone, env=environment(clone), stderr=subprocess.DEVNULL)
-                wait_for(f"http://127.0.0.1:{port}", server)
+                wait_for(f"http://127.0.0.1:{port}/health", server)
             else:
                 result = run_in(clone, "bash", "-o", "pipefail", "-c", here)
                 assert result.returncode == 0, (here, result.stdout[-2000:], result.stderr[-2000:])
-                answers.append(result.stdout)
+                printed.append(result.stdout)
             done.append(command)
     finally:
         if server is not None:
             server.terminate()
             server.wait(timeout=30)
     assert len(done) == 11
-    completion, metrics = answers[-2:]
+    completion, metrics = printed[-2:]
     [choice] = json.loads(completion)["choices"]
     assert choice["draftline"]["method"]
     assert "draftline:request_success_total" in metrics

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -12,14 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.ranks import environment
+from tests.services import free_port
+
 ROOT = Path(__file__).parents[2]
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TIMEOUT = 900
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
-    return kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
 
 
 def ranks(scenario: str, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -36,8 +32,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_srun_starts_ranks_which_meet_at_the_user_s_address() -> None:
     """As srun would start them, with its variables; the first rank that refuses is one line of its own."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
+    port = str(free_port())
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.ranks", "add_ranks"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -19,18 +18,17 @@ from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.training.data import BucketBatchSampler
 from tests.processes import RECIPES, examples, train_recipe
+from tests.ranks import environment
 
 ROOT = Path(__file__).parents[2]
 SAME_MODEL = ("adamw", "adafactor", "accumulated", "zero")
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def command(*words: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a module in a folder."""
-    kept = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
-    environment = kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
+    command = [sys.executable, "-m", *words]
     return subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+        command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=900, check=False
     )
 
 

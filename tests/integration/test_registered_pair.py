@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ from tasks.tracking import Recorder, RegisteredModel, upload_all
 from tasks.tracking.upload import connect
 from tests.calibration import SOURCES
 from tests.pair_folders import tiny_pair
+from tests.served import until
+from tests.services import answers, free_port
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
 
@@ -114,9 +114,7 @@ def test_the_alias_opens_the_pair_in_another_place_without_the_project(registere
 
 @pytest.mark.slow
 def test_mlflow_serves_the_pair(registered: Registered, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", MODEL, "--env-manager", "local", "--port", str(port)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with (tmp_path / "log").open("w") as log:
@@ -125,7 +123,8 @@ def test_mlflow_serves_the_pair(registered: Registered, tmp_path: Path) -> None:
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        wait_until_up(url, server, tmp_path / "log")
+        until("the model's server", lambda: server.poll() is not None or answers(f"{url}/ping"))
+        assert server.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
         table = {"columns": ["text"], "data": [[text] for text in TEXTS]}
         answer = httpx.post(f"{url}/invocations", json={"dataframe_split": table}, timeout=60).json()["predictions"]
         assert [one["text"] for one in answer] == [one["text"] for one in registered.offline]
@@ -140,14 +139,3 @@ def test_mlflow_serves_the_pair(registered: Registered, tmp_path: Path) -> None:
     finally:
         os.killpg(server.pid, 15)  # it starts uvicorn as a child
         server.wait(30)
-
-
-def wait_until_up(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 120
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            httpx.get(f"{url}/ping").raise_for_status()
-            return
-        except httpx.HTTPError:
-            time.sleep(0.2)
-    raise AssertionError(log.read_text(encoding="utf-8"))

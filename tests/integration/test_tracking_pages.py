@@ -8,10 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
-import subprocess
 import sys
-import time
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,10 +18,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tasks import supervisor
 from tasks.tracking import Recorder, tracking_uri, upload_all
 from tasks.tracking.upload import connect
 from tests.pages import CHROMIUM, shown
+from tests.services import HOST, free_port, service
 
 pytestmark = [
     pytest.mark.slow,
@@ -77,29 +74,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         assert upload_all(folder / "outbox", tracking_uri()) == (3, [])
         client = connect(tracking_uri())
         experiment = client.get_experiment_by_name("toy").experiment_id
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri(), "--port", str(port)]
-        environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
-        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-        url = f"http://127.0.0.1:{port}"
-        with (folder / "log").open("wb") as log:
-            options: supervisor.StartOptions = {"cwd": folder, "env": environment, "stdout": log, "stderr": log}
-            with supervisor.running([*command, "--workers", "1"], **options) as server:
-                wait_until_up(url, server)
-                yield Pages(url, client, experiment)
-
-
-def wait_until_up(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 300
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            httpx.get(f"{url}/health").raise_for_status()
-            return
-        except httpx.HTTPError:
-            time.sleep(0.5)
-    raise AssertionError("the server does not answer")
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        variables = {"MLFLOW_DISABLE_TELEMETRY": "true", "PATH": path}
+        url = f"http://{HOST}:{port}"
+        with service([*command, "--workers", "1"], f"{url}/health", folder / "log", variables, folder):
+            yield Pages(url, client, experiment)
 
 
 def test_points_of_both_arms_are_compared_side_by_side(pages: Pages) -> None:

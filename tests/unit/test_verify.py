@@ -26,7 +26,7 @@ def any_pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize("draft_length", [1, 7])
 def test_texts_and_counts_are_this_projects_own(any_pair: Path, draft_length: int) -> None:
     pair = load_pair(any_pair)
-    limit, sources = pair.manifest.text.max_target_tokens, pair.encode(LETTERS)
+    limit, sources = pair.manifest.text.max_target_tokens, pair.encode(LETTERS[:5])
     expected = decode_here(pair, draft_length, sources, limit)
     engine = TransformersEngine(any_pair, draft_length)
     found = [engine.decode(source, limit) for source in sources]

@@ -21,6 +21,7 @@ from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
 from tasks.tracking.__main__ import main
 from tasks.tracking.upload import KEY_TAG, connect
 from tests.mlflow_server import PATIENCE, runs_of, server_process
+from tests.services import free_port
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
 
@@ -130,9 +131,7 @@ def test_a_server_killed_during_a_stage_costs_no_record(
     """Server and database connection are killed between two metrics; the work goes on, and the record arrives once."""
     monkeypatch.chdir(tmp_path)
     shutil.copyfile(empty_database, tmp_path / "server.db")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path / "outbox"))
     monkeypatch.setenv("MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS", "1")
