@@ -79,10 +79,10 @@ def in_workspace(work: Callable[[Path, str], State[None]]) -> State[None]:
     """
     root, run_id = Path.cwd(), str(runtime.flow_run.id)
     try:
-        with lock_file(root / RUN_LOCK) as lock:
-            if lock.stale_note not in ("", run_id):
-                mark_crashed(lock.stale_note)
-            lock.write(run_id)
+        with lock_file(root / RUN_LOCK) as stale:
+            if stale not in ("", run_id):
+                mark_crashed(stale)
+            (root / RUN_LOCK).write_text(run_id, encoding="utf-8")
             return work(root, run_id)
     except AlreadyLockedError as error:
         return Cancelled(message=f"flow run {error} is at work in this repository; wait for it to end")

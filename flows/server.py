@@ -41,22 +41,12 @@ class AlreadyLockedError(Exception):
     """Another process owns a lock file; the message is its note, empty if it has not written one yet."""
 
 
-class LockFile:
-    """A lock file that this process owns."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.stale_note = path.read_text(encoding="utf-8")
-        """The note of an owner that died; empty if the last one released the file."""
-
-    def write(self, note: str) -> None:
-        """Replace the note."""
-        self._path.write_text(note, encoding="utf-8")
-
-
 @contextlib.contextmanager
-def lock_file(path: Path) -> Iterator[LockFile]:
-    """Own the file until the end of the block, which empties it, or until the process dies, which leaves the note.
+def lock_file(path: Path) -> Iterator[str]:
+    """Own the file until the end of the block, which empties it, or until the process dies, which leaves what it wrote into it.
+
+    Yields:
+        The note of an owner that died; empty if the last one released the file.
 
     Raises:
         AlreadyLockedError: another process owns it.
@@ -67,11 +57,10 @@ def lock_file(path: Path) -> Iterator[LockFile]:
         lock.acquire(blocking=False)
     except Timeout:
         raise AlreadyLockedError(path.read_text(encoding="utf-8")) from None
-    owned = LockFile(path)
     try:
-        yield owned
+        yield path.read_text(encoding="utf-8")
     finally:
-        owned.write("")
+        path.write_text("", encoding="utf-8")
         lock.release()
 
 
@@ -100,12 +89,12 @@ def prefect_server(*, announce: bool = False) -> Iterator[str]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            announcement = stack.enter_context(lock_file(home / "served"))
+            stack.enter_context(lock_file(home / "served"))
             if not announce:
                 stack.close()  # nobody serves; this server is for this flow alone
             url = stack.enter_context(_own_server(home / "server.log"))
             if announce:
-                announcement.write(url)
+                (home / "served").write_text(url, encoding="utf-8")
         except AlreadyLockedError as error:
             url = str(error)
             if announce:

@@ -132,8 +132,8 @@ def test_how_stages_run_is_a_form_with_descriptions_and_bounds(flow: Flow[..., A
 
 def test_a_second_run_in_a_repository_is_cancelled(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository({"source": {"cmd": "touch log"}}))
-    with lock_file(pipeline.RUN_LOCK) as lock:
-        lock.write("of another run")
+    with lock_file(pipeline.RUN_LOCK):
+        pipeline.RUN_LOCK.write_text("of another run")
         state = pipeline.pipeline.fn()
     assert state.is_cancelled()
     assert state.message == "flow run of another run is at work in this repository; wait for it to end"

@@ -109,8 +109,8 @@ def test_what_failed_waits_for_a_change_and_what_was_killed_goes_on(look: Looked
 
 
 def test_a_look_while_a_run_is_at_work_starts_nothing(look: Looked) -> None:
-    with lock_file(RUN_LOCK) as lock:
-        lock.write("run-1")
+    with lock_file(RUN_LOCK):
+        RUN_LOCK.write_text("run-1")
         assert look(CHANGED, RAN) == "flow run run-1 is at work in this repository; wait for it to end"
 
 

@@ -20,27 +20,26 @@ ROOT = Path(__file__).parents[3]
 
 def test_a_second_owner_is_refused_with_the_note_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "new" / "held"
-    with lock_file(path) as held:
-        held.write("a longer note")
-        held.write("run 1")
+    with lock_file(path):
+        path.write_text("run 1")
         with pytest.raises(AlreadyLockedError, match=r"^run 1$"), lock_file(path):
             pass
-    with pytest.raises(KeyError), lock_file(path) as held:
-        assert held.stale_note == ""
-        held.write("run 2")
+    with pytest.raises(KeyError), lock_file(path) as stale:
+        assert stale == ""
+        path.write_text("run 2")
         raise KeyError
-    with lock_file(path) as held:
-        assert held.stale_note == "", "an error releases the file"
+    with lock_file(path) as stale:
+        assert stale == "", "an error releases the file"
 
 
 def test_the_note_of_a_killed_owner_is_found(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from flows.server import lock_file\n"
-        "with lock_file(Path(sys.argv[1])) as held:\n    held.write('run 1'); os.kill(os.getpid(), 9)"
+        "with lock_file(path := Path(sys.argv[1])):\n    path.write_text('run 1'); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "held")], cwd=ROOT, check=False)
-    with lock_file(tmp_path / "held") as held:
-        assert held.stale_note == "run 1"
+    with lock_file(tmp_path / "held") as stale:
+        assert stale == "run 1"
 
 
 def test_a_server_that_is_killed_is_started_again_until_it_is_stopped(
@@ -74,8 +73,8 @@ def test_a_server_that_does_not_start_is_named_with_its_log(tmp_path: Path, monk
 
 def test_a_second_serving_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    with lock_file(tmp_path / "served") as lock:
-        lock.write("http://127.0.0.1:1/api")
+    with lock_file(tmp_path / "served"):
+        (tmp_path / "served").write_text("http://127.0.0.1:1/api")
         with (
             pytest.raises(InputError, match=r"already served from .* at http://127\.0\.0\.1:1/api"),
             prefect_server(announce=True),
@@ -86,8 +85,8 @@ def test_a_second_serving_process_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_flow_reports_to_the_server_that_another_process_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     monkeypatch.setattr(server, "is_up", lambda url: True)
-    with lock_file(tmp_path / "served") as lock:
-        lock.write("http://127.0.0.1:1/api")
+    with lock_file(tmp_path / "served"):
+        (tmp_path / "served").write_text("http://127.0.0.1:1/api")
         with prefect_server() as url:
             assert url == os.environ["PREFECT_API_URL"] == "http://127.0.0.1:1/api"
     assert "PREFECT_API_URL" not in os.environ
