@@ -18,7 +18,6 @@ import functools
 import json
 import math
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -182,7 +181,6 @@ class SweepPoints:
         for position, row in enumerate(swept):
             if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
                 index_of[position] = len(self.points)
-                recorded = row.counts.kept is not None
                 kind: type[TimedPoint | records.UntimedPoint] = (
                     TimedPoint if isinstance(row, TimedRow) else records.UntimedPoint
                 )
@@ -191,8 +189,7 @@ class SweepPoints:
                     row,
                     **numbers_of(row),
                     quality_difference=row.value - vanilla[CHOSEN_ON],
-                    accepted_lengths=accepted_lengths(row.counts) if recorded else None,
-                    acceptance_by_position=acceptance_by_position(row.counts) if recorded else None,
+                    acceptance_by_position=None if row.counts.kept is None else acceptance_by_position(row.counts),
                     operations=_operations(row, pair),
                     # The stricter choice names a point that is both; `choices` lists each choice by itself.
                     chosen=next((name for name in CHOICES if choices[row.method, name] == position), None),
@@ -216,18 +213,10 @@ def _operations(row: MeasuredRow, pair: PairRecord) -> records.Operations | None
     return relative_operations(row.counts, row.examples, sizes.source_tokens, small, sizes.large, shares_encoder=shares)
 
 
-def accepted_lengths(counts: records.DecodingCounts) -> dict[int, int]:
-    """Verified drafts by how many of their tokens were kept, from none to the longest draft's length; empty without `kept`."""
-    drafts = _drafts(counts)
-    found: Counter[int] = Counter()
-    for (_, kept), number in drafts.items():
-        found[kept] += number
-    return {kept: found[kept] for kept in range(max((drafted for drafted, _ in drafts), default=-1) + 1)}
-
-
 def acceptance_by_position(counts: records.DecodingCounts) -> list[float]:
     """P(token i of a draft is kept | all before it were, and it exists), for i = 1, 2, …, up to the last position reached."""
-    drafts = _drafts(counts)
+    split = ((key.split("/"), number) for key, number in (counts.kept or {}).items())
+    drafts = {(int(drafted), int(kept)): number for (drafted, kept), number in split}
     shares = []
     for position in range(1, max((drafted for drafted, _ in drafts), default=0) + 1):
         reached = sum(number for (drafted, kept), number in drafts.items() if drafted >= position and kept >= position - 1)
@@ -235,12 +224,6 @@ def acceptance_by_position(counts: records.DecodingCounts) -> list[float]:
             break
         shares.append(sum(number for (_, kept), number in drafts.items() if kept >= position) / reached)
     return shares
-
-
-def _drafts(counts: records.DecodingCounts) -> dict[tuple[int, int], int]:
-    """Drafts by the numbers of drafted and of kept tokens."""
-    split = ((key.split("/"), number) for key, number in (counts.kept or {}).items())
-    return {(int(drafted), int(kept)): number for (drafted, kept), number in split}
 
 
 def models_alone(sweeps: Sweeps) -> parts.VanillaModels:

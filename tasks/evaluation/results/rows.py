@@ -374,8 +374,6 @@ class OperatingPoint(Measurements, PointHeader):
     """Why the point was timed."""
     same_as: Settings | None = None
     """Settings of another point that behaves the same on every example."""
-    accepted_lengths: dict[int, int] | None = None
-    """Verified drafts by the number of their tokens that were kept."""
     acceptance_by_position: list[float] | None = None
     """P(token i of a draft is kept | all before it were), for i = 1, 2, …"""
     operations: Operations | None = None
