@@ -40,13 +40,11 @@ def test_each_process_takes_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("threads", "processes", "shared_out", "own"),
     [
-        (6, "1", None, 6),
         (6, "2", None, 3),
         (6, "2", "1", 3),  # what is set in params.yaml comes first
         (1, "2", None, 1),
         (0, "2", None, 4),
         (0, "2", "8", 8),
-        (0, "1", None, 8),
     ],
 )
 def test_processes_share_out_the_threads(

@@ -142,11 +142,9 @@ def test_rows_exit_as_they_do_alone(pair: Pair, confidence: str, sampling: Sampl
     ("threshold", "decay", "position", "limit", "expected"),
     [
         (0.9, 4.0, 0, 10, 0.91),
-        (0.9, 0.0, 7, 10, 0.91),
         (0.9, 4.0, 5, 10, 0.81 + 0.1 * math.exp(-2)),
         (1.0, 0.0, 3, 10, 1.0),
         (0.0, 8.0, 10, 10, 0.1 * math.exp(-8)),
-        (0.5, 2.0, 64, 128, 0.45 + 0.1 / math.e),
     ],
 )
 def test_the_threshold_decays(threshold: float, decay: float, position: int, limit: int, expected: float) -> None:

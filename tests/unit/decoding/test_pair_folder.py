@@ -84,12 +84,10 @@ def change(values: dict[str, Any], path: str, value: object) -> None:
         ("operating_point", None, "lacks 'operating_point'"),
         ("operating_point.method", "bold", "method is bold; it must be one of vanilla_large, "),
         ("operating_point.settings.max_draft", 4.5, "bild: max_draft is 4.5; it must be of type int"),
-        ("operating_point.settings.max_draft", 0, "bild: max_draft is 0; it must be at least 1"),
         ("operating_point.settings.margin", 1, "bild: unknown setting margin; the settings are drafter, "),
         ("operating_point.settings", 3, "pair.json: "),
         ("text.max_source_tokens", "9", "max_source_tokens is '9'; it must be of type int"),
         ("text.instruction", "nothing", "instruction has {source} 0 times"),
-        ("measured", None, "lacks 'measured'"),
     ],
 )
 def test_a_damaged_manifest_is_one_line(path: str, value: object, line: str, tmp_path: Path, models: tuple[Path, Path]) -> None:

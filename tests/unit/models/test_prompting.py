@@ -104,7 +104,6 @@ def test_every_stage_reads_the_same_tokens(tokenizer: Any, tmp_path: Path) -> No
     ("values", "words"),
     [
         ({"instruction": "Sum up."}, r"instruction has \{source\} 0 times; it must have it once"),
-        ({"instruction": "{source} {source}"}, r"instruction has \{source\} 2 times"),
         ({"chat_template": False}, r"instruction is set, but chat_template is false; set it to true, or remove instruction"),
         ({"chat_template": False, "instruction": "{source}", "system": "x"}, "system is set, but chat_template is false"),
     ],
