@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tasks.errors import InputError
 from tasks.evaluation.scoring.metrics import METRICS
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.grid import preset_values
+from tests.commands import runner
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,12 +37,6 @@ def test_a_preset_is_a_task(name: str, tmp_path: Path) -> None:
     assert (task.text.max_source_tokens, task.text.max_target_tokens) == tuple(PRESETS[name]["lengths"])
 
 
-def printed(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    monkeypatch.setattr(sys, "argv", ["corpora", *arguments])
-    main()
-    return capsys.readouterr().out
-
-
 def test_a_task_has_the_recipe_and_the_ranges_of_the_papers() -> None:
     task = task_section("xsum")
     assert task["models"]["small"] == {"pretrained": "google-t5/t5-small"}
@@ -53,12 +47,12 @@ def test_a_task_has_the_recipe_and_the_ranges_of_the_papers() -> None:
     assert all(list(window) == [1] for window in windows), "SpecCascade, Figure 3"
 
 
-def test_the_table_is_that_of_the_documentation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed([], monkeypatch, capsys).strip() == table()
+def test_the_table_is_that_of_the_documentation_and_a_task_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(main, monkeypatch, capsys)
+    assert run().printed.strip() == table()
     assert table() in (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-
-
-def test_a_task_to_paste(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(["--task", "xsum"], monkeypatch, capsys).strip() == pasted("xsum")
+    assert run("--task", "xsum").printed.strip() == pasted("xsum")
     with pytest.raises(InputError, match="no preset 'imdb'; there are iwslt17-de-en, "):
         pasted("imdb")

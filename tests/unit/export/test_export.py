@@ -28,7 +28,7 @@ from tests.pair_folders import LETTERS, agreeing_pair
 CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
 
 
-Export = Callable[[Path, str, Path], tuple[int, str]]
+Export = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,14 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Export:
-    """Exports a pair for an engine to a folder; gives exit status and the last line that was written."""
+def export(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Export:
+    """Exports a pair, by name or folder, for an engine to `out`; gives exit status and the last line that was written."""
     run = runner(command.main, monkeypatch, capsys)
 
-    def export(pair: Path, form: str, out: Path) -> tuple[int, str]:
-        status, printed, said = run(pair, "--to", form, out)
+    def export(pair: str | Path, form: str, out: Path = tmp_path / "out") -> tuple[int, str]:
+        status, printed, said = run(pairs.get(str(pair), pair), "--to", form, out)
         return status, (said if status else printed).splitlines()[-1]
 
     return export
@@ -76,7 +78,7 @@ def with_manifest(folder: Path, pair: Path, **changed: Any) -> Path:
 def test_the_call_in_the_readme_writes_the_large_models_text(
     export: Export, name: str, form: str, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, line = export(pairs[name], form, tmp_path / "out")
+    status, line = export(name, form)
     assert (status, line.startswith(f"{tmp_path / 'out'}: for {form}; not carried over: ")) == (0, True)
     pair = load_pair(pairs[name])
     [expected] = pair.generate(LETTERS[0], method="vanilla_large")
@@ -88,7 +90,7 @@ def test_the_drafter_for_transformers_drafts_as_the_certificate_says(
     export: Export, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder holds the settings, so the engine is opened with others and must not need its own."""
-    _, line = export(pairs["t5"], "transformers", tmp_path / "out")
+    _, line = export("t5", "transformers")
     assert line.endswith("not carried over: measurements and certificate, which stay in pair.json"), "the pair is lossless"
     monkeypatch.setattr("tasks.verify.draft_constantly", lambda drafter, draft_length: None)
     pair, engine = load_pair(pairs["t5"]), TransformersEngine(tmp_path / "out", 0)
@@ -99,16 +101,16 @@ def test_the_drafter_for_transformers_drafts_as_the_certificate_says(
         assert (found.tokens, dict(found.counts.kept)) == (expected.tokens, dict(expected.counts.kept))
 
 
-def test_ctranslate2_has_the_real_vocabulary(export: Export, pairs: dict[str, Path], tmp_path: Path) -> None:
-    export(pairs["t5"], "ctranslate2", tmp_path / "out")
+def test_ctranslate2_has_the_real_vocabulary(export: Export, tmp_path: Path) -> None:
+    export("t5", "ctranslate2")
     for model in ("large", "drafter"):
         vocabulary = json.loads((tmp_path / "out" / model / "shared_vocabulary.json").read_text(encoding="utf-8"))
         assert vocabulary[:5] == ["<pad>", "</s>", "<unk>", "▁", "a"]
     assert not list((tmp_path / "out" / "tokenizer").glob("*.safetensors"))
 
 
-def test_vllm_is_told_of_the_drafter_in_the_documented_keys(export: Export, pairs: dict[str, Path], tmp_path: Path) -> None:
-    status, _ = export(pairs["llama"], "vllm", tmp_path / "out")
+def test_vllm_is_told_of_the_drafter_in_the_documented_keys(export: Export, tmp_path: Path) -> None:
+    status, _ = export("llama", "vllm")
     found = json.loads((tmp_path / "out" / "speculative_config.json").read_text(encoding="utf-8"))
     assert status == 0
     assert found == {"method": "draft_model", "model": "drafter", "num_speculative_tokens": 3}
@@ -120,10 +122,8 @@ def test_vllm_is_told_of_the_drafter_in_the_documented_keys(export: Export, pair
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_gguf_holds_both_models_and_drafts_at_the_certified_length(
-    export: Export, name: str, pairs: dict[str, Path], tmp_path: Path
-) -> None:
-    status, _ = export(pairs[name], "gguf", tmp_path / "out")
+def test_gguf_holds_both_models_and_drafts_at_the_certified_length(export: Export, name: str, tmp_path: Path) -> None:
+    status, _ = export(name, "gguf")
     assert status == 0
     names = ["README.md", "drafter.gguf", "large.gguf", "tokenizer"]
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == names
@@ -135,11 +135,9 @@ def test_gguf_holds_both_models_and_drafts_at_the_certified_length(
     assert not list((tmp_path / "out").rglob("*.safetensors"))
 
 
-def test_gguf_needs_its_package(
-    export: Export, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gguf_needs_its_package(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gguf" else name)
-    status, said = export(pairs["llama"], "gguf", tmp_path / "out")
+    status, said = export("llama", "gguf")
     assert (status, "pip install 'draftline[gguf]'" in said, list(tmp_path.iterdir())) == (2, True, [])
 
 
@@ -152,9 +150,9 @@ def test_gguf_needs_its_package(
     ],
 )
 def test_what_an_engine_cannot_run_is_one_line_and_no_folder(
-    export: Export, name: str, form: str, line: str, pairs: dict[str, Path], tmp_path: Path
+    export: Export, name: str, form: str, line: str, tmp_path: Path
 ) -> None:
-    status, said = export(pairs[name], form, tmp_path / "out")
+    status, said = export(name, form)
     assert status == 2
     assert line in said
     assert list(tmp_path.iterdir()) == []
@@ -164,7 +162,7 @@ def test_what_is_left_behind_is_said_and_not_copied(export: Export, pairs: dict[
     folder = with_manifest(tmp_path, pairs["t5"], point=configure_method("bild", {"fallback_threshold": 0.7}))
     (folder / "drafter" / DRAFT_TOKENS).touch()
     (folder / "large" / FILES[0]).touch()
-    _, line = export(folder, "transformers", tmp_path / "out")
+    _, line = export(folder, "transformers")
     page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     for clause in ("the operating point (bild ", "fallback_threshold=0.7", "the draft vocabulary", "draft heads"):
         assert clause in line
@@ -184,7 +182,7 @@ def test_a_chat_pair_is_prompted_as_it_was_trained(
     folder = with_manifest(tmp_path, pairs["llama"], text=text)
     for model in ("large", "drafter"):
         (folder / model / "chat_template.jinja").write_text(CHAT, encoding="utf-8")
-    _, line = export(folder, "transformers", tmp_path / "out")
+    _, line = export(folder, "transformers")
     assert "the instruction and system message around a source, which README.md shows" in line
     pair = load_pair(folder)
     [expected] = pair.generate(LETTERS[0], method="vanilla_large")

@@ -137,9 +137,8 @@ def test_the_data_sets_of_a_training_are_recorded_as_dvc_knows_them(job: Trainin
     ]
 
 
-def test_equal_runs_save_equal_folders(
-    job: TrainingJob, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("measured")
+def test_equal_runs_save_equal_folders(job: TrainingJob, capsys: pytest.CaptureFixture[str]) -> None:
     def saved() -> dict[str, bytes]:
         train_stage(job, toy_spec)
         return {file.name: file.read_bytes() for file in PATHS.model("small").iterdir()}
@@ -159,9 +158,8 @@ def test_a_saved_model_writes_texts_as_long_as_it_was_trained_on(job: TrainingJo
     assert model.generate(input_ids=torch.tensor([[5, 6, 1]])).shape == (1, 1 + 13)
 
 
-def test_a_finished_seed_is_kept_and_another_is_trained(
-    job: TrainingJob, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("measured")
+def test_a_finished_seed_is_kept_and_another_is_trained(job: TrainingJob, capsys: pytest.CaptureFixture[str]) -> None:
     seeded = dataclasses.replace(job, seed=1)
     train_stage(seeded, toy_spec)
     weights = seeded.folder / "model.safetensors"
