@@ -162,10 +162,10 @@ def test_every_test_set_stands_in_the_report_by_its_name(
     assert "bild_aligned_no_loss_test_speedup" in metrics
     assert [path.name for path in inputs].count("rows-test.coco.jsonl") == 2
     found = (paths.results / "table.md").read_text(encoding="utf-8").split("## Test sets by name")[1]
-    assert "| coco | BiLD aligned, no loss | 28.00 [28.0, 32.0] | -2.00 [-2.50, -1.50] | 3.00× [1.95, 2.05] |" in found
+    assert "| coco | BiLD aligned, no loss | 28.00 [28.00, 32.00] | -2.00 [-2.50, -1.50] | 3.00× [1.95, 2.05] |" in found
     assert "contradicted: loses more than 0.5 points" in found
     assert "coco      BiLD aligned, no loss      28.00" in capsys.readouterr().out
-    assert "| flickr | BiLD aligned, no loss | 30.00 [28.0, 32.0] | +0.00 | 2.00×" in found
+    assert "| flickr | BiLD aligned, no loss | 30.00 [28.00, 32.00] | +0.00 | 2.00×" in found
     assert "coco, times as fast with aligned as with unaligned drafters: BiLD chosen for no loss 1.20; " in found
     paths.rows("aligned", test="test.coco").unlink()
     with pytest.raises(SystemExit):

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import vl_convert
@@ -22,7 +22,6 @@ from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.points import Sweeps
 from tasks.evaluation.results.rows import OperatingPoint
 from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.scoring.statistics import Interval
 
 # Okabe and Ito's palette: readers with any kind of colour vision can tell the colours apart.
 COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}
@@ -45,11 +44,6 @@ _TITLES = {"titleColor": INK, "titleFontSize": 12, "titleFontWeight": "normal", 
 _LINES = {"gridColor": "#E8E8E8", "domainColor": REFERENCE, "tickColor": REFERENCE}
 _SYMBOLS = {"symbolSize": 80, "symbolOpacity": 1, "columnPadding": 16, "rowPadding": 4}
 
-LATENCY_TICKS = alt.Axis(
-    labelExpr="datum.value > 0 ? [format(datum.value, '.2~f'), format(1 / datum.value, '.2~f') + '×'] : '0'", labelSeparation=10
-)
-"""Relative latencies with the speed-up under each."""
-
 CONFIG: dict[str, Any] = {
     "background": "white",
     # vl-convert and browsers both have a font of this name, with Greek letters and mathematical signs.
@@ -69,7 +63,6 @@ Record = dict[str, Any]
 SOLID, DASHED, DOTTED = (1, 0), (5, 3), (2, 3)
 PADDED = alt.Scale(padding=18, nice=False)
 """Keeps marks off the axes and names of level lines inside the panel, pixels."""
-_GREY_SYMBOLS = alt.Legend(symbolFillColor=REFERENCE, symbolStrokeColor=REFERENCE)
 
 
 @dataclass(frozen=True)
@@ -85,20 +78,20 @@ class Series:
 ARM_SERIES = (Series("aligned", COLORS["aligned"]), Series("unaligned", COLORS["unaligned"], dash=DASHED))
 
 
-def data(records: Iterable[Record]) -> alt.InlineData:
-    """Records as a chart's data; equal data of several panels are stored once."""
-    return alt.InlineData(values=list(records))
+def palette(names: Iterable[str]) -> list[Series]:
+    """Series of these names, each with a colour and a shape of its own."""
+    return [Series(name, PALETTE[place], SHAPES[place % len(SHAPES)]) for place, name in enumerate(names)]
+
+
+def chart(records: Iterable[Record], **encoding: Any) -> alt.Chart:
+    """A chart of these records at their `x` and `y`, unless `encoding` says otherwise; equal data of several charts are stored
+    once."""
+    return alt.Chart(alt.InlineData(values=list(records))).encode(**{"x": "x:Q", "y": "y:Q", **encoding})
 
 
 def point_record(summary: Summary, point: OperatingPoint, **fields: JsonValue) -> Record:
     """A record of one of the summary's points; its tooltip is the point's row in the page's table."""
     return {"point": summary.index_of(point), **fields}
-
-
-def bounds(interval: Interval | None, value: float | None = None) -> Record:
-    """An interval as fields of a record, `low` and `high`; without an interval both are `value`, or missing."""
-    low, high = interval or (value, value)
-    return {} if low is None else {"low": low, "high": high}
 
 
 def color(series: Sequence[Series]) -> alt.Color:
@@ -107,59 +100,51 @@ def color(series: Sequence[Series]) -> alt.Color:
     return alt.Color("series:N", scale=scale, title=None)
 
 
-def shape(series: Sequence[Series], field: str = "series") -> alt.Shape:
-    """Shape by series, in one legend with the colour; a legend of its own in grey for another field."""
+def shape(series: Sequence[Series], field: str = "series", **legend: Any) -> alt.Shape:
+    """Shape by series, in one legend with the colour unless `field` is another one."""
     scale = alt.Scale(domain=[one.name for one in series], range=[one.shape for one in series])
-    return alt.Shape(f"{field}:N", scale=scale, title=None, legend=alt.Undefined if field == "series" else _GREY_SYMBOLS)
+    return alt.Shape(f"{field}:N", scale=scale, title=None, **legend)
 
 
 def dash(series: Sequence[Series]) -> alt.StrokeDashValue:
-    """Line pattern by series, without a legend: the colour has one."""
+    """Line pattern by series. A scale would have a legend, and without one it would take that of the colour away."""
     patterns = [{"test": f"datum.series === {one.name!r}", "value": list(one.dash)} for one in series]
     return alt.StrokeDashValue(list(SOLID), condition=patterns)
 
 
-def grouped_bars(records: Iterable[Record], series: Sequence[Series], x: alt.X, y: alt.Y) -> alt.Chart:
-    """Bars side by side for each `x`, one for each series; the tooltip is their `text`."""
-    offset = alt.XOffset("series:N", scale=alt.Scale(domain=[one.name for one in series]))
-    bars: alt.Chart = alt.Chart(data(records)).mark_bar()
-    return bars.encode(x=x, xOffset=offset, y=y, color=color(series), tooltip=["text:N"])
-
-
-def curves(
-    records: Sequence[Record], series: Sequence[Series], x: str | alt.X, y: str, tooltip: str = "point:Q"
-) -> list[alt.Chart]:
+def curves(records: Sequence[Record], series: Sequence[Series], x: str, y: str) -> list[alt.Chart]:
     """Lines with a mark for each record: one line for each `curve` or, where records have none, for each series.
 
     Args:
-        records: With `x`, `y` and `series`.
+        records: With `x`, `y`, `series`, and `point` or `text`.
         series: All that the legend lists.
-        x: Title of the axis with its unit, or the whole axis.
+        x: Title of the axis with its unit.
         y: Title of the axis with its unit.
-        tooltip: The field that a tooltip shows.
     """
-    across = alt.X("x:Q", title=x, scale=PADDED) if isinstance(x, str) else x
-    base = alt.Chart(data(records)).encode(x=across, y=alt.Y("y:Q", title=y, scale=PADDED), color=color(series))
-    detail = "curve:N" if any("curve" in record for record in records) else "series:N"
+    axes = {"x": alt.X("x:Q", title=x, scale=PADDED), "y": alt.Y("y:Q", title=y, scale=PADDED)}
+    base = chart(records, **axes, color=color(series))
+    detail, tooltip = ("curve:N" if "curve" in records[0] else "series:N"), ("point:Q" if "point" in records[0] else "text:N")
     lines = base.mark_line(strokeWidth=1.6).encode(detail=detail, strokeDash=dash(series))
     return [lines, base.mark_point(filled=True, size=55, opacity=1).encode(shape=shape(series), tooltip=[tooltip])]
 
 
-def reference_line(y: float, text: str = "", x: float | None = None, dotted: bool = False) -> list[alt.Chart]:
-    """A level line to compare with, named at its left end or right of `x`."""
-    nothing = alt.Chart(data([{}]))
-    line = nothing.mark_rule(color=REFERENCE, strokeDash=DOTTED if dotted else SOLID).encode(y=alt.datum(y))
-    name = nothing.mark_text(text=text, align="left", dy=8 if dotted else -7, dx=4, color=REFERENCE, fontSize=11)
-    return [line, *([name.encode(x=alt.value(0) if x is None else alt.datum(x), y=alt.datum(y))] if text else [])]
+def reference_line(y: float, text: str, x: float | None = None, dotted: bool = False) -> list[alt.Chart]:
+    """A level line to compare with, named at its left end or right of `x`; it is left out where the panel does not reach it."""
+    line = chart([{}], x=alt.Undefined, y=alt.datum(y)).mark_rule(
+        color=REFERENCE, strokeDash=DOTTED if dotted else SOLID, clip=True
+    )
+    name = chart([{}], x=alt.value(0) if x is None else alt.datum(x), y=alt.datum(y))
+    look = alt.MarkDef("text", text=text, align="left", dy=8 if dotted else -7, dx=4, color=REFERENCE, fontSize=11, clip=True)
+    return [line, name.properties(mark=look)]
 
 
-def diagonal(values: Sequence[float], text: str) -> tuple[list[alt.Chart], alt.Scale]:
-    """The line of equal `x` and `y` with its name, and a scale for both axes that holds all `values`."""
-    room = 0.06 * (max(values) - min(values)) or 0.1
-    low, high = min(values) - room, max(values) + room
-    ends = alt.Chart(data([{"x": low, "y": low}, {"x": high, "y": high}])).encode(x="x:Q", y="y:Q")
-    name = ends.transform_filter(f"datum.x > {low}").mark_text(text=text, align="right", dx=-22, dy=8, color=REFERENCE)
-    return [ends.mark_line(color=REFERENCE, strokeWidth=1), name], alt.Scale(domain=[low, high], nice=False)
+def names(records: Sequence[Record], dx: int, dy: int) -> list[alt.Chart]:
+    """The `name` of each mark in its `tone`, `dx` pixels right and `dy` down of the mark, over a white rim."""
+    text = chart(records, text="name:N", color=alt.Color("tone:N", scale=None))
+    align: Literal["left", "right"] = "right" if dx < 0 else "left"
+    look = alt.MarkDef("text", dx=dx, dy=dy, align=align, fontSize=13, fontWeight="bold")
+    rim = alt.MarkDef("text", dx=dx, dy=dy, align=align, fontSize=13, fontWeight="bold", stroke="white", strokeWidth=3)
+    return [text.properties(mark=rim), text.properties(mark=look)] if records else []
 
 
 Panel = alt.LayerChart | alt.FacetChart
@@ -193,7 +178,10 @@ class Figure:
     @functools.cached_property
     def svg(self) -> str:
         """The picture as SVG, from which its PNG is made as well."""
-        return vl_convert.vegalite_to_svg(picture_spec(self))
+        # vl-convert goes on counting clip paths from one picture to the next.
+        numbers: dict[str, str] = {}
+        svg = vl_convert.vegalite_to_svg(picture_spec(self))
+        return re.sub(r"(?<=clip)\d+", lambda match: numbers.setdefault(match[0], str(len(numbers))), svg)
 
 
 FIGURES: dict[str, Callable[[Summary, Sweeps], Figure | None]] = {}
@@ -229,15 +217,9 @@ def figure(
 def save(found: Figure, path: Path) -> None:
     """Writes PNG or SVG by the suffix of `path`; the same figure gives the same bytes."""
     if path.suffix == ".svg":
-        path.write_text(_renumbered(found.svg), encoding="utf-8")
+        path.write_text(found.svg, encoding="utf-8")
     else:
         path.write_bytes(vl_convert.svg_to_png(found.svg, scale=_SCALE))
-
-
-def _renumbered(svg: str) -> str:
-    """The picture with its clip paths numbered from 0: vl-convert goes on counting from one picture to the next."""
-    numbers: dict[str, str] = {}
-    return re.sub(r"(?<=clip)\d+", lambda found: numbers.setdefault(found[0], str(len(numbers))), svg)
 
 
 def picture_spec(found: Figure) -> Spec:
@@ -262,7 +244,7 @@ def page_specs(found: Figure, datasets: Spec) -> list[Spec]:
     """One specification a panel, without size, configuration and data.
 
     Args:
-        figure: The found.
+        found: The figure.
         datasets: Gains the panels' data by name; panels of any figure that show equal data share them.
     """
     specs = []
@@ -279,57 +261,3 @@ def _longest_label(spec: Spec) -> int:
     channels = [layer.get("encoding", {}).get(name, {}) for layer in spec["layer"] for name in ("color", "shape")]
     labels = [label for channel in channels for label in (channel.get("scale") or {}).get("domain", ())]
     return max((len(label) for label in labels if isinstance(label, str)), default=0)
-
-
-Domain = tuple[float, float]
-"""Ends of an axis."""
-_WIDTH, _HEIGHT = 430.0, 360.0
-"""Pixels of the smallest panel that is drawn: on a larger one names are further apart."""
-_SIDES = {"above left": (-11, -11), "below right": (11, 11), "above right": (11, -11), "below left": (-11, 11)}
-"""Pixels right and down of the mark."""
-_LETTER, _LINE, _MARK = 7.5, 14.0, 7.0
-"""Width of a letter, height of a line, and half the width of a mark, pixels."""
-
-
-def names(
-    records: Sequence[Record], across: Domain, upwards: Domain, preferred: dict[str, str], others: Sequence[Record] = ()
-) -> list[alt.Chart]:
-    """The names of marks as charts, each on a side where it covers neither a mark nor an earlier name, if there is one.
-
-    Args:
-        records: With `x`, `y`, `name`, `series`, and `tone`, the colour of the name.
-        across: The domain of `x`.
-        upwards: The domain of `y`.
-        preferred: For each series the side that is tried first, a key of `_SIDES`.
-        others: Further marks, with `x` and `y`, that no name may cover.
-    """
-    centres = [
-        (
-            (record["x"] - across[0]) / (across[1] - across[0]) * _WIDTH,
-            (upwards[1] - record["y"]) / (upwards[1] - upwards[0]) * _HEIGHT,
-        )
-        for record in (*records, *others)
-    ]
-    taken = [(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in centres]
-    placed: list[Record] = []
-    for record, (x, y) in zip(records, centres, strict=False):
-        boxes = {}
-        for side in (preferred[record["series"]], *_SIDES):
-            dx, dy = _SIDES[side]
-            left = x + dx - (len(record["name"]) * _LETTER if dx < 0 else 0)
-            boxes[side] = (left, y + dy - _LINE / 2, left + len(record["name"]) * _LETTER, y + dy + _LINE / 2)
-        free = (side for side, box in boxes.items() if not any(_overlap(box, other) for other in taken))
-        side = next(free, preferred[record["series"]])
-        taken.append(boxes[side])
-        placed.append({**record, "side": side})
-    text = alt.Chart(data(placed)).encode(x="x:Q", y="y:Q", text="name:N", color=alt.Color("tone:N", scale=None))
-    return [
-        text.transform_filter(alt.datum.side == side).mark_text(
-            dx=dx, dy=dy, fontSize=13, fontWeight="bold", align="right" if dx < 0 else "left"
-        )
-        for side, (dx, dy) in _SIDES.items()
-    ]
-
-
-def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -18,7 +18,7 @@ from tasks.decoding.pair_folder import PairManifest, read_examples, read_manifes
 from tasks.decoding.registry import configure_method
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.report.formatting import method_name, metric_name, number_text, settings_text
+from tasks.evaluation.report.formatting import field_text, method_name, metric_name, settings_text
 from tasks.evaluation.report.recommendation import processor
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.rows import Measurements
@@ -37,7 +37,7 @@ _MEASURED = (
 _EXAMPLES = 16
 """Sources of validation that are put beside the models."""
 _ACCEPTED = ("drafted", "accepted", "large_calls", "tokens")
-_FORMATS: dict[str, dict[str, Any]] = {"quality": {}, "quality_difference": {"sign": "+"}, "speedup": {"unit": "×"}}
+_NUMBERS = ("quality", "quality_difference", "speedup")
 
 
 def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: int) -> Path:
@@ -120,26 +120,32 @@ def accepted(summary: Summary, arm: str) -> Iterator[dict[str, Any]]:
 
 
 def registered_pair(folder: Path) -> RegisteredModel:
-    """Return a pair's folder as the model `draftline-TASK`, with the verdict as the description of its version.
+    """Return a pair's folder as the model `draftline-TASK`. The description of its version is the verdict in Markdown: the
+    headline, then what is deployed and what was measured, on test or, where test did not measure it, on validation; of a pair
+    whose large model is recommended alone it is what was measured of that model.
 
     Raises:
         InputError: the folder is damaged.
     """
     manifest = read_manifest(folder)
-    numbers, known, point = numbers_text(manifest), manifest.measured, manifest.point
-    tags = {
-        "task": manifest.task,
-        "method": point.method,
-        "settings": settings_text(point.plain_settings),
-        "arm": str(manifest.origin["drafter"]),
-        "metric": str(known["metric"]),
-        "processor": str(known["processor"]),
-        **numbers,
-    }
+    known, point = manifest.measured, manifest.point
+    splits = known if known.get(REPORTED_ON) or known.get(CHOSEN_ON) else known["vanilla"]
+    split = REPORTED_ON if splits.get(REPORTED_ON) else CHOSEN_ON
+    numbers = {name: field_text(splits[split], name) for name in _NUMBERS if name in splits[split]}
+    settings, arm = settings_text(point.plain_settings), str(manifest.origin["drafter"])
+    name = method_name(point.method) + (f" ({settings})" if settings else "")
+    quality = f"- {metric_name(known['metric'])} on {split}: {numbers['quality']}"
+    if "quality_difference" in numbers:
+        quality += f"; difference from the large model alone: {numbers['quality_difference']}"
+    description = [manifest.chosen, "", f"- operating point: {name}, with the {arm} drafter", quality]
+    if "speedup" in numbers:
+        description.append(f"- speed-up over the large model alone on {split}: {numbers['speedup']}")
+    tags = {"task": manifest.task, "method": point.method, "settings": settings, "arm": arm, "metric": str(known["metric"])}
+    tags |= {"processor": str(known["processor"]), "split": split, **numbers}
     return RegisteredModel(
         model_name(manifest.task),
         str(folder),
-        description(manifest, numbers),
+        "\n".join([*description, f"- processor: {known['processor']}"]),
         {name: value for name, value in tags.items() if value},
         {
             "verdict": manifest.chosen,
@@ -149,34 +155,3 @@ def registered_pair(folder: Path) -> RegisteredModel:
         },
         read_examples(folder),
     )
-
-
-def numbers_text(manifest: PairManifest) -> dict[str, str]:
-    """What was measured of the point as text with 95 % intervals: on test, or on validation where test did not measure it.
-
-    Of a pair whose large model is recommended alone it is what was measured of that model.
-    """
-    known = manifest.measured
-    if not (known.get(REPORTED_ON) or known.get(CHOSEN_ON)):
-        known = known["vanilla"]
-    split = REPORTED_ON if known.get(REPORTED_ON) else CHOSEN_ON
-    found = known[split]
-    texts = {
-        name: number_text(found[name], found.get(f"{name}_interval"), **form)
-        for name, form in _FORMATS.items()
-        if name in found
-    }
-    return {"split": split, **texts}
-
-
-def description(manifest: PairManifest, numbers: dict[str, str]) -> str:
-    """The verdict in Markdown: the headline, then a list of what is deployed and what was measured."""
-    settings = settings_text(manifest.point.plain_settings)
-    point = method_name(manifest.point.method) + (f" ({settings})" if settings else "")
-    quality = f"- {metric_name(manifest.measured['metric'])} on {numbers['split']}: {numbers['quality']}"
-    if "quality_difference" in numbers:
-        quality += f"; difference from the large model alone: {numbers['quality_difference']}"
-    lines = [manifest.chosen, "", f"- operating point: {point}, with the {manifest.origin['drafter']} drafter", quality]
-    if "speedup" in numbers:
-        lines.append(f"- speed-up over the large model alone on {numbers['split']}: {numbers['speedup']}")
-    return "\n".join([*lines, f"- processor: {manifest.measured['processor']}"])

@@ -26,17 +26,16 @@ CHOICE_NAMES = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 NOTHING = "–"
 _METHOD_NAMES = {"bild": "BiLD", "bild_authors": "BiLD, authors' code", "calm": "CALM"}
 _SYMBOLS = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_draft": "≤", "draft_length": "γ"}
-_PLAIN, _SIGNED = ("temperature", "top_p", "lenience", "refused_threshold"), ("quality_difference", "quality_gain")
-_PROBABILITIES = ("level",)
-_FACTORS = (
-    "speedup",
-    "over_bild",
-    "expected_speedup",
-    "expected_speedup_checked",
-    "expected_oracle_speedup",
-    "expected_operations",
-)
-"""Fields by their format; shares, by their names, are in per cent."""
+_FORMATS = {
+    ("level", "p_value"): "{:.2g}",
+    ("temperature", "top_p", "lenience", "refused_threshold"): "{:g}",
+    ("_share",): "{:.2%}",
+    ("speedup", "speedup_checked", "over_bild", "expected_operations"): "{:.2f}×",
+    ("quality_difference", "quality_gain"): "{:+.2f}",
+    ("small_step_ms",): "{:.3f}",
+    ("",): "{:.2f}",
+}
+"""Of a field by the end of its name, the first that fits."""
 _DEFAULT_DRAFTER = ("drafter", "small")
 
 
@@ -93,14 +92,12 @@ def breakable(text: str) -> str:
     return re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\u00a0"), text)
 
 
-def field_text(record: object, path: str, interval_digits: int | None = 2) -> str:
+def field_text(record: object, path: str) -> str:
     """A field as text in its own format, with its interval where there is one; a dash where the record lacks it.
 
     Args:
-        record: a dataclass or a mapping; its interval of `name` is `name_interval`, that of `acceptance_rate` is
-            `acceptance_interval`.
+        record: a dataclass or a mapping; its interval of `name` is `name_interval`.
         path: the field's name, dotted where it is the field of a record in the record.
-        interval_digits: decimals of the interval; None leaves it out.
     """
     *outer, name = path.split(".")
     for part in outer:
@@ -110,20 +107,13 @@ def field_text(record: object, path: str, interval_digits: int | None = 2) -> st
         return value or NOTHING
     if isinstance(value, dict):
         return settings_text(value) or NOTHING
-    if name in _PROBABILITIES or name.endswith("p_value"):
-        return f"{value:.2g}"
     if name.endswith("_parameters"):
         return parameters_text(value)
     if isinstance(value, int):
         return str(value)
-    if name in _PLAIN:
-        return f"{value:g}"
-    if name.endswith("_share"):
-        return f"{100 * value:.2f} %"
-    sign = "+" if name in _SIGNED else ""
-    interval = _field(record, "acceptance_interval" if name == "acceptance_rate" else f"{name}_interval")
-    shown = "" if interval_digits is None else interval_text(interval, sign, interval_digits)
-    return number_text(value, unit="×" if name in _FACTORS else "", sign=sign) + shown
+    form = next(form for ends, form in _FORMATS.items() if name.endswith(ends))
+    text = form.format(value).replace("%", " %") + interval_text(_field(record, f"{name}_interval"), "+" if "+" in form else "")
+    return text.replace("-0.00", "+0.00") if "+" in form else text
 
 
 def _field(record: object, name: str) -> Any:

@@ -10,7 +10,7 @@ import base64
 import functools
 import gzip
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 import vl_convert
@@ -19,28 +19,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 # The figures register themselves where they are imported.
 from tasks.evaluation.report import charts, figures, figures_detail, formatting, points, recommendation, tables  # noqa: F401
 from tasks.evaluation.report.charts import Figure, Spec
-from tasks.evaluation.report.formatting import (
-    CHOICE_NAMES,
-    NOTHING,
-    field_text,
-    method_name,
-    number_text,
-    point_text,
-    settings_text,
-)
 from tasks.evaluation.report.points import Sweeps, fastest_choice, reported, rows_of
 from tasks.evaluation.report.recommendation import cost_text, outputs_sentence
 from tasks.evaluation.report.tables import batch_sentence
+from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import (
-    Measurements,
-    OperatingPoint,
-    ShownExample,
-    TimedMeasurements,
-    TimedPoint,
-    TimedRow,
-    WorstOutput,
-)
 from tasks.evaluation.results.summary import Summary
 from tasks.paths import ARMS
 
@@ -51,35 +34,6 @@ Piece = tuple[str, bool]
 SPLITS = tables.SPLITS
 PROPOSERS = {"s": "small", "l": "large", "c": "corrected"}
 """Who proposed a piece of text, as rows abbreviate it."""
-OUTPUT_HEADINGS = [
-    *("point", "looping", "cut off", "empty", "differ from vanilla", "equal a reference", "words / reference"),
-    *("tokens / vanilla", "chrF", "p50 ms", "p95 ms", "p99 ms"),
-]
-POINT_COLUMNS: dict[str, Callable[[OperatingPoint], str]] = {
-    "method": lambda point: method_name(point.method),
-    "arm": lambda point: point.arm,
-    "settings": lambda point: " = ".join(filter(None, (field_text(point, "settings"), settings_text(point.same_as or {})))),
-    "quality": lambda point: field_text(point, "quality"),
-    "− vanilla": lambda point: field_text(point, "quality_difference"),
-    "speed-up, measured": lambda point: field_text(point, "speedup"),
-    "speed-up, predicted": lambda point: field_text(point.predicted, "speedup"),
-    "ms, median": lambda point: field_text(point, "latency_ms_p50"),
-    "ms, 95 %": lambda point: field_text(point, "latency_ms_p95"),
-    "tokens / large call": lambda point: field_text(point, "tokens_per_large_call"),
-    "accepted": lambda point: number_text(point.accepted_share),
-    "timed because": lambda point: point.why or ("" if point.timed else "not timed"),
-}
-"""Of the table of all points, whose rows are the tooltips of the charts' points too."""
-_LINEAGE = {
-    "host_cpu": "processor",
-    "host_cores": "cores",
-    "host_gpu": "GPU",
-    "git_commit": "commit",
-    "git_dirty": "uncommitted changes",
-    "python": "Python",
-    "torch": "PyTorch",
-    "transformers": "Transformers",
-}
 
 
 def page(summary: Summary, sweeps: Sweeps, drawn: dict[str, Figure]) -> str:
@@ -132,41 +86,33 @@ def sweep_facts(summary: Summary) -> list[tuple[str, Facts]]:
     for arm in ARMS:
         pair = summary.pairs.of(arm)
         if pair != PairRecord():
-            lineage = ((words, pair.origin(name)) for name, words in _LINEAGE.items())
-            facts = [*_plan(pair), *_costs(pair), ("runtime", pair.runtime or NOTHING), *lineage]
-            found.append((arm, [(words, text) for words, text in facts if text]))
+            facts = [*tables.shown("sweep", pair).items(), *_further_facts(pair), *tables.shown("machine", pair).items()]
+            found.append((arm, [(name, text) for name, text in facts if text != formatting.NOTHING]))
     return found
 
 
-def _plan(pair: PairRecord) -> Iterator[tuple[str, str]]:
-    if pair.plan is None:
-        return
-    plan, error = pair.plan, pair.plan.prediction_error
-    yield "points of the grid", f"{plan.points}, {plan.distinct or plan.points} distinct"
-    yield "without decoding", f"{plan.replayed or 0} replayed from cached predictions, token for token"
-    yield "timed", f"{plan.timed or 0}"
+def _further_facts(pair: PairRecord) -> Iterator[tuple[str, str]]:
+    """The facts of a sweep that are more than a number."""
+    errors = pair.plan and pair.plan.prediction_error
     for name, words in (("sample", "random sample"), ("frontier", "frontier and choices"), ("all", "all timed")):
-        found = getattr(error, name, None)
-        if found and found.points:
-            bias = "" if found.bias is None else f", {found.bias:+.1%} too high"
-            text = f"{found.mean:.1%} on average{bias}, {found.worst:.1%} at worst, {found.points} points"
+        error = getattr(errors, name, None)
+        if error and error.points:
+            bias = "" if error.bias is None else f", {error.bias:+.1%} too high"
+            text = f"{error.mean:.1%} on average{bias}, {error.worst:.1%} at worst, {error.points} points"
             yield f"error of the prediction, {words}", text
-    if plan.replay_seconds is not None:
-        yield "duration", f"{plan.replay_seconds:.0f} s to replay, {plan.timing_seconds or 0:.0f} s to time"
-
-
-def _costs(pair: PairRecord) -> Iterator[tuple[str, str]]:
-    for sampled, name in ((False, "greedy"), (True, "sampled")):
-        rate = pair.acceptance_rate(sampled=sampled)
-        if rate:
+    for drawn, name in ((False, "greedy"), (True, "sampled")):
+        if rate := pair.acceptance_rate(sampled=drawn):
             degree = "" if rate.temperature is None else f", T = {rate.temperature:g}"
-            text = f"{number_text(rate.rate, rate.interval, digits=3)}{degree}, {rate.tokens} tokens"
-            yield f"acceptance rate α, {name}", text
-    if pair.costs is not None:
-        costs, runs = pair.costs, list((pair.costs.verify_ms or {}).items())[:6]
-        yield "a small step", "" if costs.small_step_ms is None else f"{costs.small_step_ms:.3f} ms"
-        yield "a run of the large model, by positions", ", ".join(f"{length}: {value:.3f} ms" for length, value in runs)
-        yield "c, small step over large step", "" if costs.cost_ratio is None else f"{costs.cost_ratio:.3f}"
+            number = formatting.number_text(rate.rate, rate.interval, digits=3)
+            yield f"acceptance rate α, {name}", f"{number}{degree}, {rate.tokens} tokens"
+    if pair.costs and pair.costs.verify_ms:
+        runs = [f"{length}: {value:.3f}" for length, value in pair.costs.verify_ms.items()]
+        yield "a run of the large model by positions, ms", ", ".join(runs[:6])
+    if memory := pair.memory:
+        models = (("large model", memory.large), ("small model", memory.small))
+        sizes = [f"{name} {one.weights / 1e6:.2f} MB and {one.cache / 1e6:.2f} MB of caches" for name, one in models]
+        shared = "; the encoder that both share counts with the large model"
+        yield "memory for one text", ", ".join(sizes) + (shared if pair.sizes and pair.sizes.shared_parameters else "")
     if pair.batches is not None:
         yield "by batch size", batch_sentence(pair.batches)
 
@@ -189,58 +135,56 @@ def cost_lines(summary: Summary) -> list[str]:
 def timing(summary: Summary, sweeps: Sweeps) -> tuple[str, int]:
     """How many examples a point was timed on, from the fewest to the most where points differ, and in how many rounds."""
     counts = {point.timed_examples for point in summary.timed_points()} or {0}
-    rows = [row for rows in sweeps.values() for row in rows if isinstance(row, TimedRow)]
+    rows = [row for rows in sweeps.values() for row in rows if isinstance(row, records.TimedRow)]
     examples = " to ".join(map(str, sorted({min(counts), max(counts)})))
     return examples, max((len(row.rounds or ()) or 1 for row in rows), default=1)
 
 
-def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[TimedPoint, str, list[ShownExample]]]:
+def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[records.TimedPoint, str, list[records.ShownExample]]]:
     """Outputs of the recommended point and of each arm's fastest chosen point, with a title each; all of one split."""
     wanted = [("recommended", summary.recommended)] if summary.recommended else []
     for choice, point in filter(None, (fastest_choice(summary, arm) for arm in ARMS)):
         if point is not summary.recommended:
-            wanted.append((CHOICE_NAMES[choice], point))
+            wanted.append((formatting.CHOICE_NAMES[choice], point))
     for split in SPLITS:
         groups = []
         for words, point in wanted:
-            rows = (row for row in rows_of(point, sweeps) if isinstance(row, TimedRow) and row.split == split)
+            rows = (row for row in rows_of(point, sweeps) if isinstance(row, records.TimedRow) and row.split == split)
             for shown in filter(None, (row.shown for row in rows)):
-                groups.append((point, f"{point_text(point)}: {words}, on {split}", shown))
+                groups.append((point, f"{formatting.point_text(point)}: {words}, on {split}", shown))
         if groups:
             return groups
     return []
 
 
-def ordered_points(summary: Summary) -> list[tuple[int, OperatingPoint]]:
-    """All points with their indices: the recommended one, the chosen ones, then by speed; untimed points come last."""
-    best, indexed = summary.recommendation.point, enumerate(summary.points)
-    return sorted(indexed, key=lambda entry: (entry[0] != best, not entry[1].chosen, -(entry[1].speedup or 0.0)))
-
-
-def output_rows(summary: Summary, split: str) -> list[tuple[int | None, list[str]]]:
-    """The cells by `OUTPUT_HEADINGS` of vanilla and of the chosen points on a split, each with the point's index."""
-    named: list[tuple[int | None, str, Measurements]] = [(None, "vanilla large", summary.vanilla.large)]
-    named += [(None, f"vanilla small, {arm}", model) for arm, model in summary.vanilla.small_models()]
-    named += [(index, point_text(point), point) for index, point in enumerate(summary.points) if point.chosen]
-    found = []
-    for index, name, one in named:
-        measured: Measurements | None = one if split == summary.split else getattr(one, "test", None)
-        if measured is not None and measured.outputs is not None:
-            found.append((index, _output_cells(name, measured)))
+def point_rows(summary: Summary) -> list[tuple[int, records.OperatingPoint, dict[str, str]]]:
+    """All points with their indices and their cells by heading: the recommended one, the chosen ones, then by speed;
+    untimed points come last."""
+    best, found = summary.recommendation.point, list[tuple[int, records.OperatingPoint, dict[str, str]]]()
+    indexed = sorted(enumerate(summary.points), key=lambda one: (one[0] != best, not one[1].chosen, -(one[1].speedup or 0.0)))
+    for index, point in indexed:
+        cells = tables.shown("points", point)
+        same = f" = {formatting.settings_text(point.same_as)}" if point.same_as else ""
+        cells |= {"method": formatting.method_name(point.method), "settings": cells["settings"] + same}
+        cells["timed because"] = point.why or ("" if point.timed else "not timed")
+        found.append((index, point, cells))
     return found
 
 
-def _output_cells(name: str, measured: Measurements) -> list[str]:
-    counted, count = measured.outputs, measured.examples
-    counts = [str(getattr(counted, field)) for field in ("looping", "cut_off", "empty", "differs", "exact")]
-    ratios = [getattr(counted, field) for field in ("length_ratio", "vanilla_length_ratio")]
-    timed = isinstance(measured, TimedMeasurements)
-    times = [getattr(measured, f"latency_ms_p{percent}") if timed else None for percent in (50, 95, 99)]
-    shown = [f"{number} of {count}" if count else number for number in counts]
-    return [name, *shown, *(number_text(value) for value in (*ratios, measured.chrf, *times))]
+def output_rows(summary: Summary, split: str) -> list[tuple[int | None, dict[str, str]]]:
+    """Vanilla and the chosen points on a split, by heading, each with the point's index; where outputs were counted."""
+    named: list[tuple[int | None, str, records.Measurements]] = [(None, "vanilla large", summary.vanilla.large)]
+    named += [(None, f"vanilla small, {arm}", model) for arm, model in summary.vanilla.small_models()]
+    named += [(index, formatting.point_text(point), point) for index, point in enumerate(summary.points) if point.chosen]
+    found = []
+    for index, name, one in named:
+        measured: records.Measurements | None = one if split == summary.split else getattr(one, "test", None)
+        if measured is not None and measured.outputs is not None:
+            found.append((index, {"point": name, **tables.shown("outputs", measured)}))
+    return found
 
 
-def worst_by_split(summary: Summary) -> list[tuple[str, list[tuple[int, list[WorstOutput]]]]]:
+def worst_by_split(summary: Summary) -> list[tuple[str, list[tuple[int, list[records.WorstOutput]]]]]:
     """For each split, test first, the index and the worst outputs of each chosen point; splits without any are left out."""
     groups = [(split, [(one.point, one.worst) for one in summary.worst if one.split == split]) for split in SPLITS]
     return [(split, own) for split, own in groups if own]
