@@ -24,8 +24,8 @@ Records = dict[str, list[SweepRow]]
 Sweeps = dict[str, list[Row]]
 
 
-def page(summary: Summary, rows: Records) -> str:
-    return report_page.page(summary, rows, all_figures(summary, rows))
+def page(summary: Summary, rows: Records, figures: bool = False) -> str:
+    return report_page.page(summary, rows, all_figures(summary, rows) if figures else {})
 
 
 class Outline(HTMLParser):
@@ -68,7 +68,7 @@ def outline(text: str) -> Outline:
 
 @pytest.fixture(scope="module")
 def whole(full_record: Summary, full_rows: Records) -> str:
-    return page(full_record, full_rows)
+    return page(full_record, full_rows, figures=True)
 
 
 def test_it_opens_with_the_verdict_and_answers_in_order(whole: str, full_summary: Row) -> None:
@@ -100,7 +100,7 @@ def test_data_cannot_break_out(sweeps: Sweeps, whole: str) -> None:
     }
     summary = summary_record("bleu", changed, task=hostile)
     summary = dataclasses.replace(summary, recommendation=dataclasses.replace(summary.recommendation, text=hostile))
-    text = page(summary, {arm: records(rows) for arm, rows in changed.items()})
+    text = page(summary, {arm: records(rows) for arm, rows in changed.items()}, figures=True)
     assert "<script>alert(1)" not in text
     assert hostile in " ".join(outline(text).words)
 
@@ -152,7 +152,7 @@ def test_tokens_are_coloured_by_who_proposed_them(whole: str) -> None:
 
 def test_sections_without_data_are_left_out(sweeps: Sweeps) -> None:
     alone = {arm: rows[:1] for arm, rows in sweeps.items()}
-    found = outline(page(summary_record("bleu", alone), {arm: records(rows) for arm, rows in alone.items()}))
+    found = outline(page(summary_record("bleu", alone), {arm: records(rows) for arm, rows in alone.items()}, figures=True))
     assert found.sections == ["verdict", "deploy", "cost", "believe", "change", "figures", "points", "definitions"]
     assert found.panels == [("pareto", "0"), ("everything", "0")]
     assert "The vanilla large model: no tested setting is reliably faster at equal quality." in " ".join(found.words)
