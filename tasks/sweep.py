@@ -135,6 +135,8 @@ def sweep(
             acceptance=acceptance,
             sizes=sizes,
             memory=pair_memory(loaded.pair, sizes, task.text.max_source_tokens, task.text.max_target_tokens),
+            margins=settings.margins,
+            risk=settings.risk,
         )
         record.pair(pair)
         # 5. The grid on validation, and its choices on test.
@@ -160,8 +162,6 @@ def sweep(
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if runner.costs is None else runner.costs.record(),
             plan=runner.plan,
-            margins=settings.margins,
-            risk=settings.risk,
             lineage={**origin, "settings": recorded},
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )

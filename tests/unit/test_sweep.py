@@ -197,7 +197,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     [record] = records
     assert named(record.points) == named(rows)
     at_first = {name for name, value in record.pairs[0].items() if value is not None}
-    assert at_first == {"arm", "seed", "runtime", "acceptance", "sizes", "memory"}
+    assert at_first == {"arm", "seed", "runtime", "acceptance", "sizes", "memory", "margins", "risk"}
     assert record.pairs[-1]["plan"] == pair["plan"]
     outputs = ["hypotheses-test.parquet", "hypotheses-validation.parquet"]
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]
