@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tasks.alignment.draft_vocabulary import most_written, prune_drafter
 from tasks.alignment.settings import AlignSettings
+from tasks.alignment.spec import most_written, prune_drafter
 from tasks.corpora.example import write_jsonl
 from tasks.errors import InputError
 from tasks.models.pruned_head import pruned_head
