@@ -30,7 +30,7 @@ from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, TradeOff, tradeoff_o
 from tasks.evaluation.results.codec import Setting, Settings
 from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow
 from tasks.evaluation.scoring.metrics import Floats
-from tasks.evaluation.scoring.quality import Quality, gradients_of, values_of
+from tasks.evaluation.scoring.quality import Quality, gradients_of, values_of, worthless
 from tasks.evaluation.settings import CHOICES, MarginSettings, RiskSettings
 from tasks.paths import ARMS
 
@@ -47,6 +47,8 @@ class PairedDifferences:
     """`[points]`: quality minus vanilla's, in points of the metric."""
     influence: Floats
     """`[points, examples]`: in points of the metric, mean 0; zero where a point cannot be told from vanilla."""
+    possible: float = 0.0
+    """Points that a further example may lose (`possible_loss`)."""
 
     @property
     def examples(self) -> int:
@@ -67,7 +69,24 @@ def paired_differences(points: NDArray[np.generic], vanilla: NDArray[np.generic]
     if points.ndim != 3 or points.shape[1:] != vanilla.shape or not len(vanilla):
         raise ValueError(f"statistics of shape {points.shape} beside vanilla's {vanilla.shape}; [points, examples, values]")
     values, influence = _influence(np.concatenate((vanilla[None], points)).astype(np.float64))
-    return PairedDifferences(values[1:] - values[0], influence[1:] - influence[0])
+    return PairedDifferences(values[1:] - values[0], influence[1:] - influence[0], possible_loss(vanilla))
+
+
+def possible_loss(vanilla: NDArray[np.generic]) -> float:
+    """What one example may lose, in points: its share of the metric if its output were worth nothing.
+
+    It is the 95th percentile over the examples that have something to lose, so that it holds as well where only good outputs
+    fail; 0 for a perplexity, which no output bounds.
+
+    Args:
+        vanilla: `[examples, values]`, statistics of the vanilla large model.
+    """
+    nothing = worthless(vanilla)
+    if nothing is None:
+        return 0.0
+    own = vanilla.astype(np.float64)
+    losses = len(own) * (own - nothing) @ gradients_of(own.sum(axis=0, keepdims=True), len(own))[0]
+    return float(np.percentile(losses[losses > 0], 95)) if (losses > 0).any() else 0.0
 
 
 def _influence(statistics: Floats) -> tuple[Floats, Floats]:
@@ -131,7 +150,7 @@ def _normal_draws(points: int, seed: int) -> NDArray[np.float32]:
 
 def upper_bounds(differences: PairedDifferences, alpha: float) -> Floats:
     """Upper bounds `[points]` that miss with probability `alpha` each."""
-    return -normal_bounds(PairedDifferences(-differences.values, -differences.influence), alpha)
+    return -normal_bounds(PairedDifferences(-differences.values, -differences.influence, differences.possible), alpha)
 
 
 def _lower(differences: PairedDifferences, quantile: float) -> Floats:
@@ -140,13 +159,13 @@ def _lower(differences: PairedDifferences, quantile: float) -> Floats:
     Where few examples lose much, a sample with few of them shows a small loss and a small error at once. The first term of the
     Edgeworth expansion of Student's statistic (Hall, 1992, section 2.6) accounts for it; a correction in favour is not made.
     A sample without any such example shows no error at all: therefore every point's error and skewness are computed as if one
-    more example had lost as much as examples that differ from vanilla typically do.
+    more example had lost as much as examples that differ from vanilla typically do, and at least what an example may lose.
     """
     examples = differences.examples
     second = (differences.influence**2).sum(axis=1)
     third = (differences.influence**3).sum(axis=1)
-    typical = np.abs(differences.influence**3).sum() / max(second.sum(), _TINY)
-    second, third = second + typical**2, third - typical**3
+    further = max(differences.possible, np.abs(differences.influence**3).sum() / max(second.sum(), _TINY))
+    second, third = second + further**2, third - further**3
     skewness = np.maximum(0.0, -third) / np.maximum(second, _TINY) ** 1.5
     factors = quantile + skewness * (2.0 * quantile**2 + 1.0) / 6.0
     bounds: Floats = differences.values - factors * np.sqrt(second) / examples

@@ -285,8 +285,9 @@ def _rouge_scorer(names: tuple[str, ...], tokenizer: str) -> Any:
 
 # BLEU (Papineni et al., 2002), by sacrebleu: counts that are additive over examples, mixed case, exponential smoothing.
 
-_NGRAMS = 4
-BLEU_COUNTS = 2 + 2 * _NGRAMS
+NGRAMS = 4
+"""Orders of n-grams."""
+BLEU_COUNTS = 2 + 2 * NGRAMS
 """Counts of an example, see `bleu_statistics`."""
 _PACKAGES = {
     "ja-mecab": (("MeCab", "ipadic"), "sacrebleu[ja]"),
@@ -351,7 +352,7 @@ def bleu_of(sums: Sequence[float] | NDArray[Any], *, effective_order: bool = Fal
     from sacrebleu.metrics.bleu import BLEU
 
     counts = [int(value) for value in sums]
-    matched, total = counts[2 : 2 + _NGRAMS], counts[2 + _NGRAMS :]
+    matched, total = counts[2 : 2 + NGRAMS], counts[2 + NGRAMS :]
     score = BLEU.compute_bleu(matched, total, counts[0], counts[1], smooth_method="exp", effective_order=effective_order).score
     return float(score)
 
@@ -362,7 +363,7 @@ def bleus_of(sums: Floats) -> Floats:
     Where every order has a match nothing is smoothed, and BLEU follows its definition (Papineni et al., 2002); sacrebleu
     computes the other rows.
     """
-    matched, total = sums[:, 2 : 2 + _NGRAMS], sums[:, 2 + _NGRAMS :]
+    matched, total = sums[:, 2 : 2 + NGRAMS], sums[:, 2 + NGRAMS :]
     plain = np.asarray((matched > 0).all(axis=1))
     scores = np.array([0.0 if simple else bleu_of(row) for simple, row in zip(plain, sums, strict=True)])
     brevity = np.minimum(0.0, 1.0 - sums[plain, 1] / sums[plain, 0])
@@ -374,9 +375,9 @@ def bleu_gradients(sums: Floats) -> Floats:
     """Derivatives of `bleus_of` in the sums, `[rows, 10]`; an order of n-grams without a match counts as constant."""
     gradients = np.zeros(sums.shape)
     counts = sums[:, 2:]
-    plain = np.tile(sums[:, 2 : 2 + _NGRAMS] > 0, 2)
-    signs = np.repeat([1.0, -1.0], _NGRAMS)
-    np.divide(signs / _NGRAMS, counts, out=gradients[:, 2:], where=plain)
+    plain = np.tile(sums[:, 2 : 2 + NGRAMS] > 0, 2)
+    signs = np.repeat([1.0, -1.0], NGRAMS)
+    np.divide(signs / NGRAMS, counts, out=gradients[:, 2:], where=plain)
     short = (sums[:, 0] < sums[:, 1]) & (sums[:, 0] > 0)
     length, reference = sums[short, 0], sums[short, 1]
     gradients[short, 0], gradients[short, 1] = reference / length**2, -1.0 / length

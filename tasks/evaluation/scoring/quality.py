@@ -176,6 +176,17 @@ def gradients_of(sums: Floats, examples: int) -> Floats:
     return metrics.bleu_gradients(sums) if sums.shape[1] == metrics.BLEU_COUNTS else np.full(sums.shape, 1.0 / examples)
 
 
+def worthless(statistics: NDArray[np.generic]) -> Floats | None:
+    """`example_statistics` `[examples, values]` of outputs of the same length with nothing right; None for given texts."""
+    if statistics.shape[1] == metrics.LIKELIHOOD_SUMS:
+        return None
+    found = np.zeros(statistics.shape)
+    if statistics.shape[1] == metrics.BLEU_COUNTS:
+        unmatched = [0, 1, *range(metrics.BLEU_COUNTS - metrics.NGRAMS, metrics.BLEU_COUNTS)]  # lengths, and n-grams in all
+        found[:, unmatched] = statistics[:, unmatched]
+    return found
+
+
 def _table(hypotheses: Texts, references: References, names: tuple[str, ...], settings: MetricSettings) -> Floats:
     """Metrics that are means over examples, `[examples, names]`, in points."""
     if names[0] in ROUGES:

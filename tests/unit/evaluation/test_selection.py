@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tasks.evaluation.frontier import TradeOff
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, FailedRow, SweepRow, TimedRow
-from tasks.evaluation.scoring.metrics import bleus_of
+from tasks.evaluation.scoring.metrics import LIKELIHOOD_SUMS, bleus_of
 from tasks.evaluation.scoring.quality import Quality, score
 from tasks.evaluation.selection import (
     PairedDifferences,
@@ -32,6 +32,7 @@ from tasks.evaluation.selection import (
     normal_bounds,
     paired_differences,
     point_bounds,
+    possible_loss,
 )
 from tasks.evaluation.settings import MarginSettings, RiskSettings
 
@@ -174,6 +175,49 @@ def test_a_point_that_never_differed_may_still_lose() -> None:
     drawn = PairedDifferences(np.append(0.0, seen.values), np.vstack([np.zeros(400), seen.influence]))
     # Losing on 1 example of 100 would have gone unseen in 2 % of all samples.
     assert max_t_bounds(drawn, 0.025)[0] < -1.0
+
+
+# Vanilla's points for each example: 37 of 100 on average.
+_SCORES = (1.2, 2.0)
+
+
+def rare_losses(rng: np.random.Generator, law: str, points: int, examples: int, margin: float) -> PairedDifferences:
+    """Points whose true difference is minus the margin, lost on few examples: all of an example's points, half of them, 50
+    points, all of only the best tenth, or all beside frequent small differences."""
+    vanilla = 100 * rng.beta(*_SCORES, size=examples)
+    mean, best = 100 * _SCORES[0] / sum(_SCORES), vanilla * (vanilla > np.quantile(vanilla, 0.9))
+    noise = rng.normal(0, 8, (points, examples)) * (rng.random((points, examples)) < 0.3)
+    # What is lost where a setting fails, the share of examples on which it fails, and what else differs.
+    loss, rate, other = {
+        "all": (vanilla, margin / mean, 0.0),
+        "half": (vanilla / 2, 2 * margin / mean, 0.0),
+        "50": (np.full(examples, 50.0), margin / 50, 0.0),
+        "best": (best, margin / best.mean(), 0.0),
+        "beside": (vanilla, margin / mean, noise),
+    }[law]
+    lost = loss * (rng.random((points, examples)) < rate) + other
+    return PairedDifferences(-lost.mean(axis=1), lost.mean(axis=1, keepdims=True) - lost, possible_loss(vanilla[:, None]))
+
+
+@pytest.mark.parametrize("law", ["all", "half", "50", "best", "beside"])
+@pytest.mark.parametrize(("examples", "trials"), [(100, 1000), pytest.param(200, 3000, marks=pytest.mark.slow)])
+def test_a_point_that_may_lose_rarely_passes_in_one_trial_of_twenty(law: str, examples: int, trials: int) -> None:
+    rng = np.random.default_rng(4)
+    passed = [normal_bounds(rare_losses(rng, law, 1, examples, 0.5), 0.05)[0] > -0.5 for _ in range(trials)]
+    assert np.mean(passed) <= 0.05
+    if examples == 100:  # without what an example may lose, a sample that holds no loss shows a bound of 0
+        drawn = (replace(rare_losses(rng, law, 1, examples, 0.5), possible=0.0) for _ in range(400))
+        assert np.mean([normal_bounds(one, 0.05)[0] > -0.5 for one in drawn]) > 0.06
+
+
+def test_an_example_may_lose_its_share_of_the_metric() -> None:
+    """BLEU is the mean of the shares of its examples, of which the 95th percentile is taken."""
+    counts = bleu_counts(np.random.default_rng(5), 1, 400, 0.5)[0]
+    [whole] = bleus_of(counts.sum(axis=0, keepdims=True).astype(float))
+    assert whole < possible_loss(counts) < 2.5 * whole
+    scores = np.array([[0.0]] * 60 + [[40.0]] * 20)
+    assert possible_loss(scores) == pytest.approx(40.0)
+    assert possible_loss(np.ones((3, LIKELIHOOD_SUMS))) == 0.0
 
 
 MARGINS = MarginSettings(confidence=0.9)
