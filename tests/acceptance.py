@@ -1,7 +1,5 @@
 """Greedy acceptance in numbers, as its fields are documented, one token at a time."""
 
-from __future__ import annotations
-
 import random
 
 import torch

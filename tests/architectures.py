@@ -1,7 +1,5 @@
 """Toy models of every architecture: a small and a large one that agree on many tokens, not on all."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A tiny large model that writes texts of many lengths, some of them unfit, for tests of calibration."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

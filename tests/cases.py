@@ -1,7 +1,5 @@
 """Every method with settings that are small enough to enumerate, and the law of its texts."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -9,14 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods import cascades
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
-from tasks.decoding.methods.cascades import (
-    DiffOracleSettings,
-    SequenceCascadeSettings,
-    SpeculativeCascadeSettings,
-    TokenCascadeSettings,
-)
 from tasks.decoding.methods.speculative import (
     AdaptiveSettings,
     BlockSettings,
@@ -91,22 +84,22 @@ def bild(sampling: str = "plain", **given: Any) -> Case:
 
 
 def cascade(rule: str, alpha: float, sampling: str, limit: int = 3) -> Case:
-    settings = SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=2)
+    settings = cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=2)
     return Case("speculative_cascade", settings, functools.partial(laws.cascade, rule, alpha), sampling, limit)
 
 
 def token_cascade(rule: str, cost: float, sampling: str) -> Case:
-    settings = TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=2)
+    settings = cascades.TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=2)
     return Case("token_cascade", settings, functools.partial(laws.token_cascade, settings), sampling, limit=4)
 
 
 def diff_oracle(rule: str, cost: float, sampling: str) -> Case:
-    settings = DiffOracleSettings(rule=rule, deferral_cost=cost)
+    settings = cascades.DiffOracleSettings(rule=rule, deferral_cost=cost)
     return Case("diff_oracle", settings, functools.partial(laws.diff_oracle, settings), sampling, limit=4)
 
 
 def sequential(confidence: str, cost: float) -> Case:
-    settings = SequenceCascadeSettings(confidence=confidence, quantile=0.3, deferral_cost=cost)
+    settings = cascades.SequenceCascadeSettings(confidence=confidence, quantile=0.3, deferral_cost=cost)
     return Case("sequence_cascade", settings, functools.partial(laws.sequence_cascade, settings), "top-p")
 
 

@@ -1,7 +1,5 @@
 """What a chart draws, read from its specification."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands of this project, called as their modules call them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A Dask scheduler and its workers on loopback, started as docs/deploy/README.md says."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A drafter, a large model and short texts, with the predictions of both at each position: what losses are tested on."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exact distributions of sampled texts, by enumeration, and the chi-square test that draws follow them."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 since a command may set its process up before it reads its arguments.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """The exact output of an acceptance rule at one position, and random positions to test it on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import hypothesis

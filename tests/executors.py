@@ -1,7 +1,5 @@
 """The executors of one method compared."""
 
-from __future__ import annotations
-
 from tasks.decoding import loop, native_loop
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation

@@ -1,7 +1,5 @@
 """A finished result of two small sweeps, made by hand: a summary as `tasks.report` writes it, and rows with latencies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

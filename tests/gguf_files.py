@@ -1,7 +1,5 @@
 """Tiny GGUF files: a Llama of random weights with a tokenizer of letters and a chat template."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

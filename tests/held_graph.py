@@ -4,8 +4,6 @@ Each command waits for as long as `hold-STAGE` exists. `points` appends to an ou
 with its rows: three points, the second of them held.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Sequence

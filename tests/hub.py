@@ -1,7 +1,5 @@
 """A stand-in of the Hugging Face Hub on loopback: data sets with several commits, for the hub's own client and `datasets`."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Nothing here reads the code that is tested: probabilities come from `tests.distributions`, in float64.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import defaultdict

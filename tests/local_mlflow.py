@@ -1,7 +1,5 @@
 """MLflow on SQLite databases of tests: a copy of an empty one for each, and a client whose requests can fail."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import shutil

@@ -1,33 +1,15 @@
 """Settings of every method for the tests that all methods must pass."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any
 
 from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods import cascades, speculative
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
-from tasks.decoding.methods.cascades import (
-    DiffOracleSettings,
-    SequenceCascadeSettings,
-    SpeculativeCascadeSettings,
-    TokenCascadeSettings,
-)
 from tasks.decoding.methods.early_exit import CalmSettings
-from tasks.decoding.methods.speculative import (
-    AdaptiveSettings,
-    BlockSettings,
-    ConfidentSettings,
-    EntropySettings,
-    ForgivingSettings,
-    LenientSettings,
-    LossySettings,
-    MarginSettings,
-    SpeculativeSettings,
-)
 from tasks.decoding.registry import METHODS
 
 _SETTINGS: dict[str, list[Any]] = {
@@ -42,25 +24,31 @@ _SETTINGS: dict[str, list[Any]] = {
         BildAuthorsSettings(fallback_threshold=0.2, rollback_threshold=0.3),
     ],
     "bild_oracle": [BildOracleSettings(rollback_threshold=1.0)],
-    "speculative": [SpeculativeSettings(draft_length=1), SpeculativeSettings(draft_length=5)],
-    "speculative_block": [BlockSettings(draft_length=4)],
-    "speculative_lenient": [LenientSettings(lenience=0.4, draft_length=3)],
-    "speculative_lossy": [LossySettings(lossiness=0.4, draft_length=3), LossySettings(lossiness=0.4, tuned=True)],
-    "speculative_margin": [MarginSettings(margin=0.05, draft_length=3)],
-    "speculative_forgiving": [ForgivingSettings(min_entropy=0.5, window=1, draft_length=4)],
-    "speculative_confident": [ConfidentSettings(max_draft=4, stop_below=0.5)],
-    "speculative_entropy": [EntropySettings(max_draft=4, min_acceptance=0.3)],
-    "speculative_adaptive": [AdaptiveSettings(cost_ratio=0.1)],
+    "speculative": [speculative.SpeculativeSettings(draft_length=1), speculative.SpeculativeSettings(draft_length=5)],
+    "speculative_block": [speculative.BlockSettings(draft_length=4)],
+    "speculative_lenient": [speculative.LenientSettings(lenience=0.4, draft_length=3)],
+    "speculative_lossy": [
+        speculative.LossySettings(lossiness=0.4, draft_length=3),
+        speculative.LossySettings(lossiness=0.4, tuned=True),
+    ],
+    "speculative_margin": [speculative.MarginSettings(margin=0.05, draft_length=3)],
+    "speculative_forgiving": [speculative.ForgivingSettings(min_entropy=0.5, window=1, draft_length=4)],
+    "speculative_confident": [speculative.ConfidentSettings(max_draft=4, stop_below=0.5)],
+    "speculative_entropy": [speculative.EntropySettings(max_draft=4, min_acceptance=0.3)],
+    "speculative_adaptive": [speculative.AdaptiveSettings(cost_ratio=0.1)],
     "speculative_cascade": [
-        SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
-        SpeculativeCascadeSettings(rule="token_v1", deferral_cost=0.3, draft_length=3),
+        cascades.SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
+        cascades.SpeculativeCascadeSettings(rule="token_v1", deferral_cost=0.3, draft_length=3),
     ],
-    "sequence_cascade": [SequenceCascadeSettings(deferral_cost=0.4)],
+    "sequence_cascade": [cascades.SequenceCascadeSettings(deferral_cost=0.4)],
     "token_cascade": [
-        TokenCascadeSettings(deferral_cost=0.5, max_draft=3),
-        TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=3),
+        cascades.TokenCascadeSettings(deferral_cost=0.5, max_draft=3),
+        cascades.TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=3),
     ],
-    "diff_oracle": [DiffOracleSettings(deferral_cost=0.1), DiffOracleSettings(rule="diff_log", deferral_cost=0.2)],
+    "diff_oracle": [
+        cascades.DiffOracleSettings(deferral_cost=0.1),
+        cascades.DiffOracleSettings(rule="diff_log", deferral_cost=0.2),
+    ],
     "beam_large": [BeamSettings(beams=3)],
     "speculative_beam": [SpeculativeBeamSettings(beams=2, draft_beams=4, draft_length=2)],
     "calm": [CalmSettings(confidence="softmax", threshold=0.4), CalmSettings(confidence="saturation", threshold=0.9)],
@@ -91,20 +79,20 @@ NUMERIC: list[tuple[str, Any]] = [
     ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=3.0, keep_agreed=True)),
     ("bild_authors", BildAuthorsSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4)),
     ("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=math.inf)),
-    ("speculative", SpeculativeSettings(draft_length=1)),
-    ("speculative", SpeculativeSettings(draft_length=7)),
-    ("speculative_confident", ConfidentSettings(max_draft=6, stop_below=0.4)),
-    ("speculative_entropy", EntropySettings(max_draft=6, min_acceptance=0.2, entropy_factor=0.4)),
-    ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
-    ("token_cascade", TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=4)),
-    ("speculative_block", BlockSettings(draft_length=4)),
-    ("speculative_lenient", LenientSettings(lenience=0.4, draft_length=4)),
-    ("speculative_lossy", LossySettings(lossiness=0.3, draft_length=3)),
-    ("speculative_margin", MarginSettings(margin=0.1, draft_length=4)),
-    ("speculative_forgiving", ForgivingSettings(min_entropy=0.3, window=1, draft_length=5)),
-    ("speculative_forgiving", ForgivingSettings(min_entropy=1.0, window=2, draft_length=5)),
+    ("speculative", speculative.SpeculativeSettings(draft_length=1)),
+    ("speculative", speculative.SpeculativeSettings(draft_length=7)),
+    ("speculative_confident", speculative.ConfidentSettings(max_draft=6, stop_below=0.4)),
+    ("speculative_entropy", speculative.EntropySettings(max_draft=6, min_acceptance=0.2, entropy_factor=0.4)),
+    ("token_cascade", cascades.TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
+    ("token_cascade", cascades.TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=4)),
+    ("speculative_block", speculative.BlockSettings(draft_length=4)),
+    ("speculative_lenient", speculative.LenientSettings(lenience=0.4, draft_length=4)),
+    ("speculative_lossy", speculative.LossySettings(lossiness=0.3, draft_length=3)),
+    ("speculative_margin", speculative.MarginSettings(margin=0.1, draft_length=4)),
+    ("speculative_forgiving", speculative.ForgivingSettings(min_entropy=0.3, window=1, draft_length=5)),
+    ("speculative_forgiving", speculative.ForgivingSettings(min_entropy=1.0, window=2, draft_length=5)),
     *(
-        ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
+        ("speculative_cascade", cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
         for rule, alpha in DEFERRAL_COSTS.items()
     ),
 ]

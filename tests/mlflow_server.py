@@ -1,7 +1,5 @@
 """MLflow's server in processes of its own, and the runs that a server or a database holds."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

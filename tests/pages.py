@@ -1,7 +1,5 @@
 """Opens web pages in a headless Chromium, for tests and for the pictures in docs/."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """Folders of tiny pairs, as the report stage writes them."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Of a batch of three, one process has two texts and the other one, so that a mean
 tokens; of the last of an epoch, which has but one text, one process has none.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Ranks that succeed, refuse, break or are killed, without training: `python -m tests.ranks SCENARIO --nproc N`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """Whether this machine runs generated programs apart from everything else."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasks.errors import InputError

@@ -1,7 +1,5 @@
 """A process that serves flows of a toy DVC repository on a schedule, its Prefect server on loopback, and questions to it."""
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Servers on loopback, each ended with its block: PostgreSQL, an S3-compatible store, MLflow and Prefect."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@
 workers that claim to be on another machine. All of them wait for each other, so that each worker is sure to do a part.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import time

@@ -1,7 +1,5 @@
 """A small sweep of a toy pair in a folder; a second object on the same folder simulates the next process."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

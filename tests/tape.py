@@ -1,7 +1,5 @@
 """CUDA graphs imitated on a CPU: operations are recorded once and then replayed on the same tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """A toy pair on a simulated clock, so that the cost of each model run is known exactly, and an evaluator for it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

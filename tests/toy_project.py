@@ -1,7 +1,5 @@
 """A toy project for experiments: git, DVC, a `params.yaml` of the real schema, and stages that cost nothing."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A sweep of a toy task, and what stands for its run in MLflow."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, Self

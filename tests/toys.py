@@ -1,7 +1,5 @@
 """Toy models for the tests of decoding: tiny T5s, random tables, and a decoder that has no cache."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import random

@@ -1,7 +1,5 @@
 """Training in one call, for tests."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Texts of the two vocabularies: the large model's tokens 0, 2, 3, 4 stand for x, 
 x, y, z. So y and z are common; x and xy are written with the small model's x, y.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 

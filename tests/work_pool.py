@@ -1,7 +1,5 @@
 """A work pool of a Prefect server on loopback: toy repositories deployed to it, their runs, and workers."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

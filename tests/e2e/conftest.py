@@ -1,7 +1,5 @@
 """A clone of the project whose parameters are so small that the whole pipeline runs in a few minutes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every method of alignment, configured in params.yaml and run by the stage."""
 
-from __future__ import annotations
-
 import sys
 from copy import deepcopy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A killed stage resumes where it stopped, and bad input ends in one line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

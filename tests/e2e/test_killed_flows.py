@@ -4,8 +4,6 @@ The results are those of a `dvc repro` that nobody disturbed: the same weights, 
 is timed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """A table of one's own and a data set of the hub are swept after a few changed lines of params.yaml."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

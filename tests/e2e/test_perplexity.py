@@ -1,7 +1,5 @@
 """A task of the metric perplexity from params.yaml and a text file: trained, aligned, swept and reported by `dvc repro`."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

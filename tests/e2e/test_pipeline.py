@@ -1,7 +1,5 @@
 """The whole pipeline from params.yaml: its outputs, and the stages that run again after a change."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Experiments on the project's own pipeline: kept by DVC with verdict and record, compared, and applied."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The command `tasks.sweep --dask` on trained models, with workers in a clone of their own: the rows of the serial sweep."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

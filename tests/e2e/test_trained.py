@@ -1,7 +1,5 @@
 """Exactness on trained models: hundreds of inputs, every drafter."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

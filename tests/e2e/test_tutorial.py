@@ -1,7 +1,5 @@
 """The tutorial, command by command: its own corpus, its own task, a sentence, and the endpoint that serves it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

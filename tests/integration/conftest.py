@@ -1,7 +1,5 @@
 """What tests of this folder share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.held_graph import Outcome, undisturbed_outcome

@@ -1,7 +1,5 @@
 """Alignment through DeepSpeed on a toy pair: every loss and every source of text makes a drafter that is accepted more."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The published calibration set opens as a data set of `datasets`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import datasets

@@ -1,7 +1,5 @@
 """A decoder-only pair from training to the sweep: trained, saved, loaded, labelled with, aligned and measured."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from pathlib import Path

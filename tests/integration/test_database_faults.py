@@ -1,7 +1,5 @@
 """PostgreSQL behind Prefect and MLflow, killed in each stage of a flow whose stages record runs."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The deployments of `prefect.yaml`, made and run by the commands of docs/operations.md; the worker's machine is killed."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from pathlib import Path

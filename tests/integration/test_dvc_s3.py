@@ -1,7 +1,5 @@
 """DVC's outputs in an S3-compatible store: pushed from one clone, pulled into another."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

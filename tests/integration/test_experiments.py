@@ -1,7 +1,5 @@
 """Experiments with real git, DVC and Prefect, cheap stages, and kills in between."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """A trained model's folder, opened by the code of its card in another process and folder, without this project."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """A flow started by hand: it or its server killed in each stage, cancelled, started twice. No stage that ended runs again."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

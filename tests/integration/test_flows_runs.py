@@ -4,8 +4,6 @@ One process serves a flow on a schedule for all tests; runs that are started by 
 toy repository appends a line to `log`, which DVC does not track.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A training stage that ends after a checkpoint: its next run continues there, and saves the model of a whole run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

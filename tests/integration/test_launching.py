@@ -1,7 +1,5 @@
 """Ranks started by each launcher: a failure is shown once, and no process outlives the run."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

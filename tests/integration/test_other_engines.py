@@ -1,7 +1,5 @@
 """A pair on its way to another engine, by the commands that a user gives: exported, opened there, and checked."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """Training in two processes: the model of one process, and the same weights after a kill."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

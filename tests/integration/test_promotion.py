@@ -5,8 +5,6 @@ writes something else. `short` has another tokenizer, writes fewer tokens, and i
 the processor, so that a busy machine changes nothing.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import time

@@ -1,7 +1,5 @@
 """A pair in a real MLflow: registered from the outbox, opened by its alias, and served, each time with the offline texts."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Flows that `flows.serve` starts by itself: the server or the serving process killed at work, a run cancelled there."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

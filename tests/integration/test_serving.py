@@ -1,7 +1,5 @@
 """The server as a process of its own on loopback: mixed load from many clients, hang-ups, flat memory, an orderly end."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """MLflow's server on PostgreSQL and an S3 store, as a team runs it: four writers at once, and a database that is killed."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

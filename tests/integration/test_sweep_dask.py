@@ -1,7 +1,5 @@
 """A sweep that real Dask workers share: the rows of the serial one, whichever worker dies."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

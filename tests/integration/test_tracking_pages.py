@@ -3,8 +3,6 @@
 Slow, and only where a Chromium is installed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

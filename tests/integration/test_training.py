@@ -1,7 +1,5 @@
 """Training through DeepSpeed at every stage of ZeRO and in every number format: plain torch, whole weights, exact resumes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Heads and classifier through DeepSpeed: trained with a frozen or a trained model, resumed, saved and decoded with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

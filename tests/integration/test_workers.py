@@ -1,7 +1,5 @@
 """Workers of a Prefect work pool on PostgreSQL: killed in each stage, or with their machine; another worker goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import importlib.util

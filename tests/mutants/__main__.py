@@ -5,8 +5,6 @@ without any break. The exit status is 0 where every break is noticed, 1 where on
 the code. The last line of the output is JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Deliberate breaks as data: a piece of text inside a named symbol, and what replaces it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The inputs that identify the work of the stage align: a run on other text is not resumed."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The budgets of docs/architecture.md against the tree: code lines, without blank lines, comments and docstrings, and files."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

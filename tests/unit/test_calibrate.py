@@ -1,7 +1,5 @@
 """The stage calibrate from params.yaml to a published data set, killed and gone on with."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """The command: what it reads, what it prints, how it refuses."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """params.yaml as a schema: what it accepts, and how a mistake is named."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Callable

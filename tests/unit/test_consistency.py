@@ -1,7 +1,5 @@
 """Contradictions between the sections of params.yaml are refused before anything is trained."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable

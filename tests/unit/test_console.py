@@ -1,7 +1,5 @@
 """Messages go to standard error, results to standard output; progress is a bar on a terminal and lines elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

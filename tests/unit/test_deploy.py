@@ -1,7 +1,5 @@
 """The descriptions in docs/deploy name parts that exist. No container is started."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The documentation names files, symbols and links that exist."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The doctor on a machine where something is missing, full or broken: it goes on, and says what for."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """Bad input ends in one line and exit status 2; a stage does not outlive what started it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

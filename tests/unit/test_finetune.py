@@ -1,7 +1,5 @@
 """The stage finetune with a small model that is made of layers of the large one."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A name that changes with settings, data and code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

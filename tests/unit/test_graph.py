@@ -1,7 +1,5 @@
 """dvc.yaml against the code: a stage depends on every module that it imports and that can change its output."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

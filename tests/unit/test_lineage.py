@@ -1,7 +1,5 @@
 """Lineage: the tags that say where a run came from."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import SimpleNamespace

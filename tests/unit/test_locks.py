@@ -1,7 +1,5 @@
 """Locks between processes: what waits, what runs concurrently, and how the lock of a dead process is released."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

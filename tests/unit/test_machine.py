@@ -1,7 +1,5 @@
 """The device, the number format and the threads of a stage, and the limits of control groups in both versions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tool that breaks the code on purpose: it refuses what does not apply, and names what survives."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The stage prepare: the splits, the inputs without references, and the checkpoints that models start from."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Bounded, documented settings."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of methods is complete, and docs/methods.md shows it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """No process outlives a supervised command or whoever asked for it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

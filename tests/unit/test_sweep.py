@@ -1,7 +1,5 @@
 """The stage sweep: early refusals, its command, what it writes, what is measured anew, and what it measures beside its grid."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

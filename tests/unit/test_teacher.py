@@ -1,7 +1,5 @@
 """A large model that has collapsed to one output: the report recommends nothing and says why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Certificates in `transformers`: the same drafts as here, counts from its calls, verdicts, and what the command refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An MLflow database for each test."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs on MLflow's own server, which loses answers, is killed or away, and the SQLite database that stages create."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

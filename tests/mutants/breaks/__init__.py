@@ -1,7 +1,5 @@
 """The breaks of the heart: rules, turn, kernel, bounds and selection. One that no longer applies is carried over."""
 
-from __future__ import annotations
-
 from tests.mutants.breaks import decoding, drafters, laws, runtimes, selection
 
 BREAKS = (*decoding.BREAKS, *drafters.BREAKS, *laws.BREAKS, *runtimes.BREAKS, *selection.BREAKS)

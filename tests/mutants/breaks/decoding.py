@@ -1,7 +1,5 @@
 """Breaks of the loop and of what repeats it: the turn, the replay, compositions, beams."""
 
-from __future__ import annotations
-
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"

@@ -1,7 +1,5 @@
 """Breaks of drafters: what look-ups propose, when drafts stop, and small models with another tokenizer."""
 
-from __future__ import annotations
-
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"

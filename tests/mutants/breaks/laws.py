@@ -1,7 +1,5 @@
 """Breaks that bias what is sampled, known mistakes of engines among them; the enumeration of a law notices each."""
 
-from __future__ import annotations
-
 from tests.mutants.patching import Break
 
 _RULES, _CASCADES, _LOOP = "tasks.decoding.rules", "tasks.decoding.cascades", "tasks.decoding.loop"

@@ -1,7 +1,5 @@
 """Breaks of the runtimes: packed weights, products, attention, the kernel's loop, drafts checked on a device."""
 
-from __future__ import annotations
-
 from tests.mutants.patching import Break
 
 _UNIT, _RUNTIMES = "tests/unit/decoding", "tests/unit/decoding/runtimes"

@@ -1,7 +1,5 @@
 """Breaks of what chooses an operating point: paired statistics, frontiers, corrected bounds, the choice."""
 
-from __future__ import annotations
-
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/evaluation"

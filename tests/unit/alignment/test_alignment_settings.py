@@ -1,7 +1,5 @@
 """Settings that cannot be aligned with: each is refused in one sentence that names the setting and the fix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

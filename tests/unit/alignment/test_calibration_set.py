@@ -1,7 +1,5 @@
 """The files of a calibration set: shards are complete or missing, and stored predictions are what is read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

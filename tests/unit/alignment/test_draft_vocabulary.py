@@ -1,7 +1,5 @@
 """Which tokens a draft vocabulary holds, and what a drafter of either arm reports of it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

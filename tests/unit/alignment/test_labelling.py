@@ -1,7 +1,5 @@
 """Outputs of the large model: the choice of inputs, the filter for usable outputs, and the predictions stored with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Divergences by hand, against torch's own and at their limits; the loss against forward passes token by token."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

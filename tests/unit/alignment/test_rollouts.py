@@ -1,7 +1,5 @@
 """Text generated during training: in which steps, in which process, by which weights, and what outlives a kill."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from pathlib import Path

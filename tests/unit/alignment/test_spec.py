@@ -1,7 +1,5 @@
 """The parts of a training spec, pairs that cannot be aligned, and the acceptance that a drafter is measured by."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The baselines do the same work as decoding here and generate the same tokens."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

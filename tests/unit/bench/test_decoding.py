@@ -1,7 +1,5 @@
 """The benchmark of decoding on tiny models."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

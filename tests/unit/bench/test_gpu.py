@@ -1,7 +1,5 @@
 """The GPU benchmark on a CPU with tiny models: every part runs, and mismatches are found."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Interleaved timing, ratios with their intervals, and what a step takes of the machine."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

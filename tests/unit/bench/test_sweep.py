@@ -1,7 +1,5 @@
 """The comparison of a planned sweep with an exhaustive one: missed points and differing outcomes."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """What both contenders train and count, and what the benchmark requires before it begins."""
 
-from __future__ import annotations
-
 import importlib.util
 import random
 from pathlib import Path

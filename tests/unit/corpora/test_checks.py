@@ -1,7 +1,5 @@
 """The report of a corpus: what it counts, what it warns of, and what ends the stage."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,7 +1,5 @@
 """Examples as JSON lines: what is written is what is read, all at once or one at a time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

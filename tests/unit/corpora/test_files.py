@@ -1,7 +1,5 @@
 """The user's files: formats, compression, globs, templates, test sets, held-out splits, and one line for what is wrong."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Data sets of the hub, read by the real loader from local copies: presets, columns, slices, and one line for what is wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The hub by its own client, against a stand-in on loopback: the lock of a revision, copies kept here, and no network."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The presets: each is a task that the schema accepts, and the command lists all of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

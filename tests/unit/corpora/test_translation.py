@@ -1,7 +1,5 @@
 """The embedded German to English corpus: its splits, its text, and sentences written by hand in both languages."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

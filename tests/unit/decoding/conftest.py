@@ -1,7 +1,5 @@
 """The pair of toy models, built once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Theory of speculative decoding, and draft windows that adapt to acceptance or end at low confidence."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from types import SimpleNamespace
@@ -17,19 +15,6 @@ from tasks.decoding.drafters.base import Drafter, ModelDrafter
 from tasks.decoding.generation import Counts
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods import speculative
-from tasks.decoding.methods.speculative import (
-    AdaptiveSettings,
-    ConfidentSettings,
-    EntropySettings,
-    SelfTimedMethod,
-    adaptive_window,
-    best_draft_length,
-    expected_operations,
-    expected_speedup,
-    expected_tokens,
-    largest_entropy,
-    measured_cost_ratio,
-)
 from tasks.decoding.registry import METHODS, decode
 from tests.emission import repeatable
 from tests.toys import END, Predict, PrefixDecoder, prefix_pair, says
@@ -41,10 +26,12 @@ TEXT = [2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7]
 @repeatable
 def test_the_sums_equal_the_closed_forms(acceptance_rate: float, draft_length: int, ratio: float) -> None:
     tokens = (1 - acceptance_rate ** (draft_length + 1)) / (1 - acceptance_rate)
-    assert expected_tokens(acceptance_rate, draft_length) == pytest.approx(tokens)
-    assert expected_speedup(acceptance_rate, draft_length, ratio) == pytest.approx(tokens / (draft_length * ratio + 1))
+    assert speculative.expected_tokens(acceptance_rate, draft_length) == pytest.approx(tokens)
+    assert speculative.expected_speedup(acceptance_rate, draft_length, ratio) == pytest.approx(
+        tokens / (draft_length * ratio + 1)
+    )
     operations = (1 - acceptance_rate) * (draft_length * ratio + draft_length + 1) / (1 - acceptance_rate ** (draft_length + 1))
-    assert expected_operations(acceptance_rate, draft_length, ratio) == pytest.approx(operations)
+    assert speculative.expected_operations(acceptance_rate, draft_length, ratio) == pytest.approx(operations)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +52,7 @@ def test_the_sums_equal_the_closed_forms(acceptance_rate: float, draft_length: i
     ],
 )
 def test_best_draft_length_by_hand(acceptance_rate: float, cost_ratio: float, longest: int, best: int) -> None:
-    assert best_draft_length(acceptance_rate, cost_ratio, longest) == best
+    assert speculative.best_draft_length(acceptance_rate, cost_ratio, longest) == best
 
 
 @pytest.mark.parametrize(
@@ -83,7 +70,7 @@ def test_best_draft_length_by_hand(acceptance_rate: float, cost_ratio: float, lo
 )
 def test_the_window_by_hand(accepted: int, rollbacks: int, cost_ratio: float, window: int) -> None:
     counts = Counts(tokens=7, drafted=300, accepted=accepted, rollbacks=rollbacks)
-    assert adaptive_window(counts, cost_ratio, 10) == window
+    assert speculative.adaptive_window(counts, cost_ratio, 10) == window
 
 
 @pytest.mark.parametrize(
@@ -98,7 +85,7 @@ def test_the_window_by_hand(accepted: int, rollbacks: int, cost_ratio: float, wi
 )
 def test_windows_adapt_to_the_text_so_far(small: list[int], proposers: str, verified: dict[int, int], drafted: int) -> None:
     pair = prefix_pair(says(small), says(TEXT))
-    [generation] = decode("speculative_adaptive", AdaptiveSettings(cost_ratio=0.1), pair, [[5, END]], Request(12))
+    [generation] = decode("speculative_adaptive", speculative.AdaptiveSettings(cost_ratio=0.1), pair, [[5, END]], Request(12))
     assert generation.tokens == TEXT
     assert generation.proposers == proposers
     assert generation.counts.verified == Counter(verified)
@@ -108,7 +95,7 @@ def test_windows_adapt_to_the_text_so_far(small: list[int], proposers: str, veri
 def test_a_window_ends_at_low_confidence() -> None:
     """The small model gives the third and fourth token probability 0.19, and is certain of all others."""
     pair = prefix_pair(says(TEXT, unsure=[2, 3]), says(TEXT))
-    settings = ConfidentSettings(max_draft=5, stop_below=0.4)
+    settings = speculative.ConfidentSettings(max_draft=5, stop_below=0.4)
     [generation] = decode("speculative_confident", settings, pair, [[5, END]], Request(12))
     assert (generation.tokens, generation.proposers) == (TEXT, "ssslssssslsl")
     assert generation.counts == Counts(
@@ -122,7 +109,7 @@ def test_a_window_ends_at_low_confidence() -> None:
     )
     # The product falls below 0.1 at the second uncertain token, to 0.036, and never below 0.03.
     for stop_below, windows in ((0.1, [4, 5, 0]), (0.03, [5, 5]), (0.99, [3, 5, 1])):
-        settings = ConfidentSettings(max_draft=5, stop_below=stop_below)
+        settings = speculative.ConfidentSettings(max_draft=5, stop_below=stop_below)
         [generation] = decode("speculative_confident", settings, pair, [[5, END]], Request(12))
         assert generation.counts.verified == Counter(window + 1 for window in windows)
 
@@ -131,8 +118,8 @@ def test_a_window_ends_after_a_position_of_high_entropy() -> None:
     """The small model is unsure of the third and fourth token alone; the large model writes the fourth in place of a draft."""
     pair = prefix_pair(says(TEXT, unsure=[2, 3]), says(TEXT))
     for settings, windows in (
-        (EntropySettings(max_draft=5, min_acceptance=0.4), [3, 5, 1]),
-        (EntropySettings(max_draft=5, min_acceptance=0.4, entropy_factor=0.01), [5, 5]),
+        (speculative.EntropySettings(max_draft=5, min_acceptance=0.4), [3, 5, 1]),
+        (speculative.EntropySettings(max_draft=5, min_acceptance=0.4, entropy_factor=0.01), [5, 5]),
     ):
         [generation] = decode("speculative_entropy", settings, pair, [[5, END]], Request(12))
         assert generation.tokens == TEXT
@@ -141,7 +128,7 @@ def test_a_window_ends_after_a_position_of_high_entropy() -> None:
 
 @pytest.mark.parametrize(("min_acceptance", "entropy_factor", "entropy"), [(0.4, 0.2, 1.8), (0.0, 0.2, 5.0), (0.5, 1.0, 0.25)])
 def test_the_largest_entropy_has_the_smallest_bound(min_acceptance: float, entropy_factor: float, entropy: float) -> None:
-    assert largest_entropy(min_acceptance, entropy_factor) == pytest.approx(entropy)
+    assert speculative.largest_entropy(min_acceptance, entropy_factor) == pytest.approx(entropy)
     assert 1 - math.sqrt(entropy_factor * entropy) == pytest.approx(min_acceptance)
 
 
@@ -166,12 +153,12 @@ def test_the_cost_ratio_is_that_of_single_runs(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(speculative, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     small, large = Slow(says(TEXT), clock, 2.0), Slow(says(TEXT), clock, 8.0)
     drafter = ModelDrafter(small, SamplingSettings(), TokenSource(0))
-    assert measured_cost_ratio(large, drafter, [5, END], 20) == 0.25
+    assert speculative.measured_cost_ratio(large, drafter, [5, END], 20) == 0.25
     # One token a run, and no further than the limit lets the text grow.
     assert small.runs == large.runs == [[1]] * 6
-    measured_cost_ratio(large, drafter, [5, END], 3)
+    speculative.measured_cost_ratio(large, drafter, [5, END], 3)
     assert small.runs == large.runs == [[1]] * 3
-    assert measured_cost_ratio(large, drafter, [5, END], 1) == 0.25
+    assert speculative.measured_cost_ratio(large, drafter, [5, END], 1) == 0.25
 
 
 def test_a_pair_is_timed_once_for_each_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,14 +171,14 @@ def test_a_pair_is_timed_once_for_each_drafter(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(speculative, "measured_cost_ratio", measure)
     pair = prefix_pair(says(TEXT), says(TEXT))
     for seed in range(3):
-        decode("speculative_adaptive", AdaptiveSettings(), pair, [[5, END]], Request(12, seed=seed))
+        decode("speculative_adaptive", speculative.AdaptiveSettings(), pair, [[5, END]], Request(12, seed=seed))
     assert measured == [12]
-    decode("speculative_adaptive", AdaptiveSettings(drafter="random"), pair, [[5, END]], Request(8))
+    decode("speculative_adaptive", speculative.AdaptiveSettings(drafter="random"), pair, [[5, END]], Request(8))
     assert measured == [12, 8]
     assert pair.cost_ratios == {"small": 0.1, "random": 0.1}
-    decode("speculative_adaptive", AdaptiveSettings(cost_ratio=0.0), pair, [[5, END]], Request(12))
+    decode("speculative_adaptive", speculative.AdaptiveSettings(cost_ratio=0.0), pair, [[5, END]], Request(12))
     assert measured == [12, 8]
     other = prefix_pair(says(TEXT), says(TEXT))
-    method = METHODS["speculative_adaptive"].make(AdaptiveSettings(), other, Request(8))
-    assert isinstance(method, SelfTimedMethod)
+    method = METHODS["speculative_adaptive"].make(speculative.AdaptiveSettings(), other, Request(8))
+    assert isinstance(method, speculative.SelfTimedMethod)
     assert other.cost_ratios == {}

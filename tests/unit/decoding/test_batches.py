@@ -1,7 +1,5 @@
 """A batch gives each example the tokens and counts that it has alone."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Beam search, alone and with a draft, against plain searches."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import math

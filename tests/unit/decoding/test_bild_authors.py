@@ -1,7 +1,5 @@
 """The mode `bild_authors` equals the authors' code of BiLD, described as the state machine that it is, without caches."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Broken logits stop the run with the model and the step named; masked logits do not."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deferral rules and cascades by hand, at their ends, and against the algorithms of the papers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,16 +16,8 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods import cascades
 from tasks.decoding.methods.bild import BildOracleSettings
-from tasks.decoding.methods.cascades import (
-    CASCADE_BOUNDS,
-    CASCADE_RULES,
-    DiffOracleSettings,
-    SequenceCascadeSettings,
-    SpeculativeCascadeSettings,
-    TokenCascadeSettings,
-    sequence_confidence,
-)
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import decode
@@ -42,12 +32,12 @@ P = [0.1, 0.2, 0.7]
 
 
 def alphas(rule: str) -> st.SearchStrategy[float]:
-    least, most = CASCADE_BOUNDS[rule]
+    least, most = cascades.CASCADE_BOUNDS[rule]
     return st.floats(max(least, -3), min(most, 6))
 
 
 def test_every_rule_is_defined() -> None:
-    assert {*DEFERRALS, *TOKEN_DEFERRALS} == set(CASCADE_RULES)
+    assert {*DEFERRALS, *TOKEN_DEFERRALS} == set(cascades.CASCADE_RULES)
     assert not set(DEFERRALS) & set(TOKEN_DEFERRALS)
 
 
@@ -115,23 +105,23 @@ def test_rejection_is_deferral_times_distance(
     assert emission(match_target(cascade_target(rule, alpha)), q, p).rejected == pytest.approx(delta * apart, abs=1e-5)
 
 
-@pytest.mark.parametrize("rule", CASCADE_RULES)
+@pytest.mark.parametrize("rule", cascades.CASCADE_RULES)
 @given(pair=positions((*DRAWN, GREEDY)))
 @repeatable
 def test_the_smallest_cost_is_speculative_decoding(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
     q, p = pair
-    found, exact = (emission(one, q, p) for one in (cascade_rule(rule, CASCADE_BOUNDS[rule][0]), speculative_sampling))
+    found, exact = (emission(one, q, p) for one in (cascade_rule(rule, cascades.CASCADE_BOUNDS[rule][0]), speculative_sampling))
     # BiLD* keeps q where D rounds to 0, which a higher temperature may show.
     tolerance = 1e-4 if rule == "bild" else 1e-6
     np.testing.assert_allclose(found.kept, exact.kept, atol=tolerance)
     np.testing.assert_allclose(found.emitted, exact.emitted, atol=tolerance)
 
 
-@pytest.mark.parametrize("rule", CASCADE_RULES)
+@pytest.mark.parametrize("rule", cascades.CASCADE_RULES)
 def test_texts_at_the_smallest_cost_are_those_of_speculative_decoding(rule: str) -> None:
     """One row in the native loop, and replayed."""
     pair, sources = pair_of("t5"), toy_sources(12)
-    cascade = SpeculativeCascadeSettings(rule=rule, deferral_cost=CASCADE_BOUNDS[rule][0], draft_length=4)
+    cascade = cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=cascades.CASCADE_BOUNDS[rule][0], draft_length=4)
 
     def texts(method: str, settings: object, pair: Pair) -> list[tuple[list[int], str]]:
         found = [decode(method, settings, pair, [source], Request(14))[0] for source in sources]
@@ -168,16 +158,16 @@ def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha
 )
 def test_an_alpha_out_of_bounds_is_refused(rule: str, deferral_cost: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        SpeculativeCascadeSettings(rule=rule, deferral_cost=deferral_cost)
+        cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=deferral_cost)
 
 
 def test_cascades_without_verification_have_the_bounds_of_their_rules() -> None:
     with pytest.raises(ValueError, match="with the rule chow it must be at most 1"):
-        TokenCascadeSettings(deferral_cost=1.5)
+        cascades.TokenCascadeSettings(deferral_cost=1.5)
     with pytest.raises(ValueError, match="with the rule diff it must be at least -1"):
-        DiffOracleSettings(deferral_cost=-2.0)
-    assert TokenCascadeSettings(rule="chow_log", deferral_cost=1.5).deferral_cost == 1.5
-    assert DiffOracleSettings(rule="diff_log", deferral_cost=-2.0).deferral_cost == -2.0
+        cascades.DiffOracleSettings(deferral_cost=-2.0)
+    assert cascades.TokenCascadeSettings(rule="chow_log", deferral_cost=1.5).deferral_cost == 1.5
+    assert cascades.DiffOracleSettings(rule="diff_log", deferral_cost=-2.0).deferral_cost == -2.0
 
 
 LIMIT = 14
@@ -195,7 +185,7 @@ def entropy(scores: Tensor) -> float:
     return -math.fsum(one * math.log(one) for one in scores.double().tolist() if one > 0)
 
 
-def algorithm_2(small: Predict, large: Predict, source: Prefix, settings: TokenCascadeSettings) -> Generation:
+def algorithm_2(small: Predict, large: Predict, source: Prefix, settings: cascades.TokenCascadeSettings) -> Generation:
     """TokenCascade: x from q if q is sure enough, otherwise from p, and always from p after max_draft tokens of q."""
     text, proposers, waiting, counts = [START], "", 0, Counts()
     while text[-1] != END and len(text) - 1 < LIMIT:
@@ -265,7 +255,7 @@ def deferred_in(generations: list[Generation]) -> set[str]:
 @pytest.mark.parametrize("max_draft", [1, 3])
 @pytest.mark.parametrize(("rule", "cost"), [("chow", 0.0), ("chow", 0.6), ("chow", 1.0), ("chow_log", 0.8), ("chow_log", 1.4)])
 def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, max_draft: int) -> None:
-    settings = TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=max_draft)
+    settings = cascades.TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=max_draft)
     for pair, predicts, sources in worlds(toys):
         found = decode("token_cascade", settings, pair, sources, Request(LIMIT))
         assert found == [algorithm_2(*predicts, tuple(source), settings) for source in sources]
@@ -276,7 +266,7 @@ def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, ma
 @pytest.mark.parametrize("cost", [0.0, 0.3, 1.0])
 def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float, rule: str, delta: Callable[[float], Delta]) -> None:
     for pair, predicts, sources in worlds(toys):
-        found = decode("diff_oracle", DiffOracleSettings(rule=rule, deferral_cost=cost), pair, sources, Request(LIMIT))
+        found = decode("diff_oracle", cascades.DiffOracleSettings(rule=rule, deferral_cost=cost), pair, sources, Request(LIMIT))
         assert found == [algorithm_3(*predicts, tuple(source), delta(cost)) for source in sources]
         assert deferred_in(found) == ({"s"} if (rule, cost) == ("diff", 1) else {"s", "c"})
 
@@ -305,10 +295,12 @@ def test_confidence_by_hand() -> None:
     log_probabilities = [math.log(one) for one in (1 / 2, 1 / 8, 1 / 4)]
     by_hand = {"sum": 1 / 64, "mean": 1 / 4}
     for confidence, expected in by_hand.items():
-        assert sequence_confidence(log_probabilities, SequenceCascadeSettings(confidence=confidence)) == pytest.approx(expected)
+        assert cascades.sequence_confidence(
+            log_probabilities, cascades.SequenceCascadeSettings(confidence=confidence)
+        ) == pytest.approx(expected)
     for quantile, expected in ((0.0, 1 / 8), (0.25, 2**-2.5), (0.5, 1 / 4), (1.0, 1 / 2)):
-        settings = SequenceCascadeSettings(confidence="quantile", quantile=quantile)
-        assert sequence_confidence(log_probabilities, settings) == pytest.approx(expected)
+        settings = cascades.SequenceCascadeSettings(confidence="quantile", quantile=quantile)
+        assert cascades.sequence_confidence(log_probabilities, settings) == pytest.approx(expected)
 
 
 def test_a_token_too_unlikely_for_float32_still_has_a_confidence() -> None:
@@ -317,7 +309,7 @@ def test_a_token_too_unlikely_for_float32_still_has_a_confidence() -> None:
     def cold(source: Prefix, prefix: Prefix) -> Tensor:
         return torch.tensor([0.0, -200.0, -200.0, -200.0])
 
-    settings = SequenceCascadeSettings(confidence="quantile", quantile=0.5, deferral_cost=0.9)
+    settings = cascades.SequenceCascadeSettings(confidence="quantile", quantile=0.5, deferral_cost=0.9)
     sampling = SamplingSettings(temperature=1000.0)
     found = decode("sequence_cascade", settings, prefix_pair(cold, cold), [[END]] * 30, Request(3, sampling))
     assert {one.proposers[0] for one in found} == {"s", "l"}
@@ -325,4 +317,4 @@ def test_a_token_too_unlikely_for_float32_still_has_a_confidence() -> None:
 
 def test_a_sequence_as_confident_as_the_bound_is_kept() -> None:
     certain = prefix_pair(surely(2), surely(4))
-    assert texts("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.0), certain, [[5, END]]) == [[2, END]]
+    assert texts("sequence_cascade", cascades.SequenceCascadeSettings(deferral_cost=0.0), certain, [[5, END]]) == [[2, END]]

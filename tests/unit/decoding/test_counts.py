@@ -1,7 +1,5 @@
 """The counts of every turn, by hand, for drafters that read from a script."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The sampling transform, the two views of a position, and the keyed draws, against values worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A drafter over a draft vocabulary: masked logits, equal decisions in every runtime, outputs that stay the large model's."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import math

@@ -1,7 +1,5 @@
 """CALM equals a plain implementation without caches; its confidences and its threshold by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

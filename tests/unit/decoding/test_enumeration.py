@@ -1,7 +1,5 @@
 """Every sampled method writes each text with the probability of its law: all its random choices, enumerated by its own code."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Every executor of the speculative loop takes the turns of the written-out algorithm, counts included."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter

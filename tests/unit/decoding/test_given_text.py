@@ -1,7 +1,5 @@
 """Given texts: scored from one run of each model, and decoded by the loop token by token, with equal results."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Python surface: one call opens a pair, one generates; the same texts as the registry's, in every way of asking."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

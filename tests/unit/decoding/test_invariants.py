@@ -1,7 +1,5 @@
 """After every turn each cache holds a prefix of the tokens, and no run is fed a token twice."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

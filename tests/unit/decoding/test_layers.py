@@ -1,7 +1,5 @@
 """What reads the layers of the large model as drafter: the first layers, and heads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Drafters that run no model: what each proposes, by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import random
@@ -17,20 +15,6 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import TokenSource
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters import look_ups
-from tasks.decoding.drafters.look_ups import (
-    BREAK,
-    BigramDrafter,
-    CopyDrafter,
-    RandomDrafter,
-    SuffixDrafter,
-    SuffixNode,
-    TableDrafter,
-    UnigramDrafter,
-    count_ngrams,
-    matches,
-    outputs_tree,
-    own_matches,
-)
 from tasks.decoding.generation import total
 from tasks.decoding.loop import SpeculativeLoop, generate, make_drafter
 from tasks.decoding.method import CALIBRATED, DRAFTERS, Pair, Request, SamplingSettings
@@ -50,18 +34,18 @@ TEXTS = [[2, 3, 2, 4, END], [2, 3, END], [2, 3, END], [2, 2, 5, END]]
 and 2, 4 and 5 once each; after 3 the end twice and 2 once; after 4 and 5 the end; after 6 and 7 nothing was seen."""
 
 
-def table_drafter(kind: type[TableDrafter], sampling: SamplingSettings = GREEDY) -> TableDrafter:
-    return kind(count_ngrams(TEXTS, 8, SPECIALS), PrefixDecoder(says([2])), sampling, TokenSource(0))
+def table_drafter(kind: type[look_ups.TableDrafter], sampling: SamplingSettings = GREEDY) -> look_ups.TableDrafter:
+    return kind(look_ups.count_ngrams(TEXTS, 8, SPECIALS), PrefixDecoder(says([2])), sampling, TokenSource(0))
 
 
-def frequencies(drafter: TableDrafter, last: int) -> list[float]:
+def frequencies(drafter: look_ups.TableDrafter, last: int) -> list[float]:
     found: list[float] = torch.softmax(drafter.look_up(last), -1).tolist()
     return found
 
 
 def test_tables_are_relative_frequencies() -> None:
     everywhere = pytest.approx([0, 4 / 15, 6 / 15, 3 / 15, 1 / 15, 1 / 15, 0, 0])
-    unigram, bigram = (table_drafter(kind) for kind in (UnigramDrafter, BigramDrafter))
+    unigram, bigram = (table_drafter(kind) for kind in (look_ups.UnigramDrafter, look_ups.BigramDrafter))
     for token in range(8):
         assert frequencies(unigram, token) == everywhere
     assert frequencies(bigram, START) == pytest.approx([0, 0, 1, 0, 0, 0, 0, 0])
@@ -75,19 +59,23 @@ def test_tables_are_relative_frequencies() -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "rule", "proposed", "fallback"),
     [
-        pytest.param(UnigramDrafter, [], DraftRule(3), [2, 2, 2], False, id="the most frequent token"),
-        pytest.param(BigramDrafter, [], DraftRule(5), [2, 3, END], False, id="nothing after the end token"),
-        pytest.param(BigramDrafter, [], DraftRule(2), [2, 3], False, id="the window"),
-        pytest.param(BigramDrafter, [2], DraftRule(5), [3, END], False, id="the token before"),
-        pytest.param(BigramDrafter, [2, 7], DraftRule(5), [2, 3, END], False, id="back-off where it was never seen"),
-        pytest.param(BigramDrafter, [], DraftRule(5, fallback_threshold=0.51), [2], True, id="not above the threshold"),
-        pytest.param(BigramDrafter, [], DraftRule(5, fallback_threshold=0.49), [2, 3, END], False, id="above the threshold"),
-        pytest.param(BigramDrafter, [7], DraftRule(5, fallback_threshold=0.41), [], True, id="back-off is unsure"),
-        pytest.param(BigramDrafter, [], DraftRule(5, stop_below=0.6), [2, 3], False, id="the product falls"),
+        pytest.param(look_ups.UnigramDrafter, [], DraftRule(3), [2, 2, 2], False, id="the most frequent token"),
+        pytest.param(look_ups.BigramDrafter, [], DraftRule(5), [2, 3, END], False, id="nothing after the end token"),
+        pytest.param(look_ups.BigramDrafter, [], DraftRule(2), [2, 3], False, id="the window"),
+        pytest.param(look_ups.BigramDrafter, [2], DraftRule(5), [3, END], False, id="the token before"),
+        pytest.param(look_ups.BigramDrafter, [2, 7], DraftRule(5), [2, 3, END], False, id="back-off where it was never seen"),
+        pytest.param(
+            look_ups.BigramDrafter, [], DraftRule(5, fallback_threshold=0.51), [2], True, id="not above the threshold"
+        ),
+        pytest.param(
+            look_ups.BigramDrafter, [], DraftRule(5, fallback_threshold=0.49), [2, 3, END], False, id="above the threshold"
+        ),
+        pytest.param(look_ups.BigramDrafter, [7], DraftRule(5, fallback_threshold=0.41), [], True, id="back-off is unsure"),
+        pytest.param(look_ups.BigramDrafter, [], DraftRule(5, stop_below=0.6), [2, 3], False, id="the product falls"),
     ],
 )
 def test_what_tables_propose(
-    kind: type[TableDrafter], text: list[int], rule: DraftRule, proposed: list[int], fallback: bool
+    kind: type[look_ups.TableDrafter], text: list[int], rule: DraftRule, proposed: list[int], fallback: bool
 ) -> None:
     draft = table_drafter(kind).draft([[START, *text]], [0], [rule.window], rule)
     assert (draft.tokens, draft.fallback, draft.steps) == ([proposed], [fallback], [0])
@@ -106,7 +94,7 @@ def test_tables_need_a_calibration_set_of_the_large_model_s_tokens(rows: Rows) -
     with pytest.raises(InputError, match=f"no drafter 'trigram'; name one of {', '.join(DRAFTERS)}$"):
         make_drafter("trigram", pair, GREEDY, TokenSource(0))
     with pytest.raises(InputError, match="a token 9, outside the large model's vocabulary of 8"):
-        count_ngrams([[2, 9, END]], 8, SPECIALS)
+        look_ups.count_ngrams([[2, 9, END]], 8, SPECIALS)
 
 
 def test_tables_are_counted_once_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,15 +103,15 @@ def test_tables_are_counted_once_a_pair(monkeypatch: pytest.MonkeyPatch) -> None
     first = look_ups.tables_of(pair)
     monkeypatch.setattr(look_ups, "count_ngrams", None)
     drafter = make_drafter("bigram", pair, GREEDY, TokenSource(0))
-    assert isinstance(drafter, TableDrafter)
+    assert isinstance(drafter, look_ups.TableDrafter)
     assert drafter.tables is first
     monkeypatch.undo()
     assert look_ups.tables_of(other).unigram.tolist() != first.unigram.tolist()
 
 
-def started_copy(source: list[int], sampling: SamplingSettings = GREEDY) -> CopyDrafter:
+def started_copy(source: list[int], sampling: SamplingSettings = GREEDY) -> look_ups.CopyDrafter:
     target = PrefixDecoder(says([2], vocabulary=12))
-    drafter = CopyDrafter(target, sampling)
+    drafter = look_ups.CopyDrafter(target, sampling)
     drafter.start(target.encode([source]), [source])
     return drafter
 
@@ -174,7 +162,7 @@ def test_a_row_that_begins_with_its_source_is_one_text() -> None:
 def test_what_follows_a_whole_draft() -> None:
     """The next token of the copy if there is one, otherwise a uniform distribution over ordinary tokens."""
     target = PrefixDecoder(says([2]))
-    drafter, sources = CopyDrafter(target, GREEDY), [[3, 4, 5, END], [6, END]]
+    drafter, sources = look_ups.CopyDrafter(target, GREEDY), [[3, 4, 5, END], [6, END]]
     drafter.start(target.encode(sources), sources)
     block = drafter.predict_next([[START, 3, 4], [START, 6]], [0, 1])
     assert block.scores[:, 0].tolist() == [[0, 0, 0, 0, 0, 1, 0, 0], pytest.approx([0, 0] + [1 / 6] * 6)]
@@ -183,7 +171,7 @@ def test_what_follows_a_whole_draft() -> None:
 
 def test_random_tokens_are_ordinary_and_evenly_spread() -> None:
     target, rows = PrefixDecoder(says([2], vocabulary=12)), 3000
-    drafter = RandomDrafter(target, GREEDY, TokenSource(0))
+    drafter = look_ups.RandomDrafter(target, GREEDY, TokenSource(0))
     draft = drafter.draft([[START, 5]] * rows, range(rows), [4] * rows, DraftRule(4))
     drawn = Counter(token for tokens in draft.tokens for token in tokens)
     assert set(drawn) == set(range(2, 12))
@@ -197,9 +185,9 @@ TEXTS_SUFFIXES = [[2, 3, 4, 5, END], [2, 3, 4, 6, END], [7, 3, 4, 6, 8, END], [9
 """After 3 come 4 three times and 5 once; after 3 4 come 6 twice and 5 once; after 2 3 4 come 5 and then 6, once each."""
 
 
-def started(source: list[int], texts: list[list[int]] = TEXTS_SUFFIXES) -> SuffixDrafter:
+def started(source: list[int], texts: list[list[int]] = TEXTS_SUFFIXES) -> look_ups.SuffixDrafter:
     target = PrefixDecoder(says([2], vocabulary=12))
-    drafter = SuffixDrafter(outputs_tree(texts, 12, SPECIALS, ENDS), target, SamplingSettings())
+    drafter = look_ups.SuffixDrafter(look_ups.outputs_tree(texts, 12, SPECIALS, ENDS), target, SamplingSettings())
     drafter.start(target.encode([source]), [source])
     return drafter
 
@@ -240,25 +228,27 @@ def test_the_expected_number_of_accepted_tokens_decides() -> None:
     """After 3 the sum of D(N) is ¾ + ¾ · ⅔ = 1.25; after 2 3, over twice as many tokens, 1 + ½ + ½ = 2."""
     drafter = started([])
     for context, budget, expected in (([3], 2, 1.25), ([2, 3], 3, 2.0), ([4, 6], 1, 0.5)):
-        *_, node = matches(drafter.outputs, context)
+        *_, node = look_ups.matches(drafter.outputs, context)
         drafted, score = drafter._follow(node, budget)
         assert len(drafted) == budget
         assert score == pytest.approx(expected)
 
 
 def test_a_match_is_as_long_as_it_occurs_and_ends_at_a_break() -> None:
-    tree = outputs_tree(TEXTS_SUFFIXES, 12, SPECIALS, ENDS)
-    assert len(list(matches(tree, [11, 2, 3, 4]))) == 3
-    assert len(list(matches(tree, [6, BREAK, 2, 3]))) == 3, "with the beginning, and nothing before it"
-    assert len(list(own_matches([4, BREAK, 5, 6, 4, BREAK, 5, 6]))) == 2, "the text's own matches end before a break"
+    tree = look_ups.outputs_tree(TEXTS_SUFFIXES, 12, SPECIALS, ENDS)
+    assert len(list(look_ups.matches(tree, [11, 2, 3, 4]))) == 3
+    assert len(list(look_ups.matches(tree, [6, look_ups.BREAK, 2, 3]))) == 3, "with the beginning, and nothing before it"
+    assert len(list(look_ups.own_matches([4, look_ups.BREAK, 5, 6, 4, look_ups.BREAK, 5, 6]))) == 2, (
+        "the text's own matches end before a break"
+    )
 
 
 def test_a_match_has_at_most_so_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     context = [2, 3] * 20
-    tree = outputs_tree([[*context, END]], 12, SPECIALS, ENDS)
-    assert len(list(matches(tree, context))) == len(list(own_matches(context))) == 16
+    tree = look_ups.outputs_tree([[*context, END]], 12, SPECIALS, ENDS)
+    assert len(list(look_ups.matches(tree, context))) == len(list(look_ups.own_matches(context))) == 16
     monkeypatch.setattr(look_ups, "_LONGEST_SUFFIX_MATCH", 3)
-    assert len(list(matches(tree, context))) == len(list(own_matches(context))) == 3
+    assert len(list(look_ups.matches(tree, context))) == len(list(look_ups.own_matches(context))) == 3
 
 
 def test_both_ways_to_the_nodes_of_a_text_agree_with_counting() -> None:
@@ -266,13 +256,13 @@ def test_both_ways_to_the_nodes_of_a_text_agree_with_counting() -> None:
     rng = random.Random(5)
     seen = 0
     for _ in range(300):
-        text = [rng.choice((2, 3, 4, BREAK)) for _ in range(rng.randint(1, 60))]
-        for found in (matches(SuffixNode(text, range(len(text))), text), own_matches(text)):
+        text = [rng.choice((2, 3, 4, look_ups.BREAK)) for _ in range(rng.randint(1, 60))]
+        for found in (look_ups.matches(look_ups.SuffixNode(text, range(len(text))), text), look_ups.own_matches(text)):
             for length, node in enumerate(found, start=1):
                 behind = [
                     (text[end], end + 1)
                     for end in range(length, len(text))
-                    if text[end - length : end] == text[-length:] and text[end] != BREAK
+                    if text[end - length : end] == text[-length:] and text[end] != look_ups.BREAK
                 ]
                 if not behind:
                     assert node.top() is None
@@ -350,7 +340,7 @@ def drawing_pair() -> Pair:
 def test_a_rule_may_read_the_table_after_a_draft() -> None:
     """The target ½ (q + p) is emitted after fully accepted drafts as well, and counts no model run."""
     sampling, pair = SAMPLINGS["plain"], drawing_pair()
-    drafter = table_drafter(BigramDrafter, sampling)
+    drafter = table_drafter(look_ups.BigramDrafter, sampling)
 
     def mixture(source: Sequence[int], prefix: tuple[int, ...]) -> torch.Tensor:
         q, p = (torch.softmax(logits, -1) for logits in (drafter.look_up(prefix[-1]), large(source, prefix)))
@@ -368,6 +358,6 @@ def test_special_tokens_anywhere_are_left_out() -> None:
     class Odd(PrefixDecoder):
         specials = frozenset((0, 3, 4, 7))
 
-    drafter = RandomDrafter(Odd(says([2])), GREEDY, TokenSource(0))
+    drafter = look_ups.RandomDrafter(Odd(says([2])), GREEDY, TokenSource(0))
     draft = drafter.draft([[0]], [0], [200], DraftRule(200))
     assert set(draft.tokens[0]) == {1, 2, 5, 6}

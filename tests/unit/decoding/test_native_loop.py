@@ -1,7 +1,5 @@
 """The native loop equals the general loop, and runs only numeric rules on native models and tables."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """The folder of a pair, and what it certifies."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -9,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.pair_folder import (
-    EXAMPLES,
-    MANIFEST,
-    PairManifest,
-    certified,
-    engine_draft_length,
-    read_examples,
-    read_manifest,
-    write_pair_folder,
-)
+from tasks.decoding import pair_folder
 from tasks.decoding.registry import METHODS, configure_method
 from tasks.errors import InputError
 from tasks.models.settings import TextSettings
@@ -38,30 +27,30 @@ def models(tmp_path: Path) -> tuple[Path, Path]:
     return found
 
 
-def written(tmp_path: Path, models: tuple[Path, Path], manifest: PairManifest) -> Path:
-    return write_pair_folder(tmp_path / "results/pair", manifest, *models, ["Grüße", "two"])
+def written(tmp_path: Path, models: tuple[Path, Path], manifest: pair_folder.PairManifest) -> Path:
+    return pair_folder.write_pair_folder(tmp_path / "results/pair", manifest, *models, ["Grüße", "two"])
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path, models: tuple[Path, Path]) -> None:
-    manifest = PairManifest(POINT, TEXT, "toy", "it is faster", {"test": {"quality": 1.5}}, {"git_commit": "abc"})
+    manifest = pair_folder.PairManifest(POINT, TEXT, "toy", "it is faster", {"test": {"quality": 1.5}}, {"git_commit": "abc"})
     folder = written(tmp_path, models, manifest)
-    assert read_manifest(folder) == manifest
-    assert read_examples(folder) == ["Grüße", "two"]
+    assert pair_folder.read_manifest(folder) == manifest
+    assert pair_folder.read_examples(folder) == ["Grüße", "two"]
     assert (folder / "large/config.json").read_text(encoding="utf-8") == "one"
     assert (folder / "drafter/config.json").read_text(encoding="utf-8") == "other"
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_default_settings_of_every_method_survive(method: str, tmp_path: Path, models: tuple[Path, Path]) -> None:
-    manifest = PairManifest(configure_method(method, {}), TEXT)
-    assert read_manifest(written(tmp_path, models, manifest)).point == manifest.point
+    manifest = pair_folder.PairManifest(configure_method(method, {}), TEXT)
+    assert pair_folder.read_manifest(written(tmp_path, models, manifest)).point == manifest.point
 
 
 def test_a_second_pair_replaces_the_first(tmp_path: Path, models: tuple[Path, Path]) -> None:
-    written(tmp_path, models, PairManifest(POINT, TEXT, task="first"))
+    written(tmp_path, models, pair_folder.PairManifest(POINT, TEXT, task="first"))
     (tmp_path / "results/pair/left.txt").touch()
-    folder = written(tmp_path, models, PairManifest(POINT, TEXT, task="second"))
-    assert read_manifest(folder).task == "second"
+    folder = written(tmp_path, models, pair_folder.PairManifest(POINT, TEXT, task="second"))
+    assert pair_folder.read_manifest(folder).task == "second"
     assert not (folder / "left.txt").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["pair"]
 
@@ -91,23 +80,23 @@ def change(values: dict[str, Any], path: str, value: object) -> None:
     ],
 )
 def test_a_damaged_manifest_is_one_line(path: str, value: object, line: str, tmp_path: Path, models: tuple[Path, Path]) -> None:
-    file = written(tmp_path, models, PairManifest(POINT, TEXT)) / MANIFEST
+    file = written(tmp_path, models, pair_folder.PairManifest(POINT, TEXT)) / pair_folder.MANIFEST
     values = json.loads(file.read_text(encoding="utf-8"))
     change(values, path, value)
     file.write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(InputError) as error:
-        read_manifest(file.parent)
+        pair_folder.read_manifest(file.parent)
     assert line in str(error.value) and str(file) in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_what_is_no_manifest_is_one_line_and_examples_may_be_missing_but_not_damaged(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"pair.json cannot be read \(No such file or directory\); name a folder"):
-        read_manifest(tmp_path)
-    assert read_examples(tmp_path) == []
+        pair_folder.read_manifest(tmp_path)
+    assert pair_folder.read_examples(tmp_path) == []
     for read, file, damages in (
-        (read_manifest, MANIFEST, {"{": "is not JSON", "[]": "is not a pair of Draftline"}),
-        (read_examples, EXAMPLES, {"{": "is not JSON", "[1]": "holds no list of texts"}),
+        (pair_folder.read_manifest, pair_folder.MANIFEST, {"{": "is not JSON", "[]": "is not a pair of Draftline"}),
+        (pair_folder.read_examples, pair_folder.EXAMPLES, {"{": "is not JSON", "[1]": "holds no list of texts"}),
     ):
         for content, line in damages.items():
             (tmp_path / file).write_text(content, encoding="utf-8")
@@ -115,8 +104,8 @@ def test_what_is_no_manifest_is_one_line_and_examples_may_be_missing_but_not_dam
                 read(tmp_path)
 
 
-def manifest(method: str, settings: dict[str, object], *records: dict[str, Any]) -> PairManifest:
-    return PairManifest(configure_method(method, settings), TextSettings(), measured={"accepted": list(records)})
+def manifest(method: str, settings: dict[str, object], *records: dict[str, Any]) -> pair_folder.PairManifest:
+    return pair_folder.PairManifest(configure_method(method, settings), TextSettings(), measured={"accepted": list(records)})
 
 
 def record(length: int, method: str = "speculative", drafter: str = "small") -> dict[str, Any]:
@@ -135,13 +124,13 @@ def record(length: int, method: str = "speculative", drafter: str = "small") -> 
         (manifest("vanilla_large", {}, record(4), record(6)), 4),
     ],
 )
-def test_the_draft_length_is_the_points_or_a_certified_one(found: PairManifest, length: int) -> None:
-    assert engine_draft_length(found) == length
+def test_the_draft_length_is_the_points_or_a_certified_one(found: pair_folder.PairManifest, length: int) -> None:
+    assert pair_folder.engine_draft_length(found) == length
 
 
 def test_a_certificate_is_of_greedy_speculative_decoding_with_the_small_model() -> None:
     wanted = record(3)
     found = manifest("bild", {}, record(3, method="speculative_block"), record(3, drafter="copy"), record(2), wanted)
-    assert certified(found, 3) is wanted
-    assert certified(found, 4) is None
-    assert certified(PairManifest(found.point, found.text), 3) is None
+    assert pair_folder.certified(found, 3) is wanted
+    assert pair_folder.certified(found, 4) is None
+    assert pair_folder.certified(pair_folder.PairManifest(found.point, found.text), 3) is None

@@ -1,7 +1,5 @@
 """Acceptance rules by hand, and at their ends."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -11,22 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tasks.decoding import rules
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.speculative import BlockSettings, LenientSettings, LossySettings
 from tasks.decoding.registry import decode
-from tasks.decoding.rules import (
-    AcceptanceRule,
-    BonusToken,
-    accept_all,
-    block_verification,
-    distance_rollback,
-    lenient,
-    lossy,
-    speculative_sampling,
-    token_probabilities,
-    tuned_beta,
-)
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
 from tests.toys import prefix_pair, random_table, toy_sources
 
@@ -40,18 +27,18 @@ def block_of(probabilities: torch.Tensor, sampling: SamplingSettings = PLAIN) ->
 
 
 def test_speculative_by_hand() -> None:
-    result = speculative_sampling.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
+    result = rules.speculative_sampling.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
     torch.testing.assert_close(result.accept, torch.tensor([[0.4, 1.0]]))
-    torch.testing.assert_close(token_probabilities(result.residual), torch.tensor([[[0, 0, 0.3], [0.3, 0.4, 0]]]))
+    torch.testing.assert_close(rules.token_probabilities(result.residual), torch.tensor([[[0, 0, 0.3], [0.3, 0.4, 0]]]))
 
 
 def test_greedy_speculative_compares_argmaxes() -> None:
-    result = speculative_sampling.apply(
+    result = rules.speculative_sampling.apply(
         torch.tensor([[0, 2]]), block_of(Q, SamplingSettings()), block_of(P[:, :2], SamplingSettings())
     )
     assert result.accept.tolist() == [[0.0, 0.0]]
-    assert token_probabilities(result.residual).argmax(-1).tolist() == [[2, 1]]
-    keep_agreed = speculative_sampling.apply(
+    assert rules.token_probabilities(result.residual).argmax(-1).tolist() == [[2, 1]]
+    keep_agreed = rules.speculative_sampling.apply(
         torch.tensor([[0]]), block_of(Q[:, :1], SamplingSettings()), block_of(P[:, 2:], SamplingSettings())
     )
     assert keep_agreed.accept.tolist() == [[1.0]]
@@ -61,7 +48,7 @@ def test_a_token_of_probability_zero_under_q_divides_by_nothing() -> None:
     """Positions past a row's own draft hold arbitrary tokens; their result is unused but must be finite."""
     q, p = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])
     for token in (0, 1):
-        assert torch.isfinite(speculative_sampling.apply(torch.tensor([[token]]), block_of(q), block_of(p)).accept).all()
+        assert torch.isfinite(rules.speculative_sampling.apply(torch.tensor([[token]]), block_of(q), block_of(p)).accept).all()
 
 
 @pytest.mark.parametrize(
@@ -69,39 +56,39 @@ def test_a_token_of_probability_zero_under_q_divides_by_nothing() -> None:
 )
 def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
     """Token 0 lies at -ln 0.2 = 1.609, token 1 at -ln 0.5 = 0.693."""
-    rule = distance_rollback(threshold)
+    rule = rules.distance_rollback(threshold)
     result = rule.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
     assert result.accept.tolist() == [kept]
-    torch.testing.assert_close(token_probabilities(result.residual), P[:, :2])
+    torch.testing.assert_close(rules.token_probabilities(result.residual), P[:, :2])
 
 
 def test_the_distance_reads_scores_not_the_one_hot() -> None:
     """The token is accepted although the large model's greedy choice differs."""
-    result = distance_rollback(2.0).apply(
+    result = rules.distance_rollback(2.0).apply(
         torch.tensor([[0, 0]]), block_of(Q, SamplingSettings()), block_of(P[:, :2], SamplingSettings())
     )
     assert result.accept.tolist() == [[1.0, 1.0]]
-    assert token_probabilities(result.residual).tolist() == [[[0, 0, 1], [0, 1, 0]]]
+    assert rules.token_probabilities(result.residual).tolist() == [[[0, 0, 1], [0, 1, 0]]]
 
 
 def test_agreed_tokens_are_accepted_if_so_configured() -> None:
     tokens = torch.tensor([[2, 1]])
     for keep_agreed, kept in ((False, [0.0, 0.0]), (True, [1.0, 1.0])):
-        rule = distance_rollback(0.1, keep_agreed=keep_agreed)
+        rule = rules.distance_rollback(0.1, keep_agreed=keep_agreed)
         assert rule.apply(tokens, block_of(Q), block_of(P[:, :2])).accept.tolist() == [kept]
 
 
 def test_a_token_of_probability_zero_is_accepted_only_by_an_infinite_threshold() -> None:
     p = torch.tensor([[[0.0, 1.0]]])
     for threshold, kept in ((50.0, 0.0), (math.inf, 1.0)):
-        rule = distance_rollback(threshold)
+        rule = rules.distance_rollback(threshold)
         assert rule.apply(torch.tensor([[0]]), block_of(p), block_of(p)).accept.tolist() == [[kept]]
 
 
 def test_the_bonus_token_comes_from_p() -> None:
-    for rule in (accept_all, speculative_sampling, distance_rollback(2.0)):
-        assert rule.bonus is BonusToken.TARGET
-        assert torch.equal(token_probabilities(rule.target(block_of(Q), block_of(P))), block_of(P).dist)
+    for rule in (rules.accept_all, rules.speculative_sampling, rules.distance_rollback(2.0)):
+        assert rule.bonus is rules.BonusToken.TARGET
+        assert torch.equal(rules.token_probabilities(rule.target(block_of(Q), block_of(P))), block_of(P).dist)
 
 
 Q_LENIENCE = [0.6, 0.3, 0.1]
@@ -114,7 +101,7 @@ LIMIT = 14
     [(0.5, [2 / 3, 1, 1], [0, 0.15, 0.45]), (0.25, [1, 1, 1], [0.05, 0.225, 0.475]), (1.0, [1 / 3, 1, 1], [0, 0, 0.4])],
 )
 def test_lenience_by_hand(lenience: float, accept: list[float], replacement: list[float]) -> None:
-    one = emission(lenient(lenience), block(Q_LENIENCE), block(P_LENIENCE))
+    one = emission(rules.lenient(lenience), block(Q_LENIENCE), block(P_LENIENCE))
     np.testing.assert_allclose(one.accept, accept, atol=1e-6)
     np.testing.assert_allclose(one.replacement, replacement, atol=1e-6)
 
@@ -123,12 +110,12 @@ def test_lenience_by_hand(lenience: float, accept: list[float], replacement: lis
 def test_greedy_lenience_by_hand(lenience: float, accept: list[float]) -> None:
     """Relative to max p = 0.5, token 0 has 0.4 and token 1 has 0.6; token 2 replaces a rejected token."""
     q, p = block(Q_LENIENCE, GREEDY), block(P_LENIENCE, GREEDY)
-    result = lenient(lenience).apply(torch.tensor([[0]]), q, p)
+    result = rules.lenient(lenience).apply(torch.tensor([[0]]), q, p)
     assert result.accept.tolist() == [accept[:1]]
-    assert token_probabilities(result.residual).argmax(-1).tolist() == [[2]]
+    assert rules.token_probabilities(result.residual).argmax(-1).tolist() == [[2]]
     for token in (1, 2):
         drafts_it = block([float(one == token) for one in range(3)], GREEDY)
-        assert lenient(lenience).apply(torch.tensor([[token]]), drafts_it, p).accept.tolist() == [[accept[token]]]
+        assert rules.lenient(lenience).apply(torch.tensor([[token]]), drafts_it, p).accept.tolist() == [[accept[token]]]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +144,7 @@ P2 = [0.25, 0.25, 0.5]
     ],
 )
 def test_lossy_by_hand(tuned: bool, replacement: list[float], emitted: list[float]) -> None:
-    one = emission(lossy(0.5, tuned=tuned), block(Q2), block(P2))
+    one = emission(rules.lossy(0.5, tuned=tuned), block(Q2), block(P2))
     np.testing.assert_allclose(one.accept, [1, 0.625, 1], atol=1e-6)
     np.testing.assert_allclose(one.replacement, replacement, atol=1e-6)
     np.testing.assert_allclose(one.emitted, emitted, atol=1e-6)
@@ -167,7 +154,7 @@ def test_lossy_by_hand(tuned: bool, replacement: list[float], emitted: list[floa
 @repeatable
 def test_tuned_beta_satisfies_its_equation(pair: tuple[PredictionBlock, PredictionBlock], alpha: float) -> None:
     q, p = dist(pair[0]), dist(pair[1])
-    beta = float(tuned_beta(torch.from_numpy(q), torch.from_numpy(p), alpha))
+    beta = float(rules.tuned_beta(torch.from_numpy(q), torch.from_numpy(p), alpha))
     assert beta >= 1 - alpha
     assert np.maximum(0, p / beta - q).sum() == pytest.approx(np.maximum(0, q - p / (1 - alpha)).sum(), abs=1e-12)
 
@@ -177,7 +164,7 @@ def test_tuned_beta_satisfies_its_equation(pair: tuple[PredictionBlock, Predicti
 def test_greedy_lossy_is_speculative_sampling(pair: tuple[PredictionBlock, PredictionBlock], alpha: float, tuned: bool) -> None:
     q, p = pair
     drafted = int(q.dist.argmax())
-    strict, one = emission(speculative_sampling, q, p), emission(lossy(alpha, tuned=tuned), q, p)
+    strict, one = emission(rules.speculative_sampling, q, p), emission(rules.lossy(alpha, tuned=tuned), q, p)
     assert one.accept[drafted] == strict.accept[drafted]
     assert one.replacement.argmax() == strict.replacement.argmax()
 
@@ -186,7 +173,7 @@ def two_positions(*positions: list[float]) -> PredictionBlock:
     return PredictionBlock(torch.tensor([positions]).log(), PLAIN)
 
 
-def expected_length(rule: AcceptanceRule, q: PredictionBlock, p: PredictionBlock) -> Tensor:
+def expected_length(rule: rules.AcceptanceRule, q: PredictionBlock, p: PredictionBlock) -> Tensor:
     """The mean number of accepted tokens of a draft from `q`, over all drafts of two tokens."""
     vocabulary, total = q.dist.shape[-1], torch.zeros(())
     for first in range(vocabulary):
@@ -199,8 +186,8 @@ def expected_length(rule: AcceptanceRule, q: PredictionBlock, p: PredictionBlock
 def test_the_example_of_the_paper() -> None:
     """Section 2: two tokens, q and p are (2/3, 1/3) and (1/3, 2/3) at either position; 10/9 tokens become 11/9."""
     q, p = two_positions([2 / 3, 1 / 3], [2 / 3, 1 / 3]), two_positions([1 / 3, 2 / 3], [1 / 3, 2 / 3])
-    assert float(expected_length(speculative_sampling, q, p)) == pytest.approx(10 / 9, abs=1e-6)
-    assert float(expected_length(block_verification, q, p)) == pytest.approx(11 / 9, abs=1e-6)
+    assert float(expected_length(rules.speculative_sampling, q, p)) == pytest.approx(10 / 9, abs=1e-6)
+    assert float(expected_length(rules.block_verification, q, p)) == pytest.approx(11 / 9, abs=1e-6)
 
 
 def test_drafts_of_unequal_length_are_decided_as_if_alone() -> None:

@@ -1,7 +1,5 @@
 """Greedy speculative decoding gives the large model's output with any drafter; its counts on toys, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasks.decoding.decoder import Rows

@@ -1,7 +1,5 @@
 """A small model with another tokenizer: what it predicts of the large model's tokens, and what it drafts."""
 
-from __future__ import annotations
-
 import copy
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a turn does to a row, and when a draft ends, by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Two small sweeps with known choices, as the sweep stage writes them, and their summary."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The acceptance rate by hand, by enumeration and against whole runs without caches; positions of drafts by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Two results compared: a copy has no difference, only real changes are found, and noise as often as it says."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Theory of cost: sizes against the papers' tables, operations against PyTorch's own counter and by hand."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

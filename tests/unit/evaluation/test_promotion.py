@@ -1,7 +1,5 @@
 """The rule of promotion: by hand, on null trials, and its power."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a sweep and a report leave in MLflow, on a database of the test."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -12,14 +10,6 @@ import pytest
 
 from tasks.decoding.method import SamplingSettings
 from tasks.evaluation import record
-from tasks.evaluation.record import (
-    SweepRecord,
-    acceptance_metrics,
-    pair_metrics,
-    point_metrics,
-    record_report,
-    uploaded_hypotheses,
-)
 from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import outbox_folder, tracking_uri, upload_all
@@ -62,7 +52,7 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyCl
 
 
 def swept(rows: list[dict[str, Any]], drafter: str = "aligned") -> None:
-    with SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, []) as sweep:
+    with record.SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, []) as sweep:
         sweep.pair(pair_record(PAIR))
         for row in records(rows):
             sweep.point(row)
@@ -126,24 +116,24 @@ def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_draf
     drafters = {"small": 0.8, "bigram": 0.2, "copy": None, "retokenized": 0.8}
     for drafter, rate in drafters.items():
         one = dataclasses.replace(row, settings={"drafter": drafter})
-        assert acceptance_metrics(one, pair).get("acceptance_rate") == rate
-    assert acceptance_metrics(dataclasses.replace(row, settings={}), pair)["acceptance_rate"] == 0.8
-    assert acceptance_metrics(sampled, pair)["acceptance_rate"] == 0.7
-    assert acceptance_metrics(dataclasses.replace(sampled, settings={"drafter": "bigram"}), pair) == {}
+        assert record.acceptance_metrics(one, pair).get("acceptance_rate") == rate
+    assert record.acceptance_metrics(dataclasses.replace(row, settings={}), pair)["acceptance_rate"] == 0.8
+    assert record.acceptance_metrics(sampled, pair)["acceptance_rate"] == 0.7
+    assert record.acceptance_metrics(dataclasses.replace(sampled, settings={"drafter": "bigram"}), pair) == {}
     alone = dataclasses.replace(row, counts=dataclasses.replace(row.counts, small_steps=0, drafted=0))
-    assert acceptance_metrics(alone, pair) == {}
+    assert record.acceptance_metrics(alone, pair) == {}
 
 
 def test_predictions_have_metrics_of_their_own() -> None:
-    metrics = point_metrics(measured_record({name: value for name, value in ROW.items() if name != "why"}))
+    metrics = record.point_metrics(measured_record({name: value for name, value in ROW.items() if name != "why"}))
     assert (metrics["predicted_speedup"], metrics["predicted_latency_ms"], metrics["quality"]) == (1.5, 20 / 1.5, 40.0)
     assert not {"speedup", "latency_ms", "latency_ms_p50", "speedup_interval_low"} & metrics.keys()
 
 
 def test_what_is_not_known_of_a_pair_is_left_out() -> None:
-    assert pair_metrics(PairRecord()) == {}
-    assert pair_metrics(PairRecord(plan=SweepPlan(points=9, timed=3))) == {"points": 9, "timed": 3}
-    assert acceptance_metrics(measured_record(ROW), PairRecord()) == {}
+    assert record.pair_metrics(PairRecord()) == {}
+    assert record.pair_metrics(PairRecord(plan=SweepPlan(points=9, timed=3))) == {"points": 9, "timed": 3}
+    assert record.acceptance_metrics(measured_record(ROW), PairRecord()) == {}
 
 
 def test_only_timed_and_failed_points_are_runs_and_the_table_holds_all(mlflow: FaultyClient) -> None:
@@ -167,7 +157,9 @@ def test_only_timed_and_failed_points_are_runs_and_the_table_holds_all(mlflow: F
 def test_the_report_has_its_numbers_files_verdict_and_frontier(mlflow: FaultyClient) -> None:
     page = Path("report.html")
     page.write_text("<h1>", encoding="utf-8")
-    record_report(TaskPaths("toy"), "bleu", {"frontier_gap": 1.3}, [page], [], None, "2.0 times as fast", {"speedup": [2.0]})
+    record.record_report(
+        TaskPaths("toy"), "bleu", {"frontier_gap": 1.3}, [page], [], None, "2.0 times as fast", {"speedup": [2.0]}
+    )
     report = runs(mlflow)["report"]
     assert (report.data.tags["kind"], report.data.tags["metric"], values(report)) == ("report", "bleu", {"frontier_gap": 1.3})
     assert report.data.tags["mlflow.note.content"].startswith("2.0 times as fast\n\nBoth arms in one figure: ")
@@ -180,14 +172,14 @@ def test_large_files_of_outputs_are_not_uploaded(tmp_path: Path) -> None:
     for name, size in sizes.items():
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
-    assert [file.name for file in uploaded_hypotheses(tmp_path)] == ["hypotheses-test.parquet"]
+    assert [file.name for file in record.uploaded_hypotheses(tmp_path)] == ["hypotheses-test.parquet"]
 
 
 def test_a_sweep_sends_nothing_before_its_end_and_keeps_its_points_if_it_dies(
     mlflow: FaultyClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record, "_FLUSH_SECONDS", 300.0)
-    with pytest.raises(RuntimeError), SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
+    with pytest.raises(RuntimeError), record.SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
         sweep.point(*records([TIMED]))
         assert mlflow.requests == []
         raise RuntimeError

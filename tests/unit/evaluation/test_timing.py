@@ -1,7 +1,5 @@
 """Timing: neighbouring runs on a simulated clock, and timed calls whose tokens differ from the expected ones."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import time

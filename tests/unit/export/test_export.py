@@ -1,7 +1,5 @@
 """Exported pairs, opened as their own README says, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """GGUF files of tiny pairs, read again: every weight, every key and every token is the model's own, and the rest is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

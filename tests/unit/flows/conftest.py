@@ -1,7 +1,5 @@
 """Skip the tests of the flows where prefect or dvc is missing; make toy repositories."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of experiments: read from options and grid files, checked, named, and written as DVC takes them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

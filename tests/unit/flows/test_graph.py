@@ -1,7 +1,5 @@
 """The flow follows DVC's graph, under the names that `dvc repro` takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

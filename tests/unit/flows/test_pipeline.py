@@ -1,7 +1,5 @@
 """The parts of the flow without a server: states of stage tasks, artifacts, schedules and refusals."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import datetime

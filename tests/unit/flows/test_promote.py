@@ -1,7 +1,5 @@
 """The flow of a promotion without a server: its states and exit statuses; the comparison itself is a script."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What runs by itself: `nightly` after the stages, and when `watch` starts them; the stages themselves are replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The lock file that names its owner, and the Prefect server that a flow starts, keeps or finds."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

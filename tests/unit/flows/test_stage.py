@@ -1,7 +1,5 @@
 """One stage under DVC, real or faked by a script: what counts as run, when it is retried, what a failure says."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The command generate: which point decodes, texts from everywhere, how they are written, and refusals."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

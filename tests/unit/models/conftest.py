@@ -1,7 +1,5 @@
 """A tokenizer that the tests of models share."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

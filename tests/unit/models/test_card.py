@@ -1,7 +1,5 @@
 """Model cards are valid Markdown and YAML whatever names contain, and equal runs give equal cards."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What is saved beside a model and loaded with it: draft heads, exit classifiers, draft vocabularies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

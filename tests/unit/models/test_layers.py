@@ -1,7 +1,5 @@
 """Single layers of a model, small models of the large one's layers, and drafters that read the large model's encoder."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

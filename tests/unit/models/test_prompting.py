@@ -1,7 +1,5 @@
 """Chat prompts: the tokens of `apply_chat_template`, cut at the end of the source and nowhere else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokenizers trained and loaded, GGUF files, and the bytes that tokens stand for."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A tiny pair, opened once, and an engine whose every run a test can hold back."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field

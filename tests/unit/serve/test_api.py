@@ -1,7 +1,5 @@
 """The HTTP surface: answers, streams, refusals, metrics, and the texts of requests and answers."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The command of the server, its address, and the garbage that requests leave."""
 
-from __future__ import annotations
-
 import gc
 import socket
 from collections import deque

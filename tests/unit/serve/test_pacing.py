@@ -1,7 +1,5 @@
 """Ways of decoding: which one is chosen, what trials cost, and the warm-up on real and on held engines."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The queue: what fits together shares a batch, nothing waits for company, and who hangs up gives the place back."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """MLflow on a database of each test; skip what needs it where it is missing."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path

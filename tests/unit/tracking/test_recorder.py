@@ -1,7 +1,5 @@
 """A run while its stage works: its record on disk, its live metrics, its end; mlflow is not imported."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

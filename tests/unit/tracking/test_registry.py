@@ -1,7 +1,5 @@
 """Pairs as versions of a registered model: one for each pair, whichever request is the last before a kill, and its champion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

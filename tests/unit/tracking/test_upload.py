@@ -1,7 +1,5 @@
 """Runs on their way to MLflow: nothing is lost or doubled, whichever request fails; what cannot be sent is named and waits."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

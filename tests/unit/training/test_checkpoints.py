@@ -1,7 +1,5 @@
 """Checkpoints survive a kill, a full disk and damage; the best weights are kept while a checkpoint names them."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The batches of each step: what they hold, their order, the share of each process, and the rows of both kinds of models."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import random

@@ -1,7 +1,5 @@
 """How many processes train, how they find each other, and what a training takes of the machine, against real steps."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

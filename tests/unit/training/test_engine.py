@@ -1,7 +1,5 @@
 """The configuration that DeepSpeed receives, the optimisers against the paper, and the schedule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

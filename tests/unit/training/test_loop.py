@@ -1,7 +1,5 @@
 """What is measured during training: quality by greedy texts, which equal decoding, and the size of evaluation batches."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is trained, on which loss: against runs of the model, of its first layers, of heads written out, and by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A training stage: which changes make its work different, how it is evaluated, what it saves and records."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recipes that cannot work are refused before any work, in words that say what would."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A replay from cached predictions equals decoding: tokens, proposers, counts, log-probabilities."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path
@@ -13,14 +11,9 @@ import torch
 from tasks.decoding.decoder import REFERENCE, BrokenLogitsError
 from tasks.decoding.distributions import CachedStatistics
 from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods import cascades
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildSettings
-from tasks.decoding.methods.cascades import (
-    CASCADE_RULES,
-    SequenceCascadeSettings,
-    SpeculativeCascadeSettings,
-    TokenCascadeSettings,
-)
 from tasks.decoding.methods.speculative import EntropySettings, SpeculativeSettings
 from tasks.decoding.predictions import LARGE_MODEL, SMALL_MODEL, PredictionCache, PrefixTrie, TrieNode, load_trie
 from tasks.decoding.registry import METHODS, decode
@@ -34,10 +27,10 @@ GREEDY: list[tuple[str, Any]] = [
     *((method, settings) for method, several in SETTINGS.items() if method not in DECODED_ONLY for settings in several),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
     ("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=math.inf)),
-    ("sequence_cascade", SequenceCascadeSettings(confidence="quantile", quantile=0.3, deferral_cost=0.6)),
+    ("sequence_cascade", cascades.SequenceCascadeSettings(confidence="quantile", quantile=0.3, deferral_cost=0.6)),
     *(
-        ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=0.3, draft_length=4))
-        for rule in CASCADE_RULES
+        ("speculative_cascade", cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=0.3, draft_length=4))
+        for rule in cascades.CASCADE_RULES
     ),
 ]
 TABLES = [
@@ -45,7 +38,7 @@ TABLES = [
     for method, settings in (
         ("speculative", SpeculativeSettings(draft_length=3)),
         ("bild", BildSettings()),
-        ("speculative_cascade", SpeculativeCascadeSettings(rule="token_v2", deferral_cost=0.2, draft_length=3)),
+        ("speculative_cascade", cascades.SpeculativeCascadeSettings(rule="token_v2", deferral_cost=0.2, draft_length=3)),
     )
     for drafter in ("unigram", "bigram", "copy", "suffix", "random")
 ]
@@ -89,7 +82,7 @@ def test_a_replay_equals_decoding_by_any_runtime(method: str, settings: Any) -> 
 
 def test_the_small_model_s_log_probabilities_are_replayed() -> None:
     pair = pair_of("t5")
-    settings, request = SequenceCascadeSettings(), Request(9)
+    settings, request = cascades.SequenceCascadeSettings(), Request(9)
     methods = [
         METHODS["sequence_cascade"].make(settings, one, request) for one in (pair, replay_pair(pair, PredictionCache(pair)))
     ]
@@ -104,7 +97,7 @@ def test_drafts_that_entropy_ends_before_and_after_a_token_are_told_apart() -> N
     # Both stop at an entropy above 1, the first one after the token there and the second one before it.
     methods: list[tuple[str, Any]] = [
         ("speculative_entropy", EntropySettings(max_draft=6, min_acceptance=0.5, entropy_factor=0.25)),
-        ("token_cascade", TokenCascadeSettings(rule="chow_log", deferral_cost=1.0, max_draft=6)),
+        ("token_cascade", cascades.TokenCascadeSettings(rule="chow_log", deferral_cost=1.0, max_draft=6)),
     ]
     for source in SOURCES:
         for method, settings in methods:

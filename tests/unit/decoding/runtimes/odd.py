@@ -1,7 +1,5 @@
 """Random models of widths that fill no SIMD vector, the fast runtimes on them, and their comparison with the reference."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable

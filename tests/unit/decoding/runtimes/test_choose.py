@@ -1,7 +1,5 @@
 """Which runtime a model gets, and the reasons for refusing a requested one."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable

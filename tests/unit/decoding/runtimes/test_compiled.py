@@ -1,7 +1,5 @@
 """The compiled kernel is cached, a failing compiler or cache stops no run, and its machine code keeps vectors in registers."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """What the native and the fused runtime share: the reference's numbers, one call for several steps, and refusals."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random
@@ -19,29 +17,13 @@ from tests import laws
 from tests.acceptance import MORE_BOUNDS, kept_by, often_top
 from tests.tape import TapeRecorder
 from tests.toys import END, toy_sources, toy_t5
-from tests.unit.decoding.runtimes.odd import (
-    FEW,
-    KINDS,
-    NATIVE,
-    POSITIONS,
-    RUNTIMES,
-    VOCABULARY,
-    assert_close,
-    begin,
-    every_runtime,
-    fast,
-    fused,
-    model_of,
-    native,
-    random_rows,
-    reference,
-)
+from tests.unit.decoding.runtimes import odd
 
 MOST = 200
 """Tokens of a row; the caches grow three times."""
 # Every kind natively; each kind of computation in the fused runtime; recordings do not depend on the architecture.
 COVERING = [
-    *((kind, "native") for kind in KINDS),
+    *((kind, "native") for kind in odd.KINDS),
     *((kind, "fused") for kind in ("t5 gated-gelu", "llama with biases")),
     *((kind, "recorded") for kind in ("t5 relu", "mt5", "llama", "gpt2")),
 ]
@@ -54,25 +36,25 @@ class Twins:
 
     def __init__(self, kind: str, runtime: str, rng: random.Random) -> None:
         self.rng = rng
-        self.both = fast(model_of(kind), runtime), reference(model_of(kind))
-        sources = random_rows(rng, [rng.choice([1, 2, 5, 70]) for _ in range(rng.randint(1, 4))])
+        self.both = odd.fast(odd.model_of(kind), runtime), odd.reference(odd.model_of(kind))
+        sources = odd.random_rows(rng, [rng.choice([1, 2, 5, 70]) for _ in range(rng.randint(1, 4))])
         self.start(sources)
 
     def start(self, sources: Rows) -> None:
-        starts = [begin(one, sources) for one in self.both]
+        starts = [odd.begin(one, sources) for one in self.both]
         assert starts[0] == starts[1]
         self.forward(starts[0])
 
     def forward(self, tokens: Rows) -> None:
         ours, theirs = (one.forward(tokens) for one in self.both)
-        assert_close(ours, theirs)
+        odd.assert_close(ours, theirs)
 
     def forward_anything(self) -> None:
         """Ragged rows, some of them empty, and sometimes more tokens than are allocated."""
         most = self.rng.choice([1, 1, 4, 13, 18, 70])
         counts = [min(self.rng.randint(0, most), MOST - cached) for cached in self.both[0].lengths]
         if any(counts):
-            self.forward(random_rows(self.rng, counts))
+            self.forward(odd.random_rows(self.rng, counts))
 
     def rewind(self, back: int | None = None) -> None:
         most = self.rng.choice([1, 5, MOST]) if back is None else back
@@ -102,11 +84,11 @@ def test_random_operations_are_the_references(kind: str, runtime: str) -> None:
         rows = len(twins.both[0].lengths)
         for one in twins.both:
             one.rewind([0] * rows)
-        twins.forward(random_rows(twins.rng, [80] * rows))
+        twins.forward(odd.random_rows(twins.rng, [80] * rows))
 
 
 @pytest.mark.parametrize(
-    ("kind", "runtime"), [*((kind, "native") for kind in FEW), ("llama", "recorded"), ("t5 relu", "fused")]
+    ("kind", "runtime"), [*((kind, "native") for kind in odd.FEW), ("llama", "recorded"), ("t5 relu", "fused")]
 )
 def test_a_decoder_is_used_again_for_batches_of_other_sizes(kind: str, runtime: str) -> None:
     """Long sources, more tokens than go through the layers together, and rows that are doubled while texts are long."""
@@ -118,42 +100,42 @@ def test_a_decoder_is_used_again_for_batches_of_other_sizes(kind: str, runtime: 
         ([90, 60, 7] * 4, [30, 1]),
         ([300, 1, 299, 17], [64]),
     ):
-        twins.start(random_rows(twins.rng, lengths))
+        twins.start(odd.random_rows(twins.rng, lengths))
         for count in counts:
-            twins.forward(random_rows(twins.rng, [twins.rng.randint(0, count) for _ in lengths[1:]] + [count]))
+            twins.forward(odd.random_rows(twins.rng, [twins.rng.randint(0, count) for _ in lengths[1:]] + [count]))
         twins.reorder([len(lengths) - 1, 0, 0])
-        twins.forward(random_rows(twins.rng, [40, 0, 2]))
+        twins.forward(odd.random_rows(twins.rng, [40, 0, 2]))
 
 
-@every_runtime
+@odd.every_runtime
 def test_learned_positions_may_be_used_up_but_not_exceeded(runtime: str) -> None:
-    ours, theirs = fast(model_of("gpt2"), runtime), reference(model_of("gpt2"))
-    [row] = random_rows(random.Random(0), [POSITIONS])
+    ours, theirs = odd.fast(odd.model_of("gpt2"), runtime), odd.reference(odd.model_of("gpt2"))
+    [row] = odd.random_rows(random.Random(0), [odd.POSITIONS])
     for decoder in (ours, theirs):
-        begin(decoder, [row[:5]])
-    assert_close(ours.forward([row]), theirs.forward([row]))
-    too_long = f"a text of {POSITIONS + 1} tokens, but the model has {POSITIONS} positions"
+        odd.begin(decoder, [row[:5]])
+    odd.assert_close(ours.forward([row]), theirs.forward([row]))
+    too_long = f"a text of {odd.POSITIONS + 1} tokens, but the model has {odd.POSITIONS} positions"
     with pytest.raises(ValueError, match=too_long):
         ours.forward([row[:1]])
-    assert ours.lengths == [POSITIONS]
+    assert ours.lengths == [odd.POSITIONS]
     for decoder in (ours, theirs):
-        decoder.rewind([POSITIONS - 1])
+        decoder.rewind([odd.POSITIONS - 1])
     with pytest.raises(ValueError, match=too_long):
         ours.continue_greedily(row[:1], 2, DraftRule())
     with pytest.raises(ValueError, match=too_long):
         ours.check_draft(row[:1], row[1:2], RULES[0])
     assert 1 <= len(ours.continue_greedily(row[:1], 1, DraftRule()).tokens) <= 2
-    ours.rewind([POSITIONS - 1])
-    assert_close(ours.forward([row[-1:]]), theirs.forward([row[-1:]]))
+    ours.rewind([odd.POSITIONS - 1])
+    odd.assert_close(ours.forward([row[-1:]]), theirs.forward([row[-1:]]))
 
 
 def test_the_default_dtype_does_not_matter() -> None:
-    expected, decoder = native(model_of("t5 relu")), native(model_of("t5 relu"))
-    starts = begin(expected, [[4, 9], [5]])
+    expected, decoder = odd.native(odd.model_of("t5 relu")), odd.native(odd.model_of("t5 relu"))
+    starts = odd.begin(expected, [[4, 9], [5]])
     step = expected.forward(starts)
     torch.set_default_dtype(torch.float64)
     try:
-        assert begin(decoder, [[4, 9], [5]]) == starts
+        assert odd.begin(decoder, [[4, 9], [5]]) == starts
         assert torch.equal(decoder.forward(starts).logits, step.logits)
     finally:
         torch.set_default_dtype(torch.float32)
@@ -179,10 +161,10 @@ POLICIES: dict[str, SyncPolicy] = {
 
 def compare(model: Any, decoder: Any, sources: Rows, pendings: Rows, *, exact: bool) -> list[int]:
     """Compare a continuation with single steps for all rules, rewinding after each; return the length of each."""
-    other, counts = (native if exact else fused)(model), []
+    other, counts = (odd.native if exact else odd.fused)(model), []
     for source in sources:
-        [text] = begin(decoder, [source])
-        assert begin(other, [source]) == [text]
+        [text] = odd.begin(decoder, [source])
+        assert odd.begin(other, [source]) == [text]
         for (until, budget), pending in zip(STOPS * 2, pendings, strict=False):
             cached, fed = decoder.lengths[0], [*text[decoder.lengths[0] :], *pending]
             made = decoder.continue_greedily(fed, budget, until)
@@ -212,57 +194,57 @@ def compare(model: Any, decoder: Any, sources: Rows, pendings: Rows, *, exact: b
 
 @covering
 def test_a_continuation_equals_single_steps(kind: str, runtime: str) -> None:
-    rng, model = random.Random(3), model_of(kind)
-    pendings = random_rows(rng, [1, 2, 1, 5, 1, 40, 3, 1, 1, 70, 1, 2, 1, 1])
-    compare(model, fast(model, runtime), random_rows(rng, [3, 12]), pendings, exact=runtime == "native")
+    rng, model = random.Random(3), odd.model_of(kind)
+    pendings = odd.random_rows(rng, [1, 2, 1, 5, 1, 40, 3, 1, 1, 70, 1, 2, 1, 1])
+    compare(model, odd.fast(model, runtime), odd.random_rows(rng, [3, 12]), pendings, exact=runtime == "native")
 
 
 @pytest.mark.parametrize("policy", [None, *POLICIES])
 def test_it_stops_at_every_kind_of_end(policy: str | None) -> None:
     """On a toy that is sometimes confident and ends its texts; the fused runtime under every policy of synchronisation."""
     rng, model = random.Random(0), toy_t5(1, 2, 1)
-    decoder = native(model) if policy is None else fused(model, recorder=TapeRecorder(), sync_policy=POLICIES[policy])
+    decoder = odd.native(model) if policy is None else odd.fused(model, recorder=TapeRecorder(), sync_policy=POLICIES[policy])
     pendings = [[rng.randrange(2, 24)] for _ in STOPS * 2]
     assert {1, 2, 3, 9} <= set(compare(model, decoder, toy_sources(8 if policy is None else 3), pendings, exact=policy is None))
 
 
-@every_runtime
+@odd.every_runtime
 def test_it_stops_at_each_of_several_end_tokens(runtime: str) -> None:
     model = toy_t5(1, 2, 1)
-    free = fast(model, runtime)
-    begin(free, [[5, 9, END]])
+    free = odd.fast(model, runtime)
+    odd.begin(free, [[5, 9, END]])
     text = free.continue_greedily([0], 12, DraftRule()).tokens
     model.generation_config.eos_token_id = [END, text[4]]
-    ending = fast(model, runtime)
-    begin(ending, [[5, 9, END]])
+    ending = odd.fast(model, runtime)
+    odd.begin(ending, [[5, 9, END]])
     assert ending.continue_greedily([0], 12, DraftRule()).tokens == text[: text.index(text[4]) + 1]
 
 
-@pytest.mark.parametrize(("kind", "runtime"), [*((kind, "native") for kind in FEW), ("llama", "recorded")])
+@pytest.mark.parametrize(("kind", "runtime"), [*((kind, "native") for kind in odd.FEW), ("llama", "recorded")])
 def test_logits_that_are_not_asked_for_change_nothing(kind: str, runtime: str) -> None:
     """One call writes a text longer than a recorded buffer for logits, while the caches grow."""
-    one, other = fast(model_of(kind), runtime), fast(model_of(kind), runtime)
-    [pending] = random_rows(random.Random(1), [4])
+    one, other = odd.fast(odd.model_of(kind), runtime), odd.fast(odd.model_of(kind), runtime)
+    [pending] = odd.random_rows(random.Random(1), [4])
     for decoder in (one, other):
-        begin(decoder, [[5, 3]])
+        odd.begin(decoder, [[5, 3]])
     kept = one.continue_greedily(pending, 150, DraftRule())
     dropped = other.continue_greedily(pending, 150, DraftRule(), with_logits=False)
     assert dropped.tokens == kept.tokens
     assert one.lengths == other.lengths
     torch.testing.assert_close(dropped.logits, kept.logits[:, -1:], atol=1e-5, rtol=0)
     # The graphs recorded so far write into a buffer that is too small for so many logits.
-    begin(other, [[5, 3]])
+    odd.begin(other, [[5, 3]])
     again = other.continue_greedily(pending, 100, DraftRule())
     torch.testing.assert_close(again.logits, kept.logits[:, : len(again.tokens)], atol=1e-5, rtol=0)
 
 
-@every_runtime
+@odd.every_runtime
 def test_a_reordered_row_continues(runtime: str) -> None:
-    moved, alone = fast(model_of("t5 relu"), runtime), fast(model_of("t5 relu"), runtime)
-    begin(moved, [[4], [9, 8, 7], [3, 3]])
+    moved, alone = odd.fast(odd.model_of("t5 relu"), runtime), odd.fast(odd.model_of("t5 relu"), runtime)
+    odd.begin(moved, [[4], [9, 8, 7], [3, 3]])
     moved.forward([[0], [0, 5], [0]])
     moved.reorder([1])
-    begin(alone, [[9, 8, 7]])
+    odd.begin(alone, [[9, 8, 7]])
     alone.forward([[0, 5]])
     one, other = (decoder.continue_greedily([6], 90, DraftRule()) for decoder in (moved, alone))
     assert one.tokens == other.tokens
@@ -270,12 +252,12 @@ def test_a_reordered_row_continues(runtime: str) -> None:
 
 
 def test_an_empty_continuation_is_refused() -> None:
-    decoder = native(model_of("llama"))
-    begin(decoder, [[5, 6]])
+    decoder = odd.native(odd.model_of("llama"))
+    odd.begin(decoder, [[5, 6]])
     for pending, budget in (([], 3), ([5, 6], 0)):
         with pytest.raises(ValueError, match="at least one"):
             decoder.continue_greedily(pending, budget, DraftRule())
-    begin(decoder, [[5, 6], [7]])
+    odd.begin(decoder, [[5, 6], [7]])
     with pytest.raises(ValueError, match="unpack"):
         decoder.continue_greedily([5, 6], 3, DraftRule())
 
@@ -299,13 +281,13 @@ RULES = [
 def test_a_check_equals_a_plain_run_and_the_rule(kind: str, runtime: str) -> None:
     """Drafts of likely and unlikely tokens, each rewound to its accepted tokens; the first follows a whole prompt."""
     rng, exact = random.Random(2), runtime == "native"
-    one, other = fast(model_of(kind), runtime), (native if exact else fused)(model_of(kind))
-    [pending] = begin(one, [[5, 9, 3]])
-    begin(other, [[5, 9, 3]])
+    one, other = odd.fast(odd.model_of(kind), runtime), (odd.native if exact else odd.fused)(odd.model_of(kind))
+    [pending] = odd.begin(one, [[5, 9, 3]])
+    odd.begin(other, [[5, 9, 3]])
     found = set()
     for turn in range(3 * len(RULES)):
         rule, length = RULES[turn % len(RULES)], rng.choice([0, 1, 4, 13, 16, 18, 40])
-        [drafted] = random_rows(rng, [length])
+        [drafted] = odd.random_rows(rng, [length])
         begun = other.lengths
         for position in range(length if turn % 3 else 0):
             step = other.forward([pending + drafted[:position]])
@@ -326,40 +308,40 @@ def test_a_check_equals_a_plain_run_and_the_rule(kind: str, runtime: str) -> Non
         for decoder in (one, other):
             decoder.rewind([decoder.lengths[0] - length + checked.accepted])
         pending = [checked.next_token]
-        if one.lengths[0] > POSITIONS - 60:
-            [pending] = begin(one, [[5, 9, 3]])
-            begin(other, [[5, 9, 3]])
+        if one.lengths[0] > odd.POSITIONS - 60:
+            [pending] = odd.begin(one, [[5, 9, 3]])
+            odd.begin(other, [[5, 9, 3]])
     assert found == {"all", "some", "none"}
 
 
-@every_runtime
+@odd.every_runtime
 def test_only_a_rule_that_accepts_all_accepts_a_masked_token(runtime: str) -> None:
-    decoder = fast(with_logits({7: -math.inf}), runtime)
+    decoder = odd.fast(with_logits({7: -math.inf}), runtime)
     for rule, kept in ((GreedyAcceptance(math.inf, keep_agreed=False), 2), (GreedyAcceptance(200.0, keep_agreed=True), 0)):
-        begin(decoder, [[4, 5]])
+        odd.begin(decoder, [[4, 5]])
         assert decoder.check_draft([4, 5], [7, 7], rule).accepted == kept
 
 
 @pytest.mark.parametrize("kind", ["native", "fused"])
 def test_drafts_that_cannot_be_checked_are_refused(kind: str) -> None:
-    model = model_of("t5 relu")
-    decoder = open_decoder(model, "toy", 30, NATIVE) if kind == "native" else fused(model, vocabulary=30, name="toy")
-    begin(decoder, [[9, 3]])
+    model = odd.model_of("t5 relu")
+    decoder = open_decoder(model, "toy", 30, odd.NATIVE) if kind == "native" else odd.fused(model, vocabulary=30, name="toy")
+    odd.begin(decoder, [[9, 3]])
     assert hasattr(decoder, "check_draft")
     for pending, drafted in (([], [4]), ([0], [4, 30]), ([0], [36])):
         with pytest.raises(ValueError, match="a draft needs at least one pending token"):
             decoder.check_draft(pending, drafted, RULES[0])
-    with pytest.raises(IndexError, match=f"the toy model has {VOCABULARY} tokens, and was given 0 to {VOCABULARY}"):
-        decoder.check_draft([0], [VOCABULARY], RULES[0])
+    with pytest.raises(IndexError, match=f"the toy model has {odd.VOCABULARY} tokens, and was given 0 to {odd.VOCABULARY}"):
+        decoder.check_draft([0], [odd.VOCABULARY], RULES[0])
     assert decoder.lengths == [0]
 
 
 def with_logits(values: dict[int, float]) -> Any:
     """A Llama whose head adds these numbers to these tokens' logits."""
-    model = copy.deepcopy(model_of("llama"))
+    model = copy.deepcopy(odd.model_of("llama"))
     head = model.get_output_embeddings()
     head.weight = torch.nn.Parameter(head.weight.clone())
-    head.bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
+    head.bias = torch.nn.Parameter(torch.zeros(odd.VOCABULARY))
     with torch.no_grad():
         for token, value in values.items():
             head.bias[token] = value
@@ -369,11 +351,11 @@ def with_logits(values: dict[int, float]) -> Any:
 @pytest.mark.parametrize("masked", [[0], [7, 36], [*range(36)]])
 def test_a_mask_is_legal(masked: list[int]) -> None:
     model = with_logits(dict.fromkeys(masked, -math.inf))
-    ours, theirs = native(model), reference(model)
+    ours, theirs = odd.native(model), odd.reference(model)
     for decoder in (ours, theirs):
-        begin(decoder, [[4, 5], [6]])
+        odd.begin(decoder, [[4, 5], [6]])
     step, expected = (decoder.forward([[4, 5], [6]]) for decoder in (ours, theirs))
-    assert_close(step, expected)
+    odd.assert_close(step, expected)
     assert torch.isneginf(step.logits[0, 0, masked]).all()
     assert step.argmax is not None
     assert not {token for row in step.argmax for token in row} & set(masked)
@@ -383,11 +365,11 @@ def test_a_mask_is_legal(masked: list[int]) -> None:
 BROKEN = [{position: value, 3: -math.inf} for position in (0, 15, 16, 36) for value in (math.nan, math.inf)]
 
 
-@pytest.mark.parametrize("logits", [*BROKEN, dict.fromkeys(range(VOCABULARY), -math.inf)], ids=str)
+@pytest.mark.parametrize("logits", [*BROKEN, dict.fromkeys(range(odd.VOCABULARY), -math.inf)], ids=str)
 def test_one_broken_logit_is_enough(logits: dict[int, float]) -> None:
     """Or none that is finite."""
-    decoder = native(with_logits(logits))
-    begin(decoder, [[4, 5], [6]])
+    decoder = odd.native(with_logits(logits))
+    odd.begin(decoder, [[4, 5], [6]])
     for step in (1, 2):
         with pytest.raises(BrokenLogitsError, match=f"{broken_logits}{step}$"):
             decoder.forward([[4, 5], [6]])
@@ -399,7 +381,7 @@ def test_padding_of_the_vocabulary_is_not_read(value: float) -> None:
     plain, padded = (open_decoder(with_logits(values), "toy", 30) for values in ({}, {30: value, 36: value}))
     steps = []
     for decoder in (plain, padded):
-        begin(decoder, [[4, 5], [6, 2, 9]])
+        odd.begin(decoder, [[4, 5], [6, 2, 9]])
         steps.append(decoder.forward([[4, 5], [6, 2, 9]]))
     assert steps[0].logits.shape == (2, 2, 30)
     assert torch.equal(steps[0].logits, steps[1].logits)
@@ -407,9 +389,9 @@ def test_padding_of_the_vocabulary_is_not_read(value: float) -> None:
 
 
 @pytest.mark.parametrize("part", ["layers", "embedding", "norm"])
-@pytest.mark.parametrize("kind", FEW)
+@pytest.mark.parametrize("kind", odd.FEW)
 def test_broken_weights_are_noticed_anywhere(kind: str, part: str) -> None:
-    model = copy.deepcopy(model_of(kind))
+    model = copy.deepcopy(odd.model_of(kind))
     inner = model.get_decoder()
     block = (inner.block if "t5" in kind else inner.h if kind == "gpt2" else inner.layers)[0]
     weight = {
@@ -419,67 +401,67 @@ def test_broken_weights_are_noticed_anywhere(kind: str, part: str) -> None:
     }[part]
     with torch.no_grad():
         weight[5 if part == "embedding" else 0] = math.nan
-    decoder = native(model)
-    begin(decoder, [[5, 4, END]])
+    decoder = odd.native(model)
+    odd.begin(decoder, [[5, 4, END]])
     with pytest.raises(BrokenLogitsError, match=broken_logits):
         decoder.forward([[5, 4, END]])
 
 
-@every_runtime
+@odd.every_runtime
 @pytest.mark.parametrize("pending, drafted", [([7], [5, 6, 9]), ([4], [5, 7, 9]), ([4], [5, 6, 7]), ([4, 7], [5]), ([7], [])])
 def test_broken_logits_are_named_in_every_call(runtime: str, pending: list[int], drafted: list[int]) -> None:
     """At the last pending token and at each drafted one, whatever the rule; no broken value remains in the caches."""
-    model = copy.deepcopy(model_of("t5 relu"))
+    model = copy.deepcopy(odd.model_of("t5 relu"))
     embedding = model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
     with torch.no_grad():
         embedding[7] = math.nan
-    decoder = fast(model, runtime)
-    starts = begin(decoder, [[9, 3]])
+    decoder = odd.fast(model, runtime)
+    starts = odd.begin(decoder, [[9, 3]])
     decoder.forward(starts)
     for rule in RULES:
         decoder.rewind([1])
         with pytest.raises(BrokenLogitsError, match=broken_logits + r"\d+$"):
             decoder.check_draft(pending, drafted, rule)
-        begin(decoder, [[9, 3]])
+        odd.begin(decoder, [[9, 3]])
         decoder.forward(starts)
     decoder.rewind([1])
     with pytest.raises(BrokenLogitsError, match=broken_logits + "2$"):
         decoder.forward([[7]])
-    begin(decoder, [[9, 3]])
+    odd.begin(decoder, [[9, 3]])
     with pytest.raises(BrokenLogitsError, match=broken_logits + "1$"):
         decoder.continue_greedily([0, 7], 3, DraftRule())
-    begin(decoder, [[9, 3]])
+    odd.begin(decoder, [[9, 3]])
     assert bool(torch.isfinite(decoder.forward(starts).logits).all())
 
 
 def test_broken_logits_within_a_continuation_are_reported() -> None:
     model = toy_t5(1, 2, 1)
-    sound = native(model)
-    begin(sound, [[5, 9, END]])
+    sound = odd.native(model)
+    odd.begin(sound, [[5, 9, END]])
     text = sound.continue_greedily([0], 6, DraftRule()).tokens
     position = next(position for position, token in enumerate(text) if position and token not in text[:position])
     with torch.no_grad():
         model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
         model.decoder.embed_tokens.weight[text[position]] = torch.nan
-    for runtime in RUNTIMES:
-        broken = fast(model, runtime)
-        begin(broken, [[5, 9, END]])
+    for runtime in odd.RUNTIMES:
+        broken = odd.fast(model, runtime)
+        odd.begin(broken, [[5, 9, END]])
         with pytest.raises(BrokenLogitsError, match=f"{broken_logits}{position + 2}$"):
             broken.continue_greedily([0], 6, DraftRule())
 
 
-@every_runtime
-@pytest.mark.parametrize("token", [-1, VOCABULARY, 2**31, -(2**40)])
+@odd.every_runtime
+@pytest.mark.parametrize("token", [-1, odd.VOCABULARY, 2**31, -(2**40)])
 def test_tokens_that_a_model_does_not_have_are_refused(runtime: str, token: int) -> None:
-    decoder = fast(model_of("t5 relu"), runtime)
-    unknown = f"^the (native|fused) model has {VOCABULARY} tokens, and was given"
+    decoder = odd.fast(odd.model_of("t5 relu"), runtime)
+    unknown = f"^the (native|fused) model has {odd.VOCABULARY} tokens, and was given"
     with pytest.raises(IndexError, match=unknown):
-        begin(decoder, [[4], [4, token]])
-    begin(decoder, [[4], [4, 5]])
+        odd.begin(decoder, [[4], [4, token]])
+    odd.begin(decoder, [[4], [4, 5]])
     with pytest.raises(IndexError, match=unknown):
         decoder.forward([[4], [token, 4]])
     assert decoder.lengths == [0, 0]
-    begin(decoder, [[4, 5]])
+    odd.begin(decoder, [[4, 5]])
     with pytest.raises(IndexError, match=unknown):
         decoder.continue_greedily([token], 3, DraftRule())
 
@@ -487,14 +469,14 @@ def test_tokens_that_a_model_does_not_have_are_refused(runtime: str, token: int)
 def test_empty_sources_and_those_of_another_kind_or_width_are_refused() -> None:
     empty: list[int] = []
     with pytest.raises(InputError, match=r"^source 2 is empty; the native model is decoder-only and needs a prompt"):
-        native(model_of("llama")).encode([[4], empty])
+        odd.native(odd.model_of("llama")).encode([[4], empty])
     for sources, position in (([[4], empty], 2), ([empty], 1)):
         with pytest.raises(InputError, match=f"^source {position} is empty; the native model needs at least one token to"):
-            native(model_of("t5 relu")).encode(sources)
+            odd.native(odd.model_of("t5 relu")).encode(sources)
     encoded = EncoderOutput(torch.zeros(1, 3, 19), torch.ones(1, 3, dtype=torch.long))
-    for one in (native, fused):
+    for one in (odd.native, odd.fused):
         with pytest.raises(ValueError, match="model is decoder-only"):
-            one(model_of("gpt2")).start(encoded)
-    for other, width in ((encoded, 19), (native(model_of("gpt2")).encode([[4, 5]]), 0)):
+            one(odd.model_of("gpt2")).start(encoded)
+    for other, width in ((encoded, 19), (odd.native(odd.model_of("gpt2")).encode([[4, 5]]), 0)):
         with pytest.raises(ValueError, match=f"the native model reads sources of width 20, not {width}"):
-            native(model_of("t5 relu")).start(other)
+            odd.native(odd.model_of("t5 relu")).start(other)

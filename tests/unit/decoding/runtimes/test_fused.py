@@ -1,7 +1,5 @@
 """The fused runtime on its own: the reference's tokens with recorded graphs and without, and what it records and fetches."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The native runtime decides as the reference with every method, and in fewer bits as the reference with rounded numbers."""
 
-from __future__ import annotations
-
 import copy
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Packed matrices and the memory that they lie in, and their products as they are compiled for several processors."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import mmap

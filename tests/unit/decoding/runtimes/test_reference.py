@@ -1,7 +1,5 @@
 """The reference runtime: every architecture equals what transformers generates, with a cache and without."""
 
-from __future__ import annotations
-
 import functools
 import random
 from typing import Any

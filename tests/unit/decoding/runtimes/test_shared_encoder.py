@@ -1,7 +1,5 @@
 """A small and a large model with equal encoders: this is detected, and the encoder runs once."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The native runtime gives a token the same logits to the bit in any batch, block and number of threads."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable, Iterator

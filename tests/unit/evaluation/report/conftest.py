@@ -1,7 +1,5 @@
 """Whole sweeps of both drafters, made up from simple laws: every method that a figure or a section of the page shows."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

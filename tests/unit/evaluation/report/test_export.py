@@ -1,7 +1,5 @@
 """The recommended pair as a folder, and as the model that MLflow registers."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from pathlib import Path

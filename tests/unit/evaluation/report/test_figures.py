@@ -1,7 +1,5 @@
 """What every figure shows, from whole sweeps that are made up from simple laws, and how figures are written."""
 
-from __future__ import annotations
-
 import dataclasses
 import struct
 from pathlib import Path

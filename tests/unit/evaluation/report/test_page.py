@@ -1,7 +1,5 @@
 """The page: what it says in which order, that nothing breaks out of it, and what averages hide."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import gzip

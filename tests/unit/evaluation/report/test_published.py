@@ -1,7 +1,5 @@
 """What the papers print follows from their own theorems, as far as it does, and is typed off right."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """The recommendation's branches on small sweeps whose numbers are known: the choice, the headline, and what supports it."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The summary of two small sweeps whose numbers are known: points, choices, arms over seeds, methods against BiLD."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

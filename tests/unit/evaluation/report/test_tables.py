@@ -1,7 +1,5 @@
 """The report's tables from sweeps whose numbers are known, and their text."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """Outputs beside the rows: read as they were written, taken over by the same work alone, never half a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows on disk: appended, resumed, read back as the same records, refused where they are damaged."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

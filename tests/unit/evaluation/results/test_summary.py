@@ -1,7 +1,5 @@
 """The summary and what a sweep records of its pair, on disk."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Answers by hand, as SQuAD's and GSM8K's scorers read them; chrF; perplexity of given texts; generated programs."""
 
-from __future__ import annotations
-
 import math
 import random
 import time
@@ -17,21 +15,6 @@ from sacrebleu.metrics.chrf import CHRF
 from tasks.errors import InputError
 from tasks.evaluation.report.formatting import METRIC_NAMES
 from tasks.evaluation.scoring import metrics
-from tasks.evaluation.scoring.metrics import (
-    METRICS,
-    PROGRAMS,
-    InfinitePerplexityError,
-    chrf_of,
-    chrf_signature,
-    exact_match,
-    last_number,
-    likelihood_statistics,
-    numeric_answer,
-    passes,
-    program_of,
-    require_sandbox,
-    token_f1,
-)
 from tasks.evaluation.scoring.quality import (
     check_references,
     example_statistics,
@@ -63,8 +46,8 @@ from tests.sandbox import sandboxed
     ],
 )
 def test_exact_match_and_f1_by_hand(text: str, references: tuple[str, ...], exact: float, f1: float) -> None:
-    assert exact_match(text, references) == exact
-    assert token_f1(text, references) == pytest.approx(f1)
+    assert metrics.exact_match(text, references) == exact
+    assert metrics.token_f1(text, references) == pytest.approx(f1)
 
 
 @pytest.mark.parametrize(
@@ -85,14 +68,14 @@ def test_exact_match_and_f1_by_hand(text: str, references: tuple[str, ...], exac
     ],
 )
 def test_the_last_number_of_a_text(text: str, number: str) -> None:
-    assert last_number(text) == Decimal(number)
+    assert metrics.last_number(text) == Decimal(number)
 
 
 def test_a_numeric_answer_needs_a_number_on_both_sides() -> None:
-    assert last_number("no number") is None
-    assert numeric_answer("no number", ("none",)) == 0.0
-    assert numeric_answer("first 8, then 72.0", ("steps 9\n#### 72", "71")) == 1.0
-    assert numeric_answer("-72", ("#### 72",)) == 0.0
+    assert metrics.last_number("no number") is None
+    assert metrics.numeric_answer("no number", ("none",)) == 0.0
+    assert metrics.numeric_answer("first 8, then 72.0", ("steps 9\n#### 72", "71")) == 1.0
+    assert metrics.numeric_answer("-72", ("#### 72",)) == 0.0
 
 
 REFERENCES = [("the red house",), ("blue", "deep blue"), ("42",), ("",)] * 5
@@ -118,7 +101,7 @@ def test_exact_match_and_f1_are_reported_together() -> None:
 
 
 def test_every_metric_has_a_name_in_the_report() -> None:
-    assert set(METRIC_NAMES) == set(METRICS) and PROGRAMS in METRICS
+    assert set(METRIC_NAMES) == set(metrics.METRICS) and metrics.PROGRAMS in metrics.METRICS
 
 
 def sacrebleus(hypotheses: list[str], references: Sequence[tuple[str, ...]]) -> float:
@@ -137,14 +120,14 @@ def texts(seed: int, count: int = 25) -> list[str]:
 def test_it_equals_sacrebleu() -> None:
     hypotheses, first, second = texts(1), texts(11), texts(21)
     one = [(text,) for text in first]
-    assert chrf_of(hypotheses, one) == pytest.approx(sacrebleus(hypotheses, one), abs=1e-9)
+    assert metrics.chrf_of(hypotheses, one) == pytest.approx(sacrebleus(hypotheses, one), abs=1e-9)
     several = [(a, b) if index % 3 else (a,) for index, (a, b) in enumerate(zip(first, second, strict=True))]
-    assert chrf_of(hypotheses, several) == pytest.approx(sacrebleus(hypotheses, several), abs=1e-9)
+    assert metrics.chrf_of(hypotheses, several) == pytest.approx(sacrebleus(hypotheses, several), abs=1e-9)
 
 
 def test_the_signature_is_sacrebleu_s() -> None:
-    assert chrf_signature(1).startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
-    assert chrf_signature(2).startswith("nrefs:2|")
+    assert metrics.chrf_signature(1).startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    assert metrics.chrf_signature(2).startswith("nrefs:2|")
 
 
 LIKELIHOODS, TOKENS = [-6.0, -2.0, -12.0, -5.0], [3, 2, 4, 1]
@@ -174,7 +157,7 @@ def test_influences_predict_what_an_example_is_worth() -> None:
     rng = np.random.default_rng(0)
     tokens = rng.integers(50, 100, 400).tolist()
     nats = [rng.uniform(1.9, 2.1, 400) * tokens for _ in range(2)]
-    point, vanilla = (likelihood_statistics((-one).tolist(), tokens) for one in nats)
+    point, vanilla = (metrics.likelihood_statistics((-one).tolist(), tokens) for one in nats)
     differences = paired_differences(point[None], vanilla)
     assert differences.values[0] == pytest.approx(math.exp(nats[1].sum() / sum(tokens)) - math.exp(nats[0].sum() / sum(tokens)))
     for left_out in (0, 57, 399):
@@ -185,7 +168,7 @@ def test_influences_predict_what_an_example_is_worth() -> None:
 
 @pytest.mark.parametrize("value", [-math.inf, math.nan, -1500.0])
 def test_an_impossible_text_has_no_perplexity(value: float) -> None:
-    with pytest.raises(InfinitePerplexityError, match="the text of example 1 has a log-likelihood of"):
+    with pytest.raises(metrics.InfinitePerplexityError, match="the text of example 1 has a log-likelihood of"):
         score_likelihoods([-1.0, value], [2, 2], 100, 0)
 
 
@@ -206,10 +189,12 @@ TESTS = "assert add(1, 2) == 3\nassert add(-1, 1) == 0"
 
 @sandboxed
 def test_a_program_passes_with_all_of_its_tests() -> None:
-    assert passes(ADD, TESTS)
-    assert not passes(ADD.replace("+", "-"), TESTS)
-    assert not passes(ADD, f"{TESTS}\nassert add(1, 1) == 3")
-    assert passes("import json, math, re, os\nopen('own', 'w').write('text')\nos.remove('own')", "assert os.listdir('.') == []")
+    assert metrics.passes(ADD, TESTS)
+    assert not metrics.passes(ADD.replace("+", "-"), TESTS)
+    assert not metrics.passes(ADD, f"{TESTS}\nassert add(1, 1) == 3")
+    assert metrics.passes(
+        "import json, math, re, os\nopen('own', 'w').write('text')\nos.remove('own')", "assert os.listdir('.') == []"
+    )
 
 
 @sandboxed
@@ -219,18 +204,18 @@ def test_a_program_passes_with_all_of_its_tests() -> None:
     ids=["leaves", "no program", "needs a package", "NUL"],
 )
 def test_a_program_that_does_not_reach_its_tests_fails(program: str) -> None:
-    assert not passes(program, "")
+    assert not metrics.passes(program, "")
 
 
 @sandboxed
 def test_time_memory_and_files_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_CPU_SECONDS", 1)
     begin = time.monotonic()
-    assert not passes("while True:\n    pass", "", wall_seconds=60)
-    assert not passes("import time\ntime.sleep(60)", "", wall_seconds=0.3)
+    assert not metrics.passes("while True:\n    pass", "", wall_seconds=60)
+    assert not metrics.passes("import time\ntime.sleep(60)", "", wall_seconds=0.3)
     assert time.monotonic() - begin < 30
-    assert not passes("x = bytearray(1 << 31)", "")
-    assert not passes("open('large', 'w').write('x' * (1 << 22))", "")
+    assert not metrics.passes("x = bytearray(1 << 31)", "")
+    assert not metrics.passes("open('large', 'w').write('x' * (1 << 22))", "")
 
 
 @sandboxed
@@ -245,7 +230,7 @@ def test_time_memory_and_files_are_limited(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_outside_its_folder_is_in_reach(attack: str) -> None:
     kept = Path(__file__)
     before = kept.stat()
-    assert not passes(f"PATH = {str(kept)!r}\n{attack}", "")
+    assert not metrics.passes(f"PATH = {str(kept)!r}\n{attack}", "")
     assert (kept.stat().st_mode, kept.stat().st_mtime_ns, kept.stat().st_size) == (
         before.st_mode,
         before.st_mtime_ns,
@@ -256,7 +241,7 @@ def test_nothing_outside_its_folder_is_in_reach(attack: str) -> None:
 @sandboxed
 def test_nothing_is_left_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert passes("import os\nos.mkdir('folder')\nopen('folder/file', 'w').close()", "")
+    assert metrics.passes("import os\nos.mkdir('folder')\nopen('folder/file', 'w').close()", "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -269,9 +254,9 @@ def test_pass_at_1_is_the_share_of_programs_that_pass() -> None:
 
 
 def test_a_program_is_the_first_fenced_block() -> None:
-    assert program_of(ADD) == ADD
-    assert program_of(f"Here it is:\n```python\n{ADD}```\nand\n```\nmore\n```") == ADD
-    assert program_of(f"```\n{ADD}") == ADD  # cut off at the length limit
+    assert metrics.program_of(ADD) == ADD
+    assert metrics.program_of(f"Here it is:\n```python\n{ADD}```\nand\n```\nmore\n```") == ADD
+    assert metrics.program_of(f"```\n{ADD}") == ADD  # cut off at the length limit
 
 
 def test_an_example_without_a_test_is_refused() -> None:
@@ -281,9 +266,9 @@ def test_an_example_without_a_test_is_refused() -> None:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    require_sandbox.cache_clear()
+    metrics.require_sandbox.cache_clear()
     yield
-    require_sandbox.cache_clear()
+    metrics.require_sandbox.cache_clear()
 
 
 @pytest.mark.usefixtures("unchecked")

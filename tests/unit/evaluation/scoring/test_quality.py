@@ -1,7 +1,5 @@
 """Quality by sacrebleu and rouge-score, paired differences, outputs that need no model, and unusable references."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intervals: the paired bootstrap, and speed-ups from rounds of timing on a busy machine."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,29 +7,21 @@ import pytest
 
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, TimedRound, TimedRow, Timing
-from tasks.evaluation.scoring.statistics import (
-    combined,
-    percentile_interval,
-    ratio_interval,
-    resampled_sums,
-    rounds_reach,
-    speed_ratio,
-    speedup_interval,
-)
+from tasks.evaluation.scoring import statistics
 from tasks.evaluation.sweep.run import vanilla_scatter
 
 
 def test_the_interval_holds_the_ratio_of_sums_and_narrows_with_examples() -> None:
     draws = np.random.default_rng(5)
     numerator, denominator = draws.uniform(20, 60, 800), draws.uniform(10, 30, 800)
-    few = ratio_interval(numerator[:50].tolist(), denominator[:50].tolist(), samples=500, seed=0)
-    many = ratio_interval(numerator.tolist(), denominator.tolist(), samples=500, seed=0)
+    few = statistics.ratio_interval(numerator[:50].tolist(), denominator[:50].tolist(), samples=500, seed=0)
+    many = statistics.ratio_interval(numerator.tolist(), denominator.tolist(), samples=500, seed=0)
     assert many[0] < numerator.sum() / denominator.sum() < many[1]
     assert many[1] - many[0] < (few[1] - few[0]) / 2
 
 
 def test_pairs_are_resampled_together() -> None:
-    sums = resampled_sums([[1.0, 10.0], [2.0, 20.0], [5.0, 50.0]], samples=50, seed=3)
+    sums = statistics.resampled_sums([[1.0, 10.0], [2.0, 20.0], [5.0, 50.0]], samples=50, seed=3)
     assert sums.shape == (50, 2)
     assert np.array_equal(sums[:, 1], 10 * sums[:, 0])
     assert sums[:, 0].min() >= 3 and sums[:, 0].max() <= 15
@@ -40,12 +30,12 @@ def test_pairs_are_resampled_together() -> None:
 
 def test_the_seed_decides_the_draws() -> None:
     columns = np.arange(20.0).reshape(-1, 1)
-    assert np.array_equal(resampled_sums(columns, 10, seed=4), resampled_sums(columns, 10, seed=4))
-    assert not np.array_equal(resampled_sums(columns, 10, seed=4), resampled_sums(columns, 10, seed=5))
+    assert np.array_equal(statistics.resampled_sums(columns, 10, seed=4), statistics.resampled_sums(columns, 10, seed=4))
+    assert not np.array_equal(statistics.resampled_sums(columns, 10, seed=4), statistics.resampled_sums(columns, 10, seed=5))
 
 
 def test_percentiles_of_a_ladder() -> None:
-    assert percentile_interval(np.arange(0, 1001)) == (25.0, 975.0)
+    assert statistics.percentile_interval(np.arange(0, 1001)) == (25.0, 975.0)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +43,12 @@ def test_percentiles_of_a_ladder() -> None:
 )
 def test_what_is_no_pair_of_latencies_is_refused(numerator: list[float], denominator: list[float]) -> None:
     with pytest.raises(ValueError, match="denominator"):
-        ratio_interval(numerator, denominator, samples=10, seed=0)
+        statistics.ratio_interval(numerator, denominator, samples=10, seed=0)
 
 
 def test_nothing_cannot_be_resampled() -> None:
     with pytest.raises(ValueError, match="resamples"):
-        resampled_sums(np.empty((0, 2)), samples=10, seed=0)
+        statistics.resampled_sums(np.empty((0, 2)), samples=10, seed=0)
 
 
 def rounds_of(*rounds: tuple[list[float], list[float]]) -> list[TimedRound]:
@@ -67,28 +57,28 @@ def rounds_of(*rounds: tuple[list[float], list[float]]) -> list[TimedRound]:
 
 def test_a_slow_call_in_one_round_of_three_changes_nothing() -> None:
     quiet = ([1.0, 2.0], [3.0, 4.0])
-    assert combined(rounds_of(quiet, ([1.0, 90.0], [80.0, 4.0]), quiet)) == quiet
-    assert combined(rounds_of(quiet, ([3.0, 4.0], [5.0, 8.0]))) == ([2.0, 3.0], [4.0, 6.0])
+    assert statistics.combined(rounds_of(quiet, ([1.0, 90.0], [80.0, 4.0]), quiet)) == quiet
+    assert statistics.combined(rounds_of(quiet, ([3.0, 4.0], [5.0, 8.0]))) == ([2.0, 3.0], [4.0, 6.0])
 
 
 def test_the_scatter_of_rounds_by_hand() -> None:
     rounds = rounds_of(([1.0, 1.0], [2.0, 2.0]), ([1.0, 1.0], [3.0, 1.0]), ([2.0, 2.0], [6.0, 6.0]))
     logs = [math.log(2), math.log(2), math.log(3)]
-    assert rounds_reach(rounds) == pytest.approx(4.303 * np.std(logs, ddof=1) * math.sqrt(2 / 3), rel=1e-3)
-    assert rounds_reach(rounds[:1]) == 0.0
+    assert statistics.rounds_reach(rounds) == pytest.approx(4.303 * np.std(logs, ddof=1) * math.sqrt(2 / 3), rel=1e-3)
+    assert statistics.rounds_reach(rounds[:1]) == 0.0
 
 
 def test_one_stalled_call_does_not_widen_the_interval_but_a_slow_round_does() -> None:
     rng = np.random.default_rng(4)
     ended = [(np.full(50, 0.6) * np.exp(0.02 * rng.normal(size=50))).tolist() for _ in range(4)]
     rounds = rounds_of(*((method, [1.2] * 50) for method in ended))
-    low, high = speedup_interval(rounds, 200, 0)
+    low, high = statistics.speedup_interval(rounds, 200, 0)
     assert 1.9 < low < high < 2.1
     ended[0][7] = 430.0  # a round of 460 ms instead of 30: the logarithm of its speed-up falls by 2.7
-    stalled = speedup_interval(rounds_of(*((method, [1.2] * 50) for method in ended)), 200, 0)
+    stalled = statistics.speedup_interval(rounds_of(*((method, [1.2] * 50) for method in ended)), 200, 0)
     assert stalled == pytest.approx((low, high), rel=0.08)
     ended[0] = [1.0] * 50
-    slow = rounds_reach(rounds_of(*((method, [1.2] * 50) for method in ended)))
+    slow = statistics.rounds_reach(rounds_of(*((method, [1.2] * 50) for method in ended)))
     assert slow == pytest.approx(
         3.182 * np.std([math.log(2), math.log(2), math.log(2), math.log(1.2)], ddof=1) / 2**0.5, rel=0.05
     )
@@ -97,8 +87,8 @@ def test_one_stalled_call_does_not_widen_the_interval_but_a_slow_round_does() ->
 def test_without_scatter_of_rounds_the_interval_is_that_of_the_examples() -> None:
     latencies = ([1.0, 2.0, 4.0], [3.0, 3.0, 9.0])
     for count in (1, 3):
-        wanted = ratio_interval(latencies[1], latencies[0], samples=200, seed=3)
-        assert speedup_interval(rounds_of(*[latencies] * count), 200, 3) == pytest.approx(wanted)
+        wanted = statistics.ratio_interval(latencies[1], latencies[0], samples=200, seed=3)
+        assert statistics.speedup_interval(rounds_of(*[latencies] * count), 200, 3) == pytest.approx(wanted)
 
 
 def simulated(rng: np.random.Generator, rounds: int) -> list[TimedRound]:
@@ -116,7 +106,7 @@ def simulated(rng: np.random.Generator, rounds: int) -> list[TimedRound]:
 def test_intervals_hold_the_truth_as_often_as_they_say(rounds: int) -> None:
     rng = np.random.default_rng(rounds)
     truth = 2.0 * math.exp(-0.5 * 0.06**2)  # Σ vanilla / Σ method over endlessly many examples
-    intervals = [speedup_interval(simulated(rng, rounds), 200, 0) for _ in range(400)]
+    intervals = [statistics.speedup_interval(simulated(rng, rounds), 200, 0) for _ in range(400)]
     assert np.mean([low <= truth <= high for low, high in intervals]) > 0.93
     widths = [math.log(high / low) for low, high in intervals]
     assert np.median(widths) < {2: 1.1, 3: 0.37, 4: 0.25, 8: 0.16}[rounds]  # and they are no wider than they must be
@@ -133,9 +123,12 @@ def test_a_repeated_sweep_of_the_same_examples_is_covered_only_with_the_scatter_
             rounds_of(*(((examples / 2 * np.exp(0.04 * rng.normal())).tolist(), examples.tolist()) for _ in range(4)))
             for _ in range(2)
         )
-        other = sum(combined(second)[1]) / sum(combined(second)[0])
-        method, vanilla = combined(first)
-        for found, (low, high) in ((inside, speedup_interval(first, 100, 0)), (alone, ratio_interval(vanilla, method, 100, 0))):
+        other = sum(statistics.combined(second)[1]) / sum(statistics.combined(second)[0])
+        method, vanilla = statistics.combined(first)
+        for found, (low, high) in (
+            (inside, statistics.speedup_interval(first, 100, 0)),
+            (alone, statistics.ratio_interval(vanilla, method, 100, 0)),
+        ):
             found.append(low <= other <= high)
     assert np.mean(inside) > 0.93
     assert np.mean(alone) < 0.2
@@ -145,11 +138,11 @@ def test_the_ratio_of_two_methods_by_hand() -> None:
     fast, slow = rounds_of(([1.0, 2.0], [4.0, 8.0])), rounds_of(([2.0, 4.0], [4.0, 8.0]))
     # Where the machine is twice as fast while the second method is timed, vanilla beside it is as well.
     for other in (slow, rounds_of(([1.0, 2.0], [2.0, 4.0]))):
-        ratio, interval = speed_ratio(fast, other, 100, 0)
+        ratio, interval = statistics.speed_ratio(fast, other, 100, 0)
         assert ratio == pytest.approx(2.0) and interval == pytest.approx((2.0, 2.0))
     both = rounds_of(([1.0, 1.0], [2.0, 2.0]), ([1.0, 1.0], [3.0, 3.0]))
-    ratio, (low, high) = speed_ratio(both, both, 100, 0)
-    assert ratio == pytest.approx(1.0) and math.log(high) == pytest.approx(math.sqrt(2) * rounds_reach(both))
+    ratio, (low, high) = statistics.speed_ratio(both, both, 100, 0)
+    assert ratio == pytest.approx(1.0) and math.log(high) == pytest.approx(math.sqrt(2) * statistics.rounds_reach(both))
     assert math.log(low) == pytest.approx(-math.log(high))
 
 
@@ -157,16 +150,16 @@ def test_examples_that_gain_unequally_do_not_widen_the_ratio_of_two_methods() ->
     """Each method alone gains 1.2 to 5 times, by the example; the one is always twice as fast as the other."""
     gains = np.linspace(1.2, 5.0, 40)
     fast, slow = (rounds_of(((10.0 / (gains * over)).tolist(), [10.0] * 40)) for over in (2.0, 1.0))
-    ratio, (low, high) = speed_ratio(fast, slow, 200, 0)
+    ratio, (low, high) = statistics.speed_ratio(fast, slow, 200, 0)
     assert ratio == pytest.approx(2.0) and high / low == pytest.approx(1.0)
-    alone = speedup_interval(slow, 200, 0)
+    alone = statistics.speedup_interval(slow, 200, 0)
     assert alone[1] / alone[0] > 1.2
 
 
 @pytest.mark.parametrize("rounds", [3])
 def test_the_ratio_of_equal_methods_seldom_excludes_one(rounds: int) -> None:
     rng = np.random.default_rng(rounds)
-    found = [speed_ratio(simulated(rng, rounds), simulated(rng, rounds), 100, 0)[1] for _ in range(300)]
+    found = [statistics.speed_ratio(simulated(rng, rounds), simulated(rng, rounds), 100, 0)[1] for _ in range(300)]
     assert np.mean([low <= 1.0 <= high for low, high in found]) > 0.93
 
 

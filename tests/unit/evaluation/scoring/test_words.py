@@ -1,7 +1,5 @@
 """Words and sentences of any script, and the warning where a metric's usual tokenizers do not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A sweep whose replay and decoding are shared between processes: the rows of the serial one, whichever process dies."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """A sweep of the metric perplexity: scored, timed on a clock that only model runs advance, compared and chosen."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

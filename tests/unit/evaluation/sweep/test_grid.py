@@ -1,7 +1,5 @@
 """Grids and presets: every combination of values once, the ranges of the papers, and mistakes named in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """The cost model by hand, fitted and measured on a clock of model runs; and plans: what is timed, why, in which order."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import random

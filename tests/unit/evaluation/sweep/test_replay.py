@@ -1,7 +1,5 @@
 """Outputs of a split, and points replayed from cached predictions: each equals its decoding, and a broken one fails alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Rows of a sweep: what is measured of a point, by hand, and the writer, which appends a row once and reports failures."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -24,18 +22,10 @@ from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, Timing, read_rows
 from tasks.evaluation.scoring.metrics import chrf_of
 from tasks.evaluation.scoring.quality import score
+from tasks.evaluation.sweep import rows
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import Costs
 from tasks.evaluation.sweep.replay import Outputs, Split
-from tasks.evaluation.sweep.rows import (
-    Hypothesis,
-    PointEvaluator,
-    RowWriter,
-    counts_record,
-    details_of,
-    is_looping,
-    statistics_of,
-)
 from tasks.models.settings import TextSettings
 from tests.ticking import LARGE, LIMIT, SMALL, Clock, Words, evaluator_of, split_of, sweep_settings, ticking_pair
 
@@ -56,18 +46,18 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def writer(path: Path, reported: list[SweepRow]) -> RowWriter:
+def writer(path: Path, reported: list[SweepRow]) -> rows.RowWriter:
     clock, sweep = Clock(), sweep_settings()
     evaluator = evaluator_of(ticking_pair(clock), clock, sweep)
-    return RowWriter(evaluator, SweepRowFile(path, "this work"), "toy", "aligned", reported.append)
+    return rows.RowWriter(evaluator, SweepRowFile(path, "this work"), "toy", "aligned", reported.append)
 
 
 @pytest.fixture
-def split(writer: RowWriter) -> Split:
+def split(writer: rows.RowWriter) -> Split:
     return split_of(writer.evaluator.pair, writer.evaluator.sweep)
 
 
-def replayed(writer: RowWriter, point: SweepPoint, split: Split) -> tuple[Outputs, Outcome]:
+def replayed(writer: rows.RowWriter, point: SweepPoint, split: Split) -> tuple[Outputs, Outcome]:
     """The outputs of a point, as if it had been replayed, and their outcome."""
     outputs = writer.evaluator.decoded(point, split)
     outputs.how = "replayed"
@@ -78,7 +68,7 @@ def in_file(path: Path) -> list[SweepRow]:
     return read_rows(path, "run the sweep again")
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, error: BaseException) -> None:
+def refuse(monkeypatch: pytest.MonkeyPatch, writer: rows.RowWriter, error: BaseException) -> None:
     """Makes timing raise."""
 
     def time(*_: Any) -> Timing:
@@ -87,7 +77,9 @@ def refuse(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, error: BaseExcept
     monkeypatch.setattr(writer.evaluator, "time", time)
 
 
-def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
+def test_a_timed_row_is_whole_and_in_the_file(
+    writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow]
+) -> None:
     row = writer.write_timed(NO_ROLLBACK, split, "grid")
     assert isinstance(row, TimedRow)
     assert (row.task, row.arm, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
@@ -97,7 +89,7 @@ def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, p
     assert in_file(path) == reported == [row]
 
 
-def test_a_replayed_point_is_not_decoded_again(writer: RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replayed_point_is_not_decoded_again(writer: rows.RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     known = replayed(writer, NO_ROLLBACK, split)
     monkeypatch.setattr(writer.evaluator, "decoded", None)
     row = writer.write_timed(NO_ROLLBACK, split, "frontier", known, PREDICTION)
@@ -107,7 +99,7 @@ def test_a_replayed_point_is_not_decoded_again(writer: RowWriter, split: Split, 
 
 
 def test_a_row_in_the_file_is_not_measured_again(
-    writer: RowWriter, split: Split, path: Path, reported: list[SweepRow], monkeypatch: pytest.MonkeyPatch
+    writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = writer.write_timed(NO_ROLLBACK, split, "frontier")
     refuse(monkeypatch, writer, AssertionError("timed again"))
@@ -119,7 +111,7 @@ def test_a_row_in_the_file_is_not_measured_again(
         writer.write_timed(NO_ROLLBACK, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
 
 
-def test_an_untimed_row_may_be_timed_later(writer: RowWriter, split: Split, path: Path) -> None:
+def test_an_untimed_row_may_be_timed_later(writer: rows.RowWriter, split: Split, path: Path) -> None:
     outputs, outcome = replayed(writer, NO_ROLLBACK, split)
     untimed = writer.write_untimed(NO_ROLLBACK, split, outcome, PREDICTION)
     assert isinstance(untimed, MeasuredRow) and not isinstance(untimed, TimedRow)
@@ -133,7 +125,7 @@ def test_an_untimed_row_may_be_timed_later(writer: RowWriter, split: Split, path
 
 
 def test_a_failure_while_timing_costs_its_own_row(
-    writer: RowWriter, split: Split, path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: rows.RowWriter, split: Split, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
         refuse(broken, writer, RuntimeError("out of memory"))
@@ -146,7 +138,7 @@ def test_a_failure_while_timing_costs_its_own_row(
 
 
 def test_an_error_that_is_not_the_methods_ends_the_sweep(
-    writer: RowWriter, split: Split, path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: rows.RowWriter, split: Split, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, writer, OSError("the disk is full"))
     with pytest.raises(OSError, match="disk"):
@@ -159,7 +151,7 @@ ALONE = SweepPoint("vanilla_small", VanillaSettings())
 COSTS = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
 
 
-def ready(clock: Clock | None = None, **settings: Any) -> tuple[PointEvaluator, Split]:
+def ready(clock: Clock | None = None, **settings: Any) -> tuple[rows.PointEvaluator, Split]:
     """An evaluator and its split, with the same settings."""
     clock, sweep = clock or Clock(), sweep_settings(**settings)
     pair = ticking_pair(clock)
@@ -168,7 +160,7 @@ def ready(clock: Clock | None = None, **settings: Any) -> tuple[PointEvaluator, 
 
 def test_counts_as_rows_hold_them() -> None:
     counts = Counts(tokens=9, large_calls=3, verified=Counter({4: 1, 1: 2}), kept=Counter({(3, 2): 1, (1, 1): 4}))
-    record = counts_record(counts)
+    record = rows.counts_record(counts)
     assert record.verified == {1: 2, 4: 1}
     assert record.kept == {"1/1": 4, "3/2": 1}
     assert (record.tokens, record.large_calls, record.drafted) == (9, 3, 0)
@@ -238,7 +230,7 @@ class Halves(Words):
 
 def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
     words, split = ready(latency_examples=7)
-    evaluator = PointEvaluator(words.pair, Halves(), "bleu", Request(LIMIT), words.sweep, "cpu")
+    evaluator = rows.PointEvaluator(words.pair, Halves(), "bleu", Request(LIMIT), words.sweep, "cpu")
     outputs = evaluator.decoded(SPECULATIVE, split)
     shown = evaluator.time(SPECULATIVE, outputs, split).shown
     assert shown is not None
@@ -251,7 +243,7 @@ def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
 END = 1
 
 
-def of(*outputs: list[int]) -> list[Hypothesis]:
+def of(*outputs: list[int]) -> list[rows.Hypothesis]:
     evaluator = evaluator_of(ticking_pair(Clock()), Clock(), sweep_settings())
     return evaluator._hypotheses(Outputs("decoded", tokens=list(outputs)))
 
@@ -263,7 +255,7 @@ def examples(*references: tuple[str, ...]) -> list[Example]:
 def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
     vanilla = of([5, 6, END], [7, 8, END], [9, END], [3, 4, END])
     own = of([5, 6, END], [7] * 12, [END], [4, 3])
-    counted = statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)), "bleu")
+    counted = rows.statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)), "bleu")
     assert (counted.looping, counted.cut_off, counted.empty) == (1, 2, 1)
     assert counted.differs == 3
     assert counted.exact == 2
@@ -283,7 +275,7 @@ def split_with(texts: list[tuple[str, ...]]) -> Split:
 
 
 def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:
-    return details_of([one.text for one in of(*own)], [one.text for one in of(*vanilla)], split.examples, metric)
+    return rows.details_of([one.text for one in of(*own)], [one.text for one in of(*vanilla)], split.examples, metric)
 
 
 BEFORE = [[number, number + 1, number + 2, number + 3, number + 4, END] for number in range(2, 11)]
@@ -350,12 +342,12 @@ START, REST = [50, 51, 52, 53], [60, 61, 62, 63, 1]
 def test_the_shortest_loops_of_each_length(
     group: list[int], times: int, loops: bool, before: list[int], after: list[int]
 ) -> None:
-    assert is_looping(before + group * times + after) is loops
+    assert rows.is_looping(before + group * times + after) is loops
 
 
 def test_text_without_a_stretch_that_repeats_itself_is_no_loop() -> None:
     rng = random.Random(1)
-    assert not any(is_looping([rng.randrange(40) for _ in range(60)]) for _ in range(300))
-    assert not is_looping([])
+    assert not any(rows.is_looping([rng.randrange(40) for _ in range(60)]) for _ in range(300))
+    assert not rows.is_looping([])
     often = [number for pause in range(20) for number in (7, 100 + pause)]
-    assert not is_looping(often)
+    assert not rows.is_looping(often)

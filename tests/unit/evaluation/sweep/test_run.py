@@ -1,7 +1,5 @@
 """A whole sweep of a toy pair on a simulated clock: rows, what is timed and why, interruptions, and batches."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path
