@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("scenario", choices=SCENARIOS)
     distributed.add_arguments(parser)
     arguments = parser.parse_args()
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stdout.reconfigure(line_buffering=True)
     distributed.run(MachineSettings(device="cpu"), arguments.nproc, SCENARIOS[arguments.scenario])
 
 

@@ -146,7 +146,6 @@ class Postgres:
 
     def kill(self) -> None:
         """End all processes of the server by SIGKILL."""
-        assert self._process is not None
         below = psutil.Process(self._process.pid).children(recursive=True)
         for process in below:
             with contextlib.suppress(psutil.NoSuchProcess):

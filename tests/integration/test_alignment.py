@@ -130,7 +130,7 @@ def test_a_drafter_of_the_large_model_s_encoder_decodes_with_it(setting: Setting
     loaded = load_pair(large=setting.large, drafter=tmp_path / "drafter", text=TEXT, device="cpu")
     assert loaded.decoders.shares_encoder
     small, large = loaded.models["small"], loaded.models["large"]
-    assert (small.config.shares_encoder, pruned_head(small).rows) == (True, 48)  # type: ignore[union-attr]
+    assert (small.config.shares_encoder, pruned_head(small).rows) == (True, 48)
     weights = load_model(tmp_path / "drafter").state_dict()
     for name, weight in load_model(setting.large).state_dict().items():
         if name.startswith(("shared.", "encoder.")):

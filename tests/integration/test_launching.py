@@ -63,7 +63,6 @@ def test_a_killed_rank_ends_the_others_in_one_line() -> None:
 
 def wait_for_end(launcher: subprocess.Popen[str], number: signal.Signals) -> None:
     """Send a signal to a launcher whose ranks are up; nothing that it started may be left."""
-    assert launcher.stdout is not None
     while line := launcher.stdout.readline():
         if line == "up\n":
             break

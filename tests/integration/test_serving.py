@@ -50,7 +50,6 @@ def started(*words: str, background: bool = False) -> Server:
     finally:
         signal.signal(signal.SIGINT, handler)
     said, end = "", time.monotonic() + _START
-    assert process.stderr is not None
     while time.monotonic() < end:
         line = process.stderr.readline()
         said += line
@@ -174,7 +173,7 @@ def test_clients_that_hang_up_are_counted_and_an_interrupt_ends_in_order(folder:
     """asyncio warns of every fifth piece and later that is written to a closed socket."""
     server = started("--pair", str(folder), "--warm-up", "0", "--drafting", "never", background=background)
     assert "decoding always in one way: by the large model alone" in server.said
-    assert ask(server, SOURCES[0])["draftline"]["method"] == "vanilla_large"  # type: ignore[index]
+    assert ask(server, SOURCES[0])["draftline"]["method"] == "vanilla_large"
     for number in range(40):
         hang_up(server, SOURCES[number])
     assert server.metric("requests_aborted_total") > 0

@@ -109,7 +109,6 @@ time.sleep(600)
 def test_a_stage_under_dvc_ends_with_its_parent() -> None:
     environment = os.environ | {"DVC_STAGE": "prepare"}
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, env=environment) as parent:
-        assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         try:
             assert parent.stdout.readline() == "up\n"

@@ -45,7 +45,6 @@ def order_of(lock: str, held_by: str, folder: Path, seconds: float, device: str 
 
         def release() -> None:
             events.append("released")
-            assert holder.stdin is not None
             holder.stdin.close()
 
         timer = threading.Timer(seconds, release)

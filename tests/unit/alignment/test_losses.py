@@ -79,7 +79,6 @@ def test_a_masked_token_leaves_value_and_gradient_finite(loss: str, masked: str)
     q.requires_grad_()
     found = divergence(loss, 0.3)(p.log_softmax(-1), q.log_softmax(-1))
     torch.autograd.backward(found)
-    assert q.grad is not None
     assert found.isfinite() and q.grad.isfinite().all()
     assert q.grad.abs().sum() > 0
 

@@ -29,7 +29,6 @@ def test_a_preset_is_a_task(name: str, tmp_path: Path) -> None:
     file = tmp_path / "params.yaml"
     file.write_text(yaml.safe_dump(params), encoding="utf-8")
     task = load(file).task(name)
-    assert task.corpus.hub is not None
     assert task.corpus.hub.data_set == DATA_SETS[name]
     assert task.corpus.published == DATA_SETS[name].published
     assert (task.text.max_source_tokens, task.text.max_target_tokens) == tuple(PRESETS[name]["lengths"])

@@ -270,7 +270,6 @@ def test_both_ways_to_the_nodes_of_a_text_agree_with_counting() -> None:
                 counts = {token: [end for one, end in behind if one == token] for token, _ in behind}
                 best = max(counts, key=lambda token: (len(counts[token]), counts[token][-1]))
                 child = node.top()
-                assert child is not None
                 assert child[1] == best
                 assert child[2] == pytest.approx(len(counts[best]) / len(behind))
                 seen += length > 1

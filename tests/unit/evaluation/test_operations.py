@@ -151,7 +151,6 @@ def theory_and_counter(name: str, method: str) -> tuple[float, float]:
     counts = counted(found_counts.tokens, found_counts.small_steps)
     counts = dataclasses.replace(counts, verified=dict(found_counts.verified))
     found = operations_of(counts, 1, len(SOURCE), small, large)
-    assert found is not None
     hidden = 0.0
     if not large.encoder_layers:
         # Eager attention multiplies what the causal mask then hides: of the prompt, all but the lower triangle.
@@ -175,14 +174,12 @@ def test_speculative_decoding_by_its_theorem(alpha: float, draft_length: int, op
     tokens = round(runs * (1 - alpha ** (draft_length + 1)) / (1 - alpha))
     counts = counted(tokens, **{f"_{draft_length + 1}": runs})
     found = relative_operations(counts, 1000, 0, None, ONE)
-    assert found is not None
     assert found.flops == pytest.approx(operations, abs=0.005)
     assert 1 / found.bytes == pytest.approx(speedup, abs=0.005)
     assert found.intensity == pytest.approx(draft_length + 1)
     # A small model of a tenth of the weights: ĉ γ operations and γ reads more a run.
     tenth = dataclasses.replace(ONE, decoder_parameters=10)
     drafted = relative_operations(dataclasses.replace(counts, small_steps=draft_length * runs), 1000, 0, ONE, tenth)
-    assert drafted is not None
     assert drafted.flops == pytest.approx((0.1 * draft_length + draft_length + 1) * runs / tokens)
     assert drafted.bytes == pytest.approx((0.1 * draft_length + 1) * runs / tokens)
 
@@ -202,12 +199,10 @@ def test_operations_by_hand() -> None:
     large_bytes = 4 * (2 * 50 + 3 * 8 * 9) + 2 * 2 * 130
     small_bytes = 8 * (2 * 50 + 3 * 8 * 9) + 2 * 2 * 130
     found = operations_of(counts, 2, 6, ENCODED, ENCODED)
-    assert found is not None
     assert found.flops == pytest.approx((large + small) / 10)
     assert found.bytes == pytest.approx((large_bytes + small_bytes) / 10)
     assert found.intensity == pytest.approx((large + small) / (large_bytes + small_bytes))
     shared = operations_of(counts, 2, 6, ENCODED, ENCODED, shares_encoder=True)
-    assert shared is not None
     assert (found.flops - shared.flops) * 10 == pytest.approx(2 * (2 * 100 * 6 + 4 * 2 * 4 * 36))
     assert (found.bytes - shared.bytes) * 10 == pytest.approx(2 * 2 * 100)
 
@@ -216,7 +211,6 @@ def test_a_prompt_is_read_with_the_first_token() -> None:
     """Decoder-only: two texts of three tokens after prompts of five, whose four first positions run without the head."""
     alone = dataclasses.replace(ENCODED, encoder_parameters=0, memory_parameters=0, encoder_layers=0)
     found = operations_of(counted(6, _1=6), 2, 5, None, alone)
-    assert found is not None
     assert found.flops * 6 == pytest.approx(6 * (2 * 50 + 4 * 3 * 4 * 6) + 2 * (2 * 43 * 4 + 4 * 3 * 4 * 10))
     assert found.bytes * 6 == pytest.approx(6 * (2 * 50 + 3 * 8 * 6))
 

@@ -49,14 +49,14 @@ def test_heads_start_from_their_seed_and_are_added_once() -> None:
         torch.manual_seed(len(starts))
         model = toy_t5(2, 1, 3)
         add_heads(model, 2, seed)
-        starts.append(heads_of(model).first.detach())  # type: ignore[union-attr]  # just added
+        starts.append(heads_of(model).first.detach())  # just added
     assert torch.equal(starts[0], starts[1])
     assert not torch.equal(starts[0], starts[2])
     first = heads_of(model)
     add_heads(model, 2, seed=9)
     assert heads_of(model) is first
     add_heads(model, 3, seed=9)
-    assert heads_of(model).count == 3  # type: ignore[union-attr]  # just added
+    assert heads_of(model).count == 3  # just added
 
 
 def test_extras_come_back_and_leave_the_model_alone(tokenizer: Any, tmp_path: Path) -> None:
@@ -121,7 +121,6 @@ def test_logits_and_gradients_are_those_of_the_chosen_rows() -> None:
     with few.compact():
         torch.testing.assert_close(few(hidden), expected[..., [1, 4]])
     found.softmax(-1)[..., 4].sum().backward()
-    assert whole.weight.grad is not None
     assert whole.weight.grad.abs().sum(1).ne(0).tolist() == [False, True, False, False, True, False]
     assert whole.weight.grad.isfinite().all()
 
@@ -153,7 +152,6 @@ def test_it_is_saved_beside_weights_that_transformers_loads(model: Any, tokenize
     loaded = load_model(tmp_path / "saved")
     assert torch.equal(loaded(ids).logits, model(ids).logits)
     found = pruned_head(loaded)
-    assert found is not None
     assert found.coverage == head.coverage
     assert found.weight is loaded.model.embed_tokens.weight
     assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()(ids).logits, whole)

@@ -185,7 +185,6 @@ def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:
 
     again = load_trie(tmp_path / "page.json", [5, 1], ask).root.children[3].children[4]
     note = again.statistics[LARGE_MODEL]
-    assert note is not None
     assert again.statistics[SMALL_MODEL] is None
     assert (note.argmax, note.top, note.entropy, note.surprisal(7), note.surprisal(9)) == (7, 0.1, 0.25, 2.5, math.inf)
     assert (note.of(2), note.surprisal(2)) == (0.5, 0.7)

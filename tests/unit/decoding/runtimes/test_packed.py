@@ -29,7 +29,7 @@ _INPUTS = 70
 def head_of(stack: PackedStack, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """The packed head, (panels, inputs, panel), and its scales. A word of 32 bits holds inputs of one output."""
     head: Any = stack.native.head
-    panel = compiled.library().draftline_panel()  # type: ignore[union-attr]
+    panel = compiled.library().draftline_panel()
     outputs = -(-head.outputs // panel) * panel
     each = 4 // dtype.itemsize
     words = -(-head.inputs // each)

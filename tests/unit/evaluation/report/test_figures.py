@@ -250,7 +250,6 @@ def test_the_oracle_defers_where_it_takes_the_large_model_s_token(full_record: S
 
 
 def present_quality(model: Any) -> float:
-    assert model is not None
     return float(model.quality)
 
 

@@ -206,7 +206,6 @@ def results(*speedups: tuple[float, float], error: float = 0.0) -> list[ArmResul
 
 def test_the_effect_is_the_mean_ratio_of_the_seeds() -> None:
     effect = effect_of(NO_LOSS, results((1.0, 1.2), (1.5, 1.8), (2.0, 2.4)))
-    assert effect is not None
     assert effect.by_seed == pytest.approx({0: 1.2, 1: 1.2, 2: 1.2})
     assert effect.mean == pytest.approx(1.2)
     assert effect.interval == pytest.approx((1.2, 1.2))
@@ -215,7 +214,6 @@ def test_the_effect_is_the_mean_ratio_of_the_seeds() -> None:
 
 def test_scatter_over_seeds_leaves_the_effect_open_and_one_seed_proves_nothing() -> None:
     effect = effect_of(NO_LOSS, results((1.0, 1.4), (1.0, 1.0), (1.0, 1.2)))
-    assert effect is not None and effect.interval is not None
     assert effect.mean > 1.1 and effect.interval[0] < 1 and effect.finding == "open"
     alone = effect_of(NO_LOSS, results((1.0, 3.0)))
     assert alone is not None and alone.interval is None and alone.finding == "open"
@@ -233,7 +231,6 @@ def test_a_copy_is_no_effect_of_alignment() -> None:
     copying = dataclasses.replace(both[0].points[0], settings={"drafter": "copy"}, speedup=9.0)
     both[0] = dataclasses.replace(both[0], points=[copying])
     effect = effect_of(NO_LOSS, both)
-    assert effect is not None
     assert effect.by_seed == pytest.approx({1: 1.3, 2: 1.4})
     assert effect_of(NO_LOSS, both[:2]) is None
     both[0] = dataclasses.replace(both[0], points=[dataclasses.replace(copying, settings={"drafter": "retokenized"})])

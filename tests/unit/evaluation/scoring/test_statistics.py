@@ -184,7 +184,6 @@ def timed_row(vanilla: list[float], split: str = "validation") -> TimedRow:
 def test_the_scatter_of_vanilla_is_over_all_visits_of_a_split() -> None:
     rows = [timed_row([100.0, 101.0, 99.0]), timed_row([100.0, 140.0, 100.0]), timed_row([500.0] * 9, "test")]
     found = vanilla_scatter([*rows, UNTIMED], "validation")
-    assert found is not None
     assert (found.visits, found.median_ms) == (6, 100.0)
     assert found.low_ms == pytest.approx(99.25)
     assert found.high_ms == pytest.approx(130.25)

@@ -43,7 +43,6 @@ def timing(folder: Path) -> Iterator[None]:
     """Something is timed by another process during the block."""
     command = [sys.executable, "-c", HOLDER, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdin is not None and holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         try:
             yield
