@@ -15,17 +15,7 @@ from sacrebleu.metrics.chrf import CHRF
 from tasks.errors import InputError
 from tasks.evaluation.report.formatting import METRIC_NAMES
 from tasks.evaluation.scoring import metrics
-from tasks.evaluation.scoring.quality import (
-    check_references,
-    example_statistics,
-    gradients_of,
-    quality_difference,
-    score,
-    score_likelihoods,
-    sentence_scores,
-    value_of,
-    values_of,
-)
+from tasks.evaluation.scoring import quality as scoring
 from tasks.evaluation.selection import paired_differences
 from tests.sandbox import sandboxed
 
@@ -85,18 +75,18 @@ BAD = ["house", "sky", "41", "something"] * 5
 
 @pytest.mark.parametrize("metric", ["exact_match", "token_f1", "numeric_answer"])
 def test_an_answer_is_scored_as_any_other_metric(metric: str) -> None:
-    quality = score(GOOD, REFERENCES, metric, samples=50, seed=1)
-    statistics = example_statistics(GOOD, REFERENCES, metric)
-    assert quality.value == quality.scores[metric] == value_of(GOOD, REFERENCES, metric) == statistics.mean()
-    assert values_of(statistics.sum(axis=0, keepdims=True), len(GOOD))[0] == quality.value
-    assert np.all(gradients_of(statistics.sum(axis=0, keepdims=True), len(GOOD)) == 1 / len(GOOD))
+    quality = scoring.score(GOOD, REFERENCES, metric, samples=50, seed=1)
+    statistics = scoring.example_statistics(GOOD, REFERENCES, metric)
+    assert quality.value == quality.scores[metric] == scoring.value_of(GOOD, REFERENCES, metric) == statistics.mean()
+    assert scoring.values_of(statistics.sum(axis=0, keepdims=True), len(GOOD))[0] == quality.value
+    assert np.all(scoring.gradients_of(statistics.sum(axis=0, keepdims=True), len(GOOD)) == 1 / len(GOOD))
     assert quality.signature == "" and "bleu" not in quality.scores
-    difference, interval = quality_difference(GOOD, BAD, REFERENCES, metric, 50, 1)
+    difference, interval = scoring.quality_difference(GOOD, BAD, REFERENCES, metric, 50, 1)
     assert interval[0] <= difference <= interval[1] and difference > 0
 
 
 def test_exact_match_and_f1_are_reported_together() -> None:
-    scores = score(GOOD, REFERENCES, "exact_match", samples=20, seed=1).scores
+    scores = scoring.score(GOOD, REFERENCES, "exact_match", samples=20, seed=1).scores
     assert scores == {"exact_match": 75.0, "token_f1": pytest.approx(100 * (1 + 1 + 2 / 4 + 1) / 4)}
 
 
@@ -134,7 +124,7 @@ LIKELIHOODS, TOKENS = [-6.0, -2.0, -12.0, -5.0], [3, 2, 4, 1]
 
 
 def test_perplexity_is_of_all_tokens_and_not_a_mean_of_texts() -> None:
-    found = score_likelihoods(LIKELIHOODS, TOKENS, 200, 1)
+    found = scoring.score_likelihoods(LIKELIHOODS, TOKENS, 200, 1)
     assert found.scores == {"perplexity": pytest.approx(math.exp(2.5))}
     assert found.value == -found.scores["perplexity"]
     assert found.interval[0] < found.value < found.interval[1] < 0
@@ -144,11 +134,11 @@ def test_perplexity_is_of_all_tokens_and_not_a_mean_of_texts() -> None:
 
 def test_gradients_are_those_of_the_value() -> None:
     sums, step = np.array([[25.0, 10.0], [70.0, 33.0]]), 1e-6
-    found = gradients_of(sums, 4)
+    found = scoring.gradients_of(sums, 4)
     for column in range(2):
         shift = np.zeros(2)
         shift[column] = step
-        slope = (values_of(sums + shift, 4) - values_of(sums - shift, 4)) / (2 * step)
+        slope = (scoring.values_of(sums + shift, 4) - scoring.values_of(sums - shift, 4)) / (2 * step)
         assert found[:, column] == pytest.approx(slope, rel=1e-6)
 
 
@@ -169,18 +159,18 @@ def test_influences_predict_what_an_example_is_worth() -> None:
 @pytest.mark.parametrize("value", [-math.inf, math.nan, -1500.0])
 def test_an_impossible_text_has_no_perplexity(value: float) -> None:
     with pytest.raises(metrics.InfinitePerplexityError, match="the text of example 1 has a log-likelihood of"):
-        score_likelihoods([-1.0, value], [2, 2], 100, 0)
+        scoring.score_likelihoods([-1.0, value], [2, 2], 100, 0)
 
 
 @pytest.mark.parametrize(("values", "tokens"), [([], []), ([-1.0], [1, 2]), ([-1.0], [0])])
 def test_texts_without_tokens_are_refused(values: list[float], tokens: list[int]) -> None:
     with pytest.raises(ValueError, match="one for each, of at least a token"):
-        score_likelihoods(values, tokens, 100, 0)
+        scoring.score_likelihoods(values, tokens, 100, 0)
 
 
 def test_outputs_have_no_perplexity() -> None:
     with pytest.raises(InputError, match="the metric perplexity is of given texts, and these are outputs; choose another"):
-        score(["a"], [("a",)], "perplexity", 100, 0)
+        scoring.score(["a"], [("a",)], "perplexity", 100, 0)
 
 
 ADD = "def add(a, b):\n    return a + b\n"
@@ -248,9 +238,9 @@ def test_nothing_is_left_of_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
 @sandboxed
 def test_pass_at_1_is_the_share_of_programs_that_pass() -> None:
     references = [(ADD, *TESTS.split("\n")), ("x = 2", "assert x == 2")]
-    quality = score([f"```python\n{ADD}```", "x = 3"], references, "pass_at_1", samples=20, seed=0)
+    quality = scoring.score([f"```python\n{ADD}```", "x = 3"], references, "pass_at_1", samples=20, seed=0)
     assert (quality.value, quality.scores, quality.signature) == (50.0, {"pass_at_1": 50.0}, "")
-    assert sentence_scores(["", "x = 2"], references, "pass_at_1") == [0.0, 100.0]
+    assert scoring.sentence_scores(["", "x = 2"], references, "pass_at_1") == [0.0, 100.0]
 
 
 def test_a_program_is_the_first_fenced_block() -> None:
@@ -261,7 +251,7 @@ def test_a_program_is_the_first_fenced_block() -> None:
 
 def test_an_example_without_a_test_is_refused() -> None:
     with pytest.raises(ValueError, match="example 1 has no test"):
-        score(["x = 1", "x = 1"], [("x = 1", "assert x"), ("x = 1",)], "pass_at_1", 20, 0)
+        scoring.score(["x = 1", "x = 1"], [("x = 1", "assert x"), ("x = 1",)], "pass_at_1", 20, 0)
 
 
 @pytest.fixture
@@ -278,4 +268,4 @@ def test_a_machine_without_a_sandbox_is_refused_before_anything_is_trained(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: found)
     with pytest.raises(InputError, match="nothing here runs them apart from everything else; install bubblewrap"):
-        check_references({}, "pass_at_1")
+        scoring.check_references({}, "pass_at_1")

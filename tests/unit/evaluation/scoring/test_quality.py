@@ -11,16 +11,8 @@ from rouge_score import rouge_scorer
 from tasks.corpora.example import Example
 from tasks.errors import InputError
 from tasks.evaluation.scoring import metrics
+from tasks.evaluation.scoring import quality as scoring
 from tasks.evaluation.scoring.metrics import ROUGES, bleu_of, bleu_statistics, bleus_of
-from tasks.evaluation.scoring.quality import (
-    OutputCheck,
-    against_teacher,
-    check_outputs,
-    check_references,
-    described,
-    length_warning,
-    score,
-)
 
 TEXT = "the a station trains running quickly bridges old mayor opened again yesterday, near houses were closing"
 WORDS = TEXT.split()
@@ -49,7 +41,7 @@ def ragged(references: list[tuple[str, ...]]) -> Any:
 def test_bleu_is_sacrebleus_and_so_is_bleu_from_summed_counts() -> None:
     hypotheses, references = corpus()
     expected = sacrebleu.corpus_bleu(hypotheses, ragged(references)).score
-    quality = score(hypotheses, references, "bleu", samples=100, seed=0)
+    quality = scoring.score(hypotheses, references, "bleu", samples=100, seed=0)
     assert quality.value == quality.scores["bleu"] == expected
     assert bleu_of(bleu_statistics(hypotheses, references).sum(axis=0).tolist()) == expected
     assert 20 < expected < 80
@@ -65,14 +57,14 @@ def test_rouge_is_the_mean_of_rouge_scores_best_reference(metric: str) -> None:
         max(scorer.score(text, hypothesis.replace(". ", ".\n"))[metric].fmeasure for text in texts)
         for hypothesis, texts in zip(hypotheses, lines, strict=True)
     ]
-    quality = score(hypotheses, references, metric, samples=100, seed=0)
+    quality = scoring.score(hypotheses, references, metric, samples=100, seed=0)
     assert quality.value == pytest.approx(100 * sum(best) / len(best))
     assert quality.interval[0] < quality.value < quality.interval[1]
 
 
 def test_rouge_by_hand() -> None:
     # Three of four words in common, in order: precision and recall 3/4. The second reference shares two.
-    quality = score(["cats sat on mats"], [("cat sat on sofas", "mats mats cats sofas")], "rougeL", samples=10, seed=0)
+    quality = scoring.score(["cats sat on mats"], [("cat sat on sofas", "mats mats cats sofas")], "rougeL", samples=10, seed=0)
     assert quality.value == pytest.approx(75.0)
     assert quality.scores["rouge2"] == pytest.approx(100 * 2 / 3)
     assert quality.interval == pytest.approx((75.0, 75.0))
@@ -80,8 +72,8 @@ def test_rouge_by_hand() -> None:
 
 def test_a_translation_shows_rouge_l_and_a_summary_shows_everything() -> None:
     hypotheses, references = corpus()
-    translation = score(hypotheses, references, "bleu", samples=10, seed=0)
-    summary = score(hypotheses, references, "rouge2", samples=10, seed=0)
+    translation = scoring.score(hypotheses, references, "bleu", samples=10, seed=0)
+    summary = scoring.score(hypotheses, references, "rouge2", samples=10, seed=0)
     assert set(translation.scores) == {"bleu", "rougeL"}
     assert set(summary.scores) == {"bleu", *ROUGES}
     assert translation.scores["rougeL"] == summary.scores["rougeL"]
@@ -94,7 +86,7 @@ def test_a_paired_difference_is_narrower_than_a_quality(metric: str) -> None:
     better = [
         texts[0] if index % 10 == 0 else text for index, (text, texts) in enumerate(zip(hypotheses, references, strict=True))
     ]
-    alone, other = (score(texts, references, metric, samples=300, seed=0) for texts in (better, hypotheses))
+    alone, other = (scoring.score(texts, references, metric, samples=300, seed=0) for texts in (better, hypotheses))
     low, high = alone.minus(other)
     gained = alone.value - other.value
     assert 0 < low < gained < high
@@ -115,7 +107,7 @@ def test_what_cannot_be_scored_is_refused(
     hypotheses: list[str], references: list[tuple[str, ...]], metric: str, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        score(hypotheses, references, metric, samples=10, seed=0)
+        scoring.score(hypotheses, references, metric, samples=10, seed=0)
 
 
 def test_many_bleus_are_each_sacrebleus() -> None:
@@ -138,15 +130,15 @@ def unlike(count: int = 80) -> list[Example]:
     return [Example(" ".join(rng.sample(VOCABULARY, 8)), (" ".join(rng.sample(VOCABULARY, 8)),)) for _ in range(count)]
 
 
-def checked(outputs: list[str], examples: list[Example]) -> OutputCheck:
-    return check_outputs(outputs, examples, "bleu", samples=200)
+def checked(outputs: list[str], examples: list[Example]) -> scoring.OutputCheck:
+    return scoring.check_outputs(outputs, examples, "bleu", samples=200)
 
 
 def test_a_model_near_the_references_has_nothing_against_it() -> None:
     examples = unlike()
     outputs = [example.references[0].replace("word1 ", "other ") for example in examples]
     check = checked(outputs, examples)
-    assert against_teacher(check) == length_warning(check) == []
+    assert scoring.against_teacher(check) == scoring.length_warning(check) == []
     assert (check.distinct, check.distinct_references, check.length_ratio) == (80, 80, 1.0)
     assert {one.name for one in check.baselines} == {"constant", "copy"}
     assert all(one.difference_interval[0] > 20 for one in check.baselines)
@@ -157,27 +149,27 @@ def test_a_collapsed_model_is_named_with_its_output_and_its_share() -> None:
     examples = unlike()
     outputs = ["Exp"] * 78 + [example.references[0] for example in examples[78:]]
     check = checked(outputs, examples)
-    clauses = against_teacher(check)
+    clauses = scoring.against_teacher(check)
     assert clauses[0] == (
         "the large model gives 3 distinct outputs for 80 inputs, 'Exp' for 98% of them, where the references have 80"
     )
     assert any("is not better than giving one constant output, beyond the 95 % interval" in clause for clause in clauses)
-    assert length_warning(check)[0].startswith("the outputs of the large model have 0.15 times as many words")
+    assert scoring.length_warning(check)[0].startswith("the outputs of the large model have 0.15 times as many words")
 
 
 def test_labels_that_repeat_in_the_references_are_no_collapse() -> None:
     labels = ["yes it is so"] * 50 + ["no it is not"] * 30
     examples = [Example(f"question {number}", (label,)) for number, label in enumerate(labels)]
-    assert against_teacher(checked(labels, examples)) == []
+    assert scoring.against_teacher(checked(labels, examples)) == []
     always = checked(["yes it is so"] * 80, examples)
-    [clause] = against_teacher(always)
+    [clause] = scoring.against_teacher(always)
     assert "not better than giving one constant output" in clause
     assert "difference +0.00 [+0.00, +0.00]" in clause
 
 
 def test_a_model_that_copies_the_source_is_no_better_than_a_copy() -> None:
     examples = [Example(one.source, (one.source.replace("word3", "three"),)) for one in unlike()]
-    [clause] = against_teacher(checked([one.source for one in examples], examples), "the small model")
+    [clause] = scoring.against_teacher(checked([one.source for one in examples], examples), "the small model")
     assert clause.startswith("the small model is not better than copying the source, beyond the 95 % interval")
 
 
@@ -189,12 +181,12 @@ def test_the_interval_decides_and_not_the_difference_alone() -> None:
     check = checked(better, examples)
     copied = next(one for one in check.baselines if one.name == "copy")
     assert copied.difference > 0 >= copied.difference_interval[0]
-    assert any("copying" in clause for clause in against_teacher(check))
+    assert any("copying" in clause for clause in scoring.against_teacher(check))
 
 
 def test_the_line_names_quality_baselines_distinct_outputs_and_length() -> None:
     examples = [Example("a b c d", ("a b c d",)), Example("e f g h", ("e f g h",))]
-    line = described(checked(["a b c d", "e f g h e f g h"], examples))
+    line = scoring.described(checked(["a b c d", "e f g h e f g h"], examples))
     assert "on 2 held-out inputs (constant" in line
     assert "copy 100.00" in line
     assert "100% of the outputs distinct, 1.50 times the references' words" in line
@@ -203,16 +195,16 @@ def test_the_line_names_quality_baselines_distinct_outputs_and_length() -> None:
 def test_a_program_needs_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "require_sandbox", lambda: None)
     tested = Example("add", ("def add", "assert add"))
-    assert check_references({"train": [tested], "unlabelled": [Example("more", ())]}, "pass_at_1") == []
+    assert scoring.check_references({"train": [tested], "unlabelled": [Example("more", ())]}, "pass_at_1") == []
     with pytest.raises(InputError, match="test, example 2: the metric pass_at_1 needs a program and then its tests"):
-        check_references({"train": [tested], "test": [tested, Example("add", ("def add",))]}, "pass_at_1")
+        scoring.check_references({"train": [tested], "test": [tested, Example("add", ("def add",))]}, "pass_at_1")
 
 
 def test_a_numeric_answer_needs_numbers() -> None:
     right, wrong = Example("q", ("#### 7",)), Example("q", ("seven",))
-    assert check_references({"test": [wrong]}, "rougeL") == []
-    assert check_references({"train": [right, wrong]}, "numeric_answer") == [
+    assert scoring.check_references({"test": [wrong]}, "rougeL") == []
+    assert scoring.check_references({"train": [right, wrong]}, "numeric_answer") == [
         "train: 1 of 2 examples have a reference without a number and can never be right"
     ]
     with pytest.raises(InputError, match="test: no reference has a number"):
-        check_references({"train": [right], "test": [wrong]}, "numeric_answer")
+        scoring.check_references({"train": [right], "test": [wrong]}, "numeric_answer")

@@ -14,16 +14,8 @@ from tasks.errors import InputError
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.paper_tables import anything_published
 from tasks.evaluation.scoring import metrics as tokenizers
+from tasks.evaluation.scoring import quality as scoring
 from tasks.evaluation.scoring.metrics import BLEU_TOKENIZERS, METRICS, MetricSettings, compared_as, metric_of
-from tasks.evaluation.scoring.quality import (
-    check_references,
-    example_statistics,
-    score,
-    sentence_scores,
-    unsupported_script,
-    value_of,
-    values_of,
-)
 from tasks.evaluation.scoring.words import split_sentences, unicode_words
 
 CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
@@ -56,28 +48,32 @@ def test_english_has_the_default_s_words_without_stems() -> None:
     )
     plain = rouge_scorer.RougeScorer(["rouge2", "rougeL"], use_stemmer=False).score(right, left)
     for name in ("rouge2", "rougeL"):
-        assert value_of([left], [(right,)], f"{name}[rouge_tokenizer=unicode]") == pytest.approx(100 * plain[name].fmeasure)
+        assert scoring.value_of([left], [(right,)], f"{name}[rouge_tokenizer=unicode]") == pytest.approx(
+            100 * plain[name].fmeasure
+        )
 
 
 def test_identical_chinese_is_perfect_where_its_script_is_read() -> None:
     references = [(text,) for text in CHINESE]
-    assert value_of(CHINESE, references, "rougeL") == value_of(CHINESE, references, "bleu") == 0, "what the default reads"
-    quality = score(CHINESE, references, "rougeL[rouge_tokenizer=unicode,bleu_tokenizer=zh]", 20, 0)
+    assert scoring.value_of(CHINESE, references, "rougeL") == scoring.value_of(CHINESE, references, "bleu") == 0, (
+        "what the default reads"
+    )
+    quality = scoring.score(CHINESE, references, "rougeL[rouge_tokenizer=unicode,bleu_tokenizer=zh]", 20, 0)
     assert quality.scores == pytest.approx(dict.fromkeys(("bleu", "rouge1", "rouge2", "rougeL", "rougeLsum"), 100.0))
     assert quality.signature.startswith("tok:unicode|stem:no|sent:rules|version:")
-    assert score(CHINESE, references, "rougeL", 20, 0).signature.startswith("tok:default|stem:porter|")
+    assert scoring.score(CHINESE, references, "rougeL", 20, 0).signature.startswith("tok:default|stem:porter|")
 
 
 @pytest.mark.parametrize("tokenizer", ["zh", "char", "intl"])
 def test_bleu_is_sacrebleu_s_with_its_tokenizer(tokenizer: str) -> None:
     metric, references = f"bleu[bleu_tokenizer={tokenizer}]", [(text,) for text in CHINESE]
     expected = sacrebleu.corpus_bleu(OTHER, [CHINESE], tokenize=tokenizer).score
-    quality = score(OTHER, references, metric, 20, 0)
-    assert quality.value == quality.scores["bleu"] == value_of(OTHER, references, metric) == expected
+    quality = scoring.score(OTHER, references, metric, 20, 0)
+    assert quality.value == quality.scores["bleu"] == scoring.value_of(OTHER, references, metric) == expected
     assert f"|tok:{tokenizer}|" in quality.signature
-    sums = example_statistics(OTHER, references, metric).sum(axis=0, keepdims=True).astype(float)
-    assert values_of(sums, len(OTHER))[0] == pytest.approx(expected)
-    assert len(sentence_scores(OTHER, references, metric)) == 2
+    sums = scoring.example_statistics(OTHER, references, metric).sum(axis=0, keepdims=True).astype(float)
+    assert scoring.values_of(sums, len(OTHER))[0] == pytest.approx(expected)
+    assert len(scoring.sentence_scores(OTHER, references, metric)) == 2
 
 
 def test_a_full_name_is_read_back() -> None:
@@ -99,23 +95,23 @@ def test_published_numbers_stand_beside_the_papers_tokenizers_alone() -> None:
 
 def test_a_tokenizer_that_does_not_fit_is_said_with_the_fix() -> None:
     references = {name: [Example("a", (text,)) for text in CHINESE] for name in ("train", "test")}
-    (line,) = check_references(references, "bleu")
+    (line,) = scoring.check_references(references, "bleu")
     assert line.startswith(
         "BLEU's tokenizer 13a does not split 100.0% of the references' letters, whose script has no spaces, and"
     )
     assert line.endswith("set metric: {name: bleu, bleu_tokenizer: zh, rouge_tokenizer: unicode}")
-    assert check_references(references, "bleu[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == []
-    assert "bleu_tokenizer: ja-mecab" in unsupported_script(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), (
+    assert scoring.check_references(references, "bleu[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == []
+    assert "bleu_tokenizer: ja-mecab" in scoring.unsupported_script(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), (
         "kana are not split"
     )
-    assert unsupported_script([GERMAN], "rougeL") == (
+    assert scoring.unsupported_script([GERMAN], "rougeL") == (
         "ROUGE's default tokenizer drops 12.5% of the references' letters, all but a-z and 0-9; set metric: {name: rougeL, "
         "rouge_tokenizer: unicode}"
     )
     assert (
-        unsupported_script([GERMAN, "Zug " * 20], "bleu")
-        == unsupported_script(["A naïve " + "text " * 99], "rougeL")
-        == unsupported_script([], "bleu")
+        scoring.unsupported_script([GERMAN, "Zug " * 20], "bleu")
+        == scoring.unsupported_script(["A naïve " + "text " * 99], "rougeL")
+        == scoring.unsupported_script([], "bleu")
         == ""
     )
 
@@ -135,9 +131,9 @@ def test_a_tokenizer_that_is_missing_is_refused_before_training(
     monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
     tokenizers.require_bleu_tokenizer.cache_clear()
     with pytest.raises(InputError, match=words):
-        check_references({"test": [Example("a", ("b",))]}, f"bleu[bleu_tokenizer={tokenizer}]")
+        scoring.check_references({"test": [Example("a", ("b",))]}, f"bleu[bleu_tokenizer={tokenizer}]")
     with pytest.raises(InputError, match=words):
-        value_of(["b"], [("b",)], f"bleu[bleu_tokenizer={tokenizer}]")
+        scoring.value_of(["b"], [("b",)], f"bleu[bleu_tokenizer={tokenizer}]")
 
 
 def test_every_tokenizer_is_sacrebleu_s() -> None:
@@ -211,5 +207,5 @@ def test_lines_are_sentences_and_nothing_is_none() -> None:
 def test_an_abbreviation_costs_no_rouge_lsum() -> None:
     """Split at "U.S." and "Mr.", the same words in two sentences would match in pieces, whatever their order."""
     right, wrong = "The U.S. praised Mr. Fox. It rained.", "Mr. Fox praised the U.S. It rained."
-    quality = score([wrong], [(right,)], "rougeLsum", samples=10, seed=0)
+    quality = scoring.score([wrong], [(right,)], "rougeLsum", samples=10, seed=0)
     assert quality.scores["rougeLsum"] == pytest.approx(100 * 5 / 8), "three words of six in order, and both of two"
