@@ -81,8 +81,5 @@ def test_each_seed_is_a_drafter_and_others_are_removed(monkeypatch: pytest.Monke
         (logs / f"{stale}.csv").touch()
     jobs = jobs_of(monkeypatch, tmp_path, seeds=(3, 1))
     assert [file.name for file in logs.iterdir()] == ["3.csv"]
-    assert [(job.training.seed, str(job.folder)) for job in jobs] == [
-        (3, "models/words/aligned/3"),
-        (1, "models/words/aligned/1"),
-    ]
+    assert [(job.training.seed, str(job.folder)) for job in jobs] == [(seed, f"models/words/aligned/{seed}") for seed in (3, 1)]
     assert [folder.name for folder in (tmp_path / "models/words/aligned").iterdir()] == ["3"]

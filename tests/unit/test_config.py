@@ -81,10 +81,7 @@ MISTAKES: list[tuple[Change, str]] = [
     (task_with("align", steps="many"), "tasks.translation.align.steps"),
     (task_with("align", warmup_steps=10**6), "warmup_steps is 1000000; it must be less than steps"),
     (task_with("corpus", source="files"), "source is files but there is no files section"),
-    (
-        task_with("corpus", dataset="wmt14-en-de"),
-        "tasks.translation.corpus: dataset is wmt14-en-de, but the corpus is generated",
-    ),
+    (task_with("corpus", dataset="wmt14-en-de"), "translation.corpus: dataset is wmt14-en-de, but the corpus is generated"),
     (task_with("corpus", task="multi30k", dataset="multi30k"), "dataset is 'multi30k'; it must be one of none, iwslt17-de-en"),
     (
         lambda params: [

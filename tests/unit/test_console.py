@@ -60,7 +60,5 @@ def test_progress_elsewhere_than_on_a_terminal_is_a_line_at_times(
 
 
 def test_every_command_reads_quiet_and_verbose() -> None:
-    made = [
-        path for folder in ("tasks", "flows") for path in Path(folder).rglob("*.py") if "ArgumentParser(" in path.read_text()
-    ]
+    made = [one for folder in ("tasks", "flows") for one in Path(folder).rglob("*.py") if "ArgumentParser(" in one.read_text()]
     assert made == [Path("tasks/console.py")]

@@ -12,9 +12,7 @@ from tasks.files import atomic_folder, atomic_path, atomic_write, checksum, fold
 
 @pytest.mark.parametrize("sync", [False, True])
 @pytest.mark.parametrize(("content", "written"), [("ä\r\n", "ä\r\n".encode()), (b"\xff", b"\xff")])
-def test_a_file_has_the_content_and_no_partial_file_is_left(
-    tmp_path: Path, content: str | bytes, written: bytes, sync: bool
-) -> None:
+def test_a_file_has_its_content_and_no_part_is_left(tmp_path: Path, content: str | bytes, written: bytes, sync: bool) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text("older")
     assert atomic_write(file, content, sync=sync) == file

@@ -362,10 +362,7 @@ def test_further_temperatures_are_swept_beside_vanilla_at_the_same_one(records: 
     alone = swept(*grid)
     main, folder = PATHS.rows("aligned").read_bytes(), PATHS.rows("aligned").parent
     rows = [row for row in swept(*grid, temperatures=(0.5, 2.0)) if row not in alone]
-    assert {(row["split"], row["sampling"]["temperature"]) for row in rows} == {
-        ("validation.T0.5", 0.5),
-        ("validation.T2", 2.0),
-    }
+    assert {(one["split"], one["sampling"]["temperature"]) for one in rows} == {("validation.T0.5", 0.5), ("validation.T2", 2)}
     # A beam search draws nothing; all others are decoded and timed, and nothing is chosen or tested.
     assert sorted(row["method"] for row in rows) == sorted(["vanilla_large", "vanilla_small", "speculative"] * 2)
     assert {row["how"] for row in rows} == {"decoded"} and all("speedup" in row for row in rows)

@@ -91,9 +91,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> It
         running.stop()
 
 
-def test_concurrent_points_reach_a_server_that_loses_answers(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_reach_a_server_that_loses_answers(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that is lost after the work is what a read time-out of a slow server is for its client."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path))

@@ -118,9 +118,7 @@ def test_of_unlabelled_jsonl_only_the_source_is_read(jsonl: Path) -> None:
     files = {**JSONL_FILES, UNLABELLED: ["more.jsonl"]}
     assert read(*of_records(jsonl, files=files))[UNLABELLED] == [Example("a", ()), Example("b", ())]
     write_records(jsonl / "more.jsonl", {"dialogue": "a"}, {"summary": "b"})
-    assert "more.jsonl, line 2: no field dialogue; set source_field to one of summary" in refusal(
-        of_records(jsonl, files=files)
-    )
+    assert "more.jsonl, line 2: no field dialogue; set source_field to one of" in refusal(of_records(jsonl, files=files))
 
 
 def test_files_and_folders_that_are_not_there_are_named(parallel: Path) -> None:
@@ -366,9 +364,7 @@ def test_a_template_makes_sources_and_leaves_references(tmp_path: Path) -> None:
     corpus = read(FileSettings(files=files, template=settings.template, source_field="dialogue"), tmp_path)
     assert corpus["test"] == [Example("{food} Hi!", ("Greeting",)), Example("{} Bye!", ("Parting",))]
     assert corpus["unlabelled"] == [Example("{art} Look!", ())]
-    assert "a.csv: no column title; set the names in template to one of topic," in refused(
-        tmp_path, "a.csv", template="{title}"
-    )
+    assert "a.csv: no column title; set the names in template to one of topic" in refused(tmp_path, "a.csv", template="{title}")
     write("Eins\n")(tmp_path / "a.de")
     write("One\n")(tmp_path / "a.en")
     corpus = read(*of(tmp_path, ["a.de", "a.en"], template="translate German to English: {source}"))

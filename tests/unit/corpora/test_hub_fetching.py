@@ -140,9 +140,7 @@ def test_without_a_network_a_copy_is_read_and_the_rest_is_one_line(hub: Hub, mon
 @pytest.mark.parametrize("revision", ["main", "a" * 40])
 def test_a_connection_that_breaks_off_is_one_line(revision: str, hub: Hub) -> None:
     hub.breaks_off = True
-    with pytest.raises(
-        InputError, match=r"no data set toys/tiny .*: Server disconnected without sending a response; try again"
-    ):
+    with pytest.raises(InputError, match=r"no data set toys/tiny .*: Server disconnected without sending a response; try"):
         read(HubSettings(**TINY, revision=revision), LOCK)
     assert list(Path("datasets").rglob("*.arrow")) == []
 

@@ -64,12 +64,8 @@ def test_tables_are_relative_frequencies() -> None:
         pytest.param(look_ups.BigramDrafter, [], DraftRule(2), [2, 3], False, id="the window"),
         pytest.param(look_ups.BigramDrafter, [2], DraftRule(5), [3, END], False, id="the token before"),
         pytest.param(look_ups.BigramDrafter, [2, 7], DraftRule(5), [2, 3, END], False, id="back-off where it was never seen"),
-        pytest.param(
-            look_ups.BigramDrafter, [], DraftRule(5, fallback_threshold=0.51), [2], True, id="not above the threshold"
-        ),
-        pytest.param(
-            look_ups.BigramDrafter, [], DraftRule(5, fallback_threshold=0.49), [2, 3, END], False, id="above the threshold"
-        ),
+        pytest.param(look_ups.BigramDrafter, [], DraftRule(5, fallback_threshold=0.51), [2], True, id="not above threshold"),
+        pytest.param(look_ups.BigramDrafter, [], DraftRule(5, fallback_threshold=0.49), [2, 3, END], False, id="above it"),
         pytest.param(look_ups.BigramDrafter, [7], DraftRule(5, fallback_threshold=0.41), [], True, id="back-off is unsure"),
         pytest.param(look_ups.BigramDrafter, [], DraftRule(5, stop_below=0.6), [2, 3], False, id="the product falls"),
     ],

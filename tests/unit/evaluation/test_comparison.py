@@ -247,9 +247,7 @@ def test_noise_is_called_a_change_of_speed_in_about_five_per_cent(paired: bool) 
 
 def test_of_many_unchanged_numbers_any_is_named_in_at_most_five_per_cent() -> None:
     draws = np.random.default_rng(5).normal(size=(1000, 20, 2))
-    runs = [
-        [comparison.difference(known(ours, 1.0), known(theirs, 1.0)) for ours, theirs in numbers] for numbers in draws.tolist()
-    ]
+    runs = [[comparison.difference(known(ours, 1.0), known(theirs, 1.0)) for ours, theirs in pairs] for pairs in draws.tolist()]
     assert sum(any(comparison.more_than_noise(changes)) for changes in runs) / len(runs) < 0.07
     alone = [any(comparison.more_than_noise([change])[0] for change in changes) for changes in runs]
     assert sum(alone) / len(alone) > 0.5, "without looking at them together, most runs would name one"

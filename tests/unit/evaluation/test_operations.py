@@ -74,9 +74,7 @@ def test_every_matrix_is_in_one_place(name: str) -> None:
     model = models(name)[1]
     sizes = sizes_of(model)
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-    matrices = {
-        id(weight): weight.numel() for weight in model.parameters() if weight.dim() == 2 and id(weight) not in embeddings
-    }
+    matrices = {id(one): one.numel() for one in model.parameters() if one.dim() == 2 and id(one) not in embeddings}
     assert sizes.encoder_parameters + sizes.memory_parameters + sizes.decoder_parameters == sum(matrices.values())
     assert {sizes.encoder_parameters > 0, sizes.memory_parameters > 0} == {model.config.is_encoder_decoder}
     assert json.loads(json.dumps(dataclasses.asdict(sizes))) == dataclasses.asdict(sizes)

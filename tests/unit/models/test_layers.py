@@ -139,9 +139,7 @@ def test_all_layers_are_the_large_model(name: str) -> None:
     model = whole_model(name)
     small = model_from_layers(model, LayersSettings(layers=(0, 1, 2, 3)))
     assert torch.equal(logits_of(small), logits_of(model))
-    assert not any(
-        one.data_ptr() == other.data_ptr() for one, other in zip(small.parameters(), model.parameters(), strict=True)
-    )
+    assert not any(one.data_ptr() == two.data_ptr() for one, two in zip(small.parameters(), model.parameters(), strict=True))
 
 
 @every_kind

@@ -88,9 +88,7 @@ def evaluated_spec(opened: TrainingContext) -> TrainingSpec:
     return dataclasses.replace(toy_spec(opened), measure=lambda _: {"acceptance_rate": 0.5})
 
 
-def test_quality_is_measured_where_it_chooses_in_addition_to_the_spec(
-    job: TrainingJob, measured: list[dict[str, float]]
-) -> None:
+def test_quality_is_measured_where_it_chooses_beside_the_spec(job: TrainingJob, measured: list[dict[str, float]]) -> None:
     chosen = dataclasses.replace(job, training=dataclasses.replace(job.training, choose_by="quality"))
     for one, spec in ((job, toy_spec), (job, evaluated_spec), (chosen, toy_spec), (chosen, evaluated_spec)):
         train_stage(one, spec)

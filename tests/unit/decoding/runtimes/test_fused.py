@@ -55,9 +55,7 @@ COVERING = [
 
 
 def fused_pair(name: str, *, recorded: bool, sync_policy: SyncPolicy) -> Pair:
-    small, large = (
-        fused(model, recorder=TapeRecorder() if recorded else None, sync_policy=sync_policy) for model in models(name)
-    )
+    small, large = (fused(one, recorder=TapeRecorder() if recorded else None, sync_policy=sync_policy) for one in models(name))
     return Pair(small, large, shares_encoder=shares_encoder(*models(name)))
 
 

@@ -66,9 +66,7 @@ def one_at_a_time(decoder: NativeDecoder, text: list[int]) -> tuple[Tensor, Tens
     """Logits and hidden states at all positions, inside the prompt as well, since its tokens are fed one by one."""
     begin(decoder, [SOURCE])
     steps = [decoder.forward([[token]]) for token in text]
-    return torch.cat([step.logits[0] for step in steps]), torch.cat(
-        [step.hidden[0] for step in steps if step.hidden is not None]
-    )
+    return torch.cat([step.logits[0] for step in steps]), torch.cat([step.hidden[0] for step in steps])
 
 
 @pytest.mark.parametrize(("kind", "form"), CASES)

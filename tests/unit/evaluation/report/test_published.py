@@ -37,9 +37,7 @@ def theory(row: SimpleNamespace) -> float:
 
 
 @pytest.mark.parametrize(("acceptance_rate", "draft_length", "operations", "speed"), THEORY)
-def test_table_1_of_sd_to_its_printed_digits(
-    acceptance_rate: float, draft_length: int, operations: float, speed: float
-) -> None:
+def test_table_1_of_sd_to_printed_digits(acceptance_rate: float, draft_length: int, operations: float, speed: float) -> None:
     assert round(expected_operations(acceptance_rate, draft_length, 0.0), 2) == operations
     assert round(expected_speedup(acceptance_rate, draft_length, 0.0), 2) == speed
 
@@ -84,9 +82,7 @@ def test_tables_3_and_4_of_bild_agree_with_its_table_1() -> None:
 @pytest.mark.parametrize(
     ("dataset", "attention", "matrices"), [("wmt14-de-en", {24: 1024, 8: 384}, 3), ("cnn_dailymail", {24: 1024, 6: 512}, 2)]
 )
-def test_the_parameters_of_bilds_table_2_follow_from_its_dimensions(
-    dataset: str, attention: dict[int, int], matrices: int
-) -> None:
+def test_parameters_of_bilds_table_2_follow_from_its_dimensions(dataset: str, attention: dict[int, int], matrices: int) -> None:
     """Two attentions of four matrices for a layer; the heads' widths are those of the checkpoints, by layers."""
     rows = rows_of("sizes", dataset, "bleu")
     assert len(rows) == 2

@@ -146,9 +146,7 @@ def test_a_choice_within_one_point_is_held_to_one_point(sweeps: Sweeps) -> None:
     sweeps["unaligned"].append({**row, "settings": {**row["settings"], "fallback_threshold": 0.7}, "quality": {"bleu": 59.0}})
     sweeps["unaligned"][-1]["difference_bounds"] = {"lower": -1.6, "upper": -0.4, "compared": 1}
     found = summarized("bleu", sweeps)["verdict"]
-    assert found["text"].startswith(
-        "No timed setting at no loss is faster than the vanilla large model beyond noise. Deploy BiLD"
-    )
+    assert found["text"].startswith("No timed setting at no loss is faster than the vanilla large model beyond noise. Deploy ")
     assert "the fastest timed setting within one point of vanilla: 1.50× [1.45, 1.55]" in found["text"]
     assert "Test says of the choice: open: may lose more than 1 point." in found["text"]
     assert not any("within one point of loss" in line for line in found["changes"])
@@ -184,9 +182,7 @@ def test_a_lossless_choice_says_so(sweeps: Sweeps) -> None:
     for row in rows_of(sweeps, "aligned", "validation", "speculative"):
         row.update(speedup=1.9, speedup_interval=[1.8, 2.0])
     found = summarized("bleu", sweeps, PAIRS)["verdict"]
-    assert found["text"].startswith(
-        "Deploy speculative with the aligned drafter (γ 3). Its output is the large model's own (in"
-    )
+    assert found["text"].startswith("Deploy speculative with the aligned drafter (γ 3). Its output is the large model's own (")
     assert not any("whose output is the large model's own" in line for line in found["changes"])
     assert found["headline"].endswith("; the output is the large model's own.")
 
@@ -200,9 +196,7 @@ def test_what_was_not_timed_is_never_deployed_but_named_as_predicted(sweeps: Swe
     assert summary["points"][found["point"]]["speedup"] == 1.5
     evidence = " ".join(found["evidence"])
     assert "Of 9 settings of both sweeps 8 were timed; only these were compared." in evidence
-    assert (
-        "a random sample of 4 timed settings these missed the measured ones by 3.0% on average and by 5.0% at worst" in evidence
-    )
+    assert "of 4 timed settings these missed the measured ones by 3.0% on average and by 5.0% at worst" in evidence
     (line,) = [line for line in found["changes"] if line.startswith("Not timed")]
     assert "BiLD with the aligned drafter (α_FB 0.7 α_RB 2), predicted 1.75×" in line
     sweeps["aligned"][-1]["predicted"]["speedup"] = 1.45

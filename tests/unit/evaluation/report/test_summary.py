@@ -288,9 +288,7 @@ def test_where_bild_was_not_swept_nothing_stands_beside_it(sweeps: Sweeps) -> No
     assert {arm for _, arm, _ in over_bild(sweeps)} == {"unaligned"}
 
 
-def test_differences_are_from_vanilla_at_the_same_temperature_and_nothing_is_chosen(
-    warmed: Summary, full_record: Summary
-) -> None:
+def test_differences_are_from_vanilla_at_the_same_temperature_without_choices(warmed: Summary, full_record: Summary) -> None:
     by_degree = {one.temperature: one for one in warmed.temperatures}
     own = [point for point in full_record.points if point.arm == "unaligned"]
     for degree, swept in by_degree.items():

@@ -53,9 +53,7 @@ def test_rows_hold_choices_and_what_was_published(sweeps: Sweeps) -> None:
 
 def test_what_other_methods_chose_stands_below_each_point_once(sweeps: Sweeps) -> None:
     renamed = {"bild": "token_cascade"}
-    others = {
-        arm: [{**row, "method": renamed.get(row["method"], row["method"])} for row in rows] for arm, rows in sweeps.items()
-    }
+    others = {arm: [{**row, "method": renamed.get(row["method"], row["method"])} for row in sweeps[arm]] for arm in sweeps}
     rows = {row["label"]: row for row in summarized("bleu", others, dataset="iwslt17-de-en")["table"][len(ROWS) :]}
     thresholds = {label: row["settings"]["fallback_threshold"] for label, row in rows.items()}
     assert thresholds == {

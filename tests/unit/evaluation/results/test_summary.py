@@ -45,11 +45,8 @@ def test_numbers_are_rounded_once_and_remain_finite(path: Path) -> None:
     )
     found = rounded(dataclasses.replace(summary, points=[odd]))
     assert rounded(found) == found
-    assert (found.points[0].quality, found.points[0].qualities["rougeL"], found.points[0].settings) == (
-        59.1235,
-        None,
-        {"a": "inf"},
-    )
+    [first, *_] = found.points
+    assert (first.quality, first.qualities["rougeL"], first.settings) == (59.1235, None, {"a": "inf"})
 
 
 def test_choices_and_frontiers_lead_to_timed_points(path: Path) -> None:

@@ -96,14 +96,10 @@ def test_published_numbers_stand_beside_the_papers_tokenizers_alone() -> None:
 def test_a_tokenizer_that_does_not_fit_is_said_with_the_fix() -> None:
     references = {name: [Example("a", (text,)) for text in CHINESE] for name in ("train", "test")}
     (line,) = scoring.check_references(references, "bleu")
-    assert line.startswith(
-        "BLEU's tokenizer 13a does not split 100.0% of the references' letters, whose script has no spaces, and"
-    )
+    assert line.startswith("BLEU's tokenizer 13a does not split 100.0% of the references' letters, whose script has no spaces")
     assert line.endswith("set metric: {name: bleu, bleu_tokenizer: zh, rouge_tokenizer: unicode}")
     assert scoring.check_references(references, "bleu[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == []
-    assert "bleu_tokenizer: ja-mecab" in scoring.unsupported_script(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), (
-        "kana are not split"
-    )
+    assert "bleu_tokenizer: ja-mecab" in scoring.unsupported_script(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), "kana"
     assert scoring.unsupported_script([GERMAN], "rougeL") == (
         "ROUGE's default tokenizer drops 12.5% of the references' letters, all but a-z and 0-9; set metric: {name: rougeL, "
         "rouge_tokenizer: unicode}"
@@ -146,10 +142,7 @@ def test_every_tokenizer_is_sacrebleu_s() -> None:
         ("bleu", "bleu"),
         ({"name": "bleu", "bleu_tokenizer": "13a"}, "bleu"),
         ({"name": "rougeLsum", "rouge_tokenizer": "unicode"}, "rougeLsum[rouge_tokenizer=unicode]"),
-        (
-            {"name": "bleu", "tokenizer": "zh"},
-            "tasks.translation.metric: unknown setting tokenizer; did you mean bleu_tokenizer?",
-        ),
+        ({"name": "bleu", "tokenizer": "zh"}, "tasks.translation.metric: unknown setting tokenizer; did you mean bleu_"),
         ({"name": "bleu", "bleu_tokenizer": "xx"}, "tasks.translation.metric: bleu_tokenizer is 'xx'; it must be one of 13a"),
         ({"name": "exact_match", "rouge_tokenizer": "unicode"}, "but exact_match takes no ROUGE; leave it out"),
         (["bleu"], "tasks.translation.metric: "),

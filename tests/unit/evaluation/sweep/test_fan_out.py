@@ -129,9 +129,7 @@ def test_rows_are_those_of_the_serial_sweep_in_its_order(
 
 
 @pytest.mark.parametrize("plan", [True, False], ids=["replayed", "decoded"])
-def test_what_a_drafter_costs_is_measured_once_for_all_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: bool
-) -> None:
+def test_what_a_drafter_costs_is_measured_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: bool) -> None:
     measured: list[float] = []
 
     def measure(*_: Any) -> float:

@@ -222,9 +222,7 @@ def broken_pair(side: str, at: SweepPoint, example: int, length: int) -> tuple[P
 
 
 @pytest.mark.parametrize(("side", "example", "length"), [("small", 0, 2), ("large", 7, 2)])
-def test_broken_logits_cost_the_points_that_meet_them_and_no_other(
-    tmp_path: Path, side: str, example: int, length: int
-) -> None:
+def test_broken_logits_cost_the_points_that_meet_them_and_no_more(tmp_path: Path, side: str, example: int, length: int) -> None:
     pair, split = broken_pair(side, SweepPoint("vanilla_small", VanillaSettings()), example, length)
     evaluator, wanted, broken = evaluator_of(pair, Clock(), dataclasses.replace(SWEEP, quality_batch=1)), {}, set()
     for index, point in enumerate(GRID):

@@ -339,9 +339,7 @@ START, REST = [50, 51, 52, 53], [60, 61, 62, 63, 1]
 )
 @pytest.mark.parametrize("before", [[], START])
 @pytest.mark.parametrize("after", [[], REST])
-def test_the_shortest_loops_of_each_length(
-    group: list[int], times: int, loops: bool, before: list[int], after: list[int]
-) -> None:
+def test_the_shortest_loop_of_each_size(group: list[int], times: int, loops: bool, before: list[int], after: list[int]) -> None:
     assert rows.is_looping(before + group * times + after) is loops
 
 
