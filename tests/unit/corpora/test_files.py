@@ -118,7 +118,9 @@ def test_of_unlabelled_jsonl_only_the_source_is_read(jsonl: Path) -> None:
     files = {**JSONL_FILES, UNLABELLED: ["more.jsonl"]}
     assert read(*of_records(jsonl, files=files))[UNLABELLED] == [Example("a", ()), Example("b", ())]
     write_records(jsonl / "more.jsonl", {"dialogue": "a"}, {"summary": "b"})
-    assert "more.jsonl, line 2: no field dialogue; set source_field to one of" in refusal(of_records(jsonl, files=files))
+    assert "more.jsonl, line 2: no field dialogue; set source_field to one of summary" in refusal(
+        of_records(jsonl, files=files)
+    )
 
 
 def test_files_and_folders_that_are_not_there_are_named(parallel: Path) -> None:

@@ -146,7 +146,8 @@ def test_a_choice_within_one_point_is_held_to_one_point(sweeps: Sweeps) -> None:
     sweeps["unaligned"].append({**row, "settings": {**row["settings"], "fallback_threshold": 0.7}, "quality": {"bleu": 59.0}})
     sweeps["unaligned"][-1]["difference_bounds"] = {"lower": -1.6, "upper": -0.4, "compared": 1}
     found = summarized("bleu", sweeps)["verdict"]
-    assert found["text"].startswith("No timed setting at no loss is faster than the vanilla large model beyond noise. Deploy ")
+    assert found["text"].startswith("No timed setting at no loss is faster than the vanilla large model beyond noise.")
+    assert " Deploy BiLD" in found["text"]
     assert "the fastest timed setting within one point of vanilla: 1.50× [1.45, 1.55]" in found["text"]
     assert "Test says of the choice: open: may lose more than 1 point." in found["text"]
     assert not any("within one point of loss" in line for line in found["changes"])

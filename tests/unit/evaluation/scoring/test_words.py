@@ -142,7 +142,7 @@ def test_every_tokenizer_is_sacrebleu_s() -> None:
         ("bleu", "bleu"),
         ({"name": "bleu", "bleu_tokenizer": "13a"}, "bleu"),
         ({"name": "rougeLsum", "rouge_tokenizer": "unicode"}, "rougeLsum[rouge_tokenizer=unicode]"),
-        ({"name": "bleu", "tokenizer": "zh"}, "tasks.translation.metric: unknown setting tokenizer; did you mean bleu_"),
+        ({"name": "bleu", "tokenizer": "zh"}, "translation.metric: unknown setting tokenizer; did you mean bleu_tokenizer?"),
         ({"name": "bleu", "bleu_tokenizer": "xx"}, "tasks.translation.metric: bleu_tokenizer is 'xx'; it must be one of 13a"),
         ({"name": "exact_match", "rouge_tokenizer": "unicode"}, "but exact_match takes no ROUGE; leave it out"),
         (["bleu"], "tasks.translation.metric: "),
