@@ -5,7 +5,6 @@ is timed.
 """
 
 import contextlib
-import importlib.util
 import json
 import sqlite3
 import subprocess
@@ -17,18 +16,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import psutil
-import pytest
 
 from tests.e2e.conftest import environment, make_clone, run_in, smaller
 from tests.mlflow_server import kill_server, server_answers, start_server
+from tests.optional import slow_with
 from tests.served import PATIENCE, Served, below, ended, gone, until
 from tests.services import free_port
 
-NEEDED = ("prefect", "dvc", "psutil", "mlflow")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not all(map(importlib.util.find_spec, NEEDED)), reason="prefect, dvc or mlflow is missing"),
-]
+pytestmark = slow_with("prefect", "dvc", "psutil", "mlflow")
 
 TASK = "translation"
 STAGES = {

@@ -1,7 +1,6 @@
 """Experiments on the project's own pipeline: kept by DVC with verdict and record, compared, and applied."""
 
 import contextlib
-import importlib.util
 import json
 import sqlite3
 import subprocess
@@ -10,20 +9,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.e2e.conftest import copy_of, environment, read_params
+from tests.optional import slow_with
 from tests.served import PATIENCE, Served
 from tests.toy_project import git
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(map(importlib.util.find_spec, ("prefect", "dvc", "psutil", "mlflow"))),
-        reason="prefect, dvc or mlflow is missing",
-    ),
-]
+pytestmark = slow_with("prefect", "dvc", "psutil", "mlflow")
 
 BETAS = (0.3, 0.7)
 NAMES = [f"translation.align.beta={beta},translation.align.loss=jensen_shannon" for beta in BETAS]

@@ -1,6 +1,5 @@
 """The command `tasks.sweep --dask` on trained models, with workers in a clone of their own: the rows of the serial sweep."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -9,17 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.dask_cluster import dask_scheduler, dask_workers
 from tests.e2e.conftest import copy_of, environment, read_params, write_params
+from tests.optional import slow_with
 from tests.served import PATIENCE, ROOT
 from tests.shared_sweep import JOURNAL, PROCESSES, done_by, journal
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="distributed is missing (extra dask)"),
-]
+pytestmark = slow_with("distributed")
 
 WORKERS = 2
 REPLAYED: dict[str, dict[str, list[Any]]] = {

@@ -1,6 +1,5 @@
 """PostgreSQL behind Prefect and MLflow, killed in each stage of a flow whose stages record runs."""
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,15 +10,11 @@ from typing import Any
 import pytest
 
 from tests.held_graph import GRAPH, ONCE, Outcome, at_work, begun, graph, let_go, outcome
+from tests.optional import slow_with
 from tests.served import PATIENCE, At, ended, environment, running, until
 from tests.services import NO_POSTGRES, POSTGRES, Postgres, free_port, mlflow_server, postgres, prefect_server
 
-MISSING = [name for name in ("prefect", "dvc", "mlflow", "psycopg2") if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"missing of the extras orchestration and servers: {', '.join(MISSING)}"),
-    pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES),
-]
+pytestmark = [*slow_with("prefect", "dvc", "mlflow", "psycopg2"), pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES)]
 
 RECORD = """\
 import sys

@@ -1,22 +1,15 @@
 """The deployments of `prefect.yaml`, made and run by the commands of docs/operations.md; the worker's machine is killed."""
 
-import importlib.util
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.held_graph import ONCE, Outcome, at_work, begun, graph, let_go, outcome
+from tests.optional import slow_with
 from tests.served import environment, until
 from tests.services import free_port, prefect_server
 from tests.work_pool import HEARTBEAT, VARIABLES, WorkPool, deployable, kill_machine
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")), reason="prefect or dvc is missing"
-    ),
-]
+pytestmark = slow_with("prefect", "dvc", "psutil")
 
 
 def test_all_deployments_of_prefect_yaml_run_on_a_worker(tmp_path: Path, undisturbed: Outcome) -> None:

@@ -1,22 +1,16 @@
 """DVC's outputs in an S3-compatible store: pushed from one clone, pulled into another."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from tests.optional import slow_with
 from tests.services import S3_VARIABLES, s3_store
 from tests.toy_project import git, make_project
 
-MISSING = [name for name in ("dvc", "dvc_s3", "boto3", "moto") if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"missing of the extras servers and dev: {', '.join(MISSING)}"),
-]
+pytestmark = slow_with("dvc", "dvc_s3", "boto3", "moto")
 
 TRAIN = """\
 import pathlib, random

@@ -12,12 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")), reason="prefect or dvc is missing"
-    ),
-]
+from tests.optional import slow_with
+
+pytestmark = slow_with("prefect", "dvc", "psutil")
 
 if all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")):
     from tests.served import PATIENCE, At, environment, running, until

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,14 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.held_graph import GRAPH, KILLED_IN_EACH, ONCE, Outcome, at_work, begun, graph, kill_in_each_stage, let_go, outcome
+from tests.optional import slow_with
 from tests.served import PATIENCE, Served, below, ended, gone, running, serving, until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")), reason="prefect or dvc is missing"
-    ),
-]
+pytestmark = slow_with("prefect", "dvc", "psutil")
 
 FLOW = [sys.executable, "-m", "flows.pipeline", "--retries", "0"]
 

@@ -5,7 +5,6 @@ writes something else. `short` has another tokenizer, writes fewer tokens, and i
 the processor, so that a busy machine changes nothing.
 """
 
-import importlib.util
 import sys
 import time
 from dataclasses import dataclass
@@ -23,12 +22,10 @@ from tasks.evaluation import promotion
 from tasks.tracking import Recorder, RegisteredModel, tracking_uri, upload_all
 from tasks.tracking.upload import connect
 from tests.calibration import SOURCES
+from tests.optional import slow_with
 from tests.pair_folders import decoding_with, tiny_pair, uneven_pair
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed"),
-]
+pytestmark = slow_with("mlflow")
 
 ROUNDS = 3
 NAME = "draftline-toy"

@@ -1,20 +1,13 @@
 """Flows that `flows.serve` starts by itself: the server or the serving process killed at work, a run cancelled there."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.held_graph import ONCE, Outcome, at_work, begun, graph, let_go, outcome
+from tests.optional import slow_with
 from tests.served import below, ended, gone, serving, until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")), reason="prefect or dvc is missing"
-    ),
-]
+pytestmark = slow_with("prefect", "dvc", "psutil")
 
 
 def test_watch_fires_by_itself_only_for_changes_and_outlives_its_server(tmp_path: Path, undisturbed: Outcome) -> None:

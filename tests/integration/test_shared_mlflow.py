@@ -1,7 +1,6 @@
 """MLflow's server on PostgreSQL and an S3 store, as a team runs it: four writers at once, and a database that is killed."""
 
 import contextlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -14,15 +13,11 @@ import pytest
 
 from tasks.tracking import Recorder, outbox_folder, upload_all
 from tasks.tracking.upload import KEY_TAG, PARENT_TAG, connect
+from tests.optional import slow_with
 from tests.served import PATIENCE, ROOT
 from tests.services import NO_POSTGRES, POSTGRES, S3_VARIABLES, Postgres, free_port, mlflow_server, postgres, s3_store
 
-MISSING = [name for name in ("mlflow", "psycopg2", "boto3", "moto") if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"missing of the extras servers and dev: {', '.join(MISSING)}"),
-    pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES),
-]
+pytestmark = [*slow_with("mlflow", "psycopg2", "boto3", "moto"), pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES)]
 
 POINTS, BUCKET = 8, "mlflow"
 WRITERS_AT_ONCE = """

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,15 +13,13 @@ from tasks.decoding.method import Pair
 from tasks.errors import InputError
 from tasks.evaluation.sweep.fan_out import FanOut, count_workers
 from tests.dask_cluster import dask_scheduler, dask_workers
+from tests.optional import slow_with
 from tests.served import PATIENCE, until
 from tests.services import HOST
 from tests.sweeps import FEW, Sweep
 from tests.unit.evaluation.sweep.test_fan_out import mortal_pair, toy_pair, without_times
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="distributed is missing (extra dask)"),
-]
+pytestmark = slow_with("distributed")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 Slow, and only where a Chromium is installed.
 """
 
-import importlib.util
 import json
 import os
 import sys
@@ -18,14 +17,11 @@ import pytest
 
 from tasks.tracking import Recorder, tracking_uri, upload_all
 from tasks.tracking.upload import connect
+from tests.optional import slow_with
 from tests.pages import CHROMIUM, shown
 from tests.services import HOST, free_port, service
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
-]
+pytestmark = [*slow_with("mlflow"), pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")]
 
 FIGURE = '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60"><text y="40">frontier</text></svg>'
 

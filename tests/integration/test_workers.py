@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import importlib.util
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,16 +11,12 @@ import psutil
 import pytest
 
 from tests.held_graph import GRAPH, KILLED_IN_EACH, ONCE, Outcome, at_work, begun, graph, kill_in_each_stage, let_go, outcome
+from tests.optional import slow_with
 from tests.served import below, environment, until
 from tests.services import NO_POSTGRES, POSTGRES, free_port, postgres, prefect_server
 from tests.work_pool import HEARTBEAT, VARIABLES, WorkPool, deployable, kill_machine
 
-MISSING = [name for name in ("prefect", "dvc", "psycopg2") if importlib.util.find_spec(name) is None]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"missing of the extras orchestration and servers: {', '.join(MISSING)}"),
-    pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES),
-]
+pytestmark = [*slow_with("prefect", "dvc", "psycopg2"), pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES)]
 
 
 @pytest.fixture(scope="module")

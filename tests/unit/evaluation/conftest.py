@@ -9,7 +9,7 @@ import pytest
 from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
+from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, SweepRow, TimedRow, row_from
 from tasks.evaluation.results.summary import Summary, summary_json
 from tasks.evaluation.scoring.metrics import metric_of, points_of
 
@@ -128,6 +128,14 @@ def point_row(arm: str, split: str, method: str, settings: Row, quality: float, 
         "examples": 200,
         "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0},
     }
+
+
+def timed(method: str, speedup: float, quality: float = 60.0, split: str = "validation", **more: Any) -> TimedRow:
+    """A row of one text and one token, as choices and frontiers read it."""
+    times: dict[str, Any] = {"latency_ms": [1.0], "vanilla_latency_ms": [speedup], "speedup": speedup}
+    about: dict[str, Any] = {"arm": "aligned", "settings": {}, "lossless": False, "metric": "bleu"}
+    counts = DecodingCounts(tokens=1)
+    return TimedRow(split=split, method=method, quality={"bleu": quality}, counts=counts, **about, **times, **more)
 
 
 def untimed(row: Row, speedup: float) -> Row:
