@@ -127,7 +127,10 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     ),
     (grid("calm", confidence=["softmax", "classifier"]), "sweep.grid.1: calm with confidence classifier needs a classifier"),
     (grid("speculative", drafter=["small", "heads"]), "sweep.grid.1: the drafter heads needs heads"),
-    (both(models(("large",), decoder_layers=1), grid("bild", drafter=["early_layer"])), "grid.1: the drafter early_layer"),
+    (
+        both(models(("large",), decoder_layers=1), grid("bild", drafter=["early_layer"])),
+        "sweep.grid.1: the drafter early_layer",
+    ),
 ]
 
 
