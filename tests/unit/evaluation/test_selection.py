@@ -1,7 +1,5 @@
 """Choices by hand, bounds that hold for all points at once, what shares the level, and Learn then Test."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,29 +10,14 @@ import pytest
 import scipy.stats
 from numpy.typing import NDArray
 
+from tasks.evaluation import selection
 from tasks.evaluation.frontier import TradeOff
 from tasks.evaluation.results.codec import Settings, joined
-from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, FailedRow, SweepRow, TimedRow
+from tasks.evaluation.results.rows import DifferenceBounds, FailedRow, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import LIKELIHOOD_SUMS, bleus_of
 from tasks.evaluation.scoring.quality import Quality, score
-from tasks.evaluation.selection import (
-    PairedDifferences,
-    choose,
-    choose_rows,
-    controlled,
-    fixed_sequence,
-    grid_bounds,
-    hoeffding_bentkus,
-    keeps_quality,
-    level_of_arm,
-    max_t_bounds,
-    max_t_quantile,
-    normal_bounds,
-    paired_differences,
-    point_bounds,
-    possible_loss,
-)
 from tasks.evaluation.settings import MarginSettings, RiskSettings
+from tests.unit.evaluation.conftest import timed
 
 
 @pytest.mark.parametrize(
@@ -42,63 +25,51 @@ from tasks.evaluation.settings import MarginSettings, RiskSettings
     [(-0.4, 0.5, True), (-0.5, 0.5, False), (-0.6, 0.5, False), (0.3, 0.5, True), (0.0, 0.5, True), (None, 100.0, False)],
 )
 def test_the_bound_has_to_lie_above_minus_the_margin(lower: float | None, margin: float, kept: bool) -> None:
-    assert keeps_quality(lower, margin) is kept
+    assert selection.keeps_quality(lower, margin) is kept
 
 
 def test_the_fastest_that_keeps_the_quality_is_chosen() -> None:
     points = [TradeOff(60, 3.0), TradeOff(60, 1.5), TradeOff(60, 2.0), None]
-    assert choose(points, [False, True, True, True]) == 2
-    assert choose(points, [False] * 4) is None
+    assert selection.choose(points, [False, True, True, True]) == 2
+    assert selection.choose(points, [False] * 4) is None
 
 
 def test_ties_go_to_the_better_then_to_the_first_and_a_choice_may_be_slower_than_vanilla() -> None:
-    assert choose([TradeOff(60, 2.0), TradeOff(61, 2.0), TradeOff(61, 2.0)], [True] * 3) == 1
-    assert choose([TradeOff(60, 0.5), TradeOff(60, 0.8)], [True, True]) == 1
+    assert selection.choose([TradeOff(60, 2.0), TradeOff(61, 2.0), TradeOff(61, 2.0)], [True] * 3) == 1
+    assert selection.choose([TradeOff(60, 0.5), TradeOff(60, 0.8)], [True, True]) == 1
 
 
-def timed(method: str, lower: float | None, speedup: float, split: str = "validation") -> TimedRow:
-    return TimedRow(
-        arm="aligned",
-        split=split,
-        method=method,
-        settings={},
-        lossless=False,
-        metric="bleu",
-        quality={"bleu": 60.0},
-        difference_bounds=None if lower is None else DifferenceBounds(lower=lower, upper=0.0, compared=1),
-        counts=DecodingCounts(tokens=1),
-        latency_ms=[1.0],
-        vanilla_latency_ms=[speedup],
-        speedup=speedup,
-    )
+def bounded(method: str, lower: float | None, speedup: float, split: str = "validation") -> TimedRow:
+    bounds = None if lower is None else DifferenceBounds(lower=lower, upper=0.0, compared=1)
+    return timed(method, speedup, split=split, difference_bounds=bounds)
 
 
-VANILLA = timed("vanilla_large", 0.0, 1.0)
+VANILLA = bounded("vanilla_large", 0.0, 1.0)
 
 
 def test_rows_are_chosen_by_method_on_validation_alone() -> None:
     rows: list[SweepRow] = [
-        timed("bild", -0.7, 2.0),
+        bounded("bild", -0.7, 2.0),
         VANILLA,
-        timed("vanilla_small", 0.0, 9.0),
-        timed("bild", -0.3, 1.4),
-        timed("speculative", 0.0, 1.2),
-        timed("bild", 0.0, 5.0, split="test"),
-        joined(FailedRow, timed("bild", 0.0, 4.0), error="out of memory"),
-        timed("bild", None, 8.0),
+        bounded("vanilla_small", 0.0, 9.0),
+        bounded("bild", -0.3, 1.4),
+        bounded("speculative", 0.0, 1.2),
+        bounded("bild", 0.0, 5.0, split="test"),
+        joined(FailedRow, bounded("bild", 0.0, 4.0), error="out of memory"),
+        bounded("bild", None, 8.0),
     ]
-    assert choose_rows(rows) == {
+    assert selection.choose_rows(rows) == {
         ("bild", "no_loss"): 3,
         ("bild", "one_point"): 0,
         ("speculative", "no_loss"): 4,
         ("speculative", "one_point"): 4,
     }
-    assert choose_rows(rows, MarginSettings(no_loss=0.8))["bild", "no_loss"] == 0
+    assert selection.choose_rows(rows, MarginSettings(no_loss=0.8))["bild", "no_loss"] == 0
 
 
 def test_without_vanilla_or_without_a_good_point_nothing_is_chosen() -> None:
-    assert choose_rows([timed("bild", 0.0, 2.0)]) == {}
-    assert choose_rows([VANILLA, timed("bild", -10.0, 2.0)])["bild", "one_point"] is None
+    assert selection.choose_rows([bounded("bild", 0.0, 2.0)]) == {}
+    assert selection.choose_rows([VANILLA, bounded("bild", -10.0, 2.0)])["bild", "one_point"] is None
 
 
 def test_margins_out_of_order_are_refused() -> None:
@@ -121,7 +92,7 @@ def bleu_counts(rng: np.random.Generator, points: int, examples: int, share: flo
 
 def test_the_influence_is_the_derivative_in_the_weight_of_an_example() -> None:
     vanilla, point = bleu_counts(np.random.default_rng(0), 2, 50, 0.3)
-    found = paired_differences(point[None], vanilla)
+    found = selection.paired_differences(point[None], vanilla)
     whole = np.stack([point.sum(axis=0), vanilla.sum(axis=0)]).astype(float)
     assert found.values[0] == pytest.approx(bleus_of(whole)[0] - bleus_of(whole)[1])
     step = 1e-4
@@ -137,17 +108,17 @@ def test_more_points_need_more_and_points_that_err_alike_less() -> None:
     alike = common + 0.3 * rng.normal(size=(40, 400))
     single = NormalDist().inv_cdf(0.975)
     of_40 = NormalDist().inv_cdf(1 - 0.025 / 40)
-    assert max_t_quantile(apart[:1], 0.025) == pytest.approx(single)
-    assert max_t_quantile(apart, 0.025) == pytest.approx(of_40, abs=0.1)
-    assert single < max_t_quantile(alike, 0.025) < of_40 - 0.3
+    assert selection.max_t_quantile(apart[:1], 0.025) == pytest.approx(single)
+    assert selection.max_t_quantile(apart, 0.025) == pytest.approx(of_40, abs=0.1)
+    assert single < selection.max_t_quantile(alike, 0.025) < of_40 - 0.3
     # Points without any influence are no further chance to err.
-    assert max_t_quantile(np.vstack([apart[:1], np.zeros((5, 400))]), 0.025) == pytest.approx(single)
+    assert selection.max_t_quantile(np.vstack([apart[:1], np.zeros((5, 400))]), 0.025) == pytest.approx(single)
 
 
-def losses(rng: np.random.Generator, points: int, examples: int, rate: float, loss: float) -> PairedDifferences:
+def losses(rng: np.random.Generator, points: int, examples: int, rate: float, loss: float) -> selection.PairedDifferences:
     """Points that lose `loss` on a share `rate` of the examples, each on others."""
     lost = -loss * (rng.random((points, examples)) < rate)
-    return PairedDifferences(lost.mean(axis=1), lost - lost.mean(axis=1, keepdims=True))
+    return selection.PairedDifferences(lost.mean(axis=1), lost - lost.mean(axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize(("examples", "rate", "loss"), [(400, 0.25, 2.0), (1000, 0.01, 50.0)])
@@ -158,9 +129,9 @@ def test_the_corrected_bounds_hold_for_all_points_at_once(examples: int, rate: f
     for _ in range(60):
         drawn = losses(rng, 20, examples, rate, loss)
         bounds = {
-            "normal": normal_bounds(drawn, 0.05),
-            "bonferroni": normal_bounds(drawn, 0.05 / 20),
-            "max_t": max_t_bounds(drawn, 0.05),
+            "normal": selection.normal_bounds(drawn, 0.05),
+            "bonferroni": selection.normal_bounds(drawn, 0.05 / 20),
+            "max_t": selection.max_t_bounds(drawn, 0.05),
         }
         for name, lower in bounds.items():
             wrong[name] += bool((lower > -rate * loss).any())
@@ -172,16 +143,16 @@ def test_a_point_that_never_differed_may_still_lose() -> None:
     """Of 400 examples none differed for the first point; others show that a difference costs 100 points."""
     rng = np.random.default_rng(3)
     seen = losses(rng, 5, 400, 0.05, 100.0)
-    drawn = PairedDifferences(np.append(0.0, seen.values), np.vstack([np.zeros(400), seen.influence]))
+    drawn = selection.PairedDifferences(np.append(0.0, seen.values), np.vstack([np.zeros(400), seen.influence]))
     # Losing on 1 example of 100 would have gone unseen in 2 % of all samples.
-    assert max_t_bounds(drawn, 0.025)[0] < -1.0
+    assert selection.max_t_bounds(drawn, 0.025)[0] < -1.0
 
 
 # Vanilla's points for each example: 37 of 100 on average.
 _SCORES = (1.2, 2.0)
 
 
-def rare_losses(rng: np.random.Generator, law: str, points: int, examples: int, margin: float) -> PairedDifferences:
+def rare_losses(rng: np.random.Generator, law: str, points: int, examples: int, margin: float) -> selection.PairedDifferences:
     """Points whose true difference is minus the margin, lost on few examples: all of an example's points, half of them, 50
     points, all of only the best tenth, or all beside frequent small differences."""
     vanilla = 100 * rng.beta(*_SCORES, size=examples)
@@ -196,28 +167,30 @@ def rare_losses(rng: np.random.Generator, law: str, points: int, examples: int, 
         "beside": (vanilla, margin / mean, noise),
     }[law]
     lost = loss * (rng.random((points, examples)) < rate) + other
-    return PairedDifferences(-lost.mean(axis=1), lost.mean(axis=1, keepdims=True) - lost, possible_loss(vanilla[:, None]))
+    return selection.PairedDifferences(
+        -lost.mean(axis=1), lost.mean(axis=1, keepdims=True) - lost, selection.possible_loss(vanilla[:, None])
+    )
 
 
 @pytest.mark.parametrize("law", ["all", "half", "50", "best", "beside"])
 @pytest.mark.parametrize(("examples", "trials"), [(100, 1000), pytest.param(200, 3000, marks=pytest.mark.slow)])
 def test_a_point_that_may_lose_rarely_passes_in_one_trial_of_twenty(law: str, examples: int, trials: int) -> None:
     rng = np.random.default_rng(4)
-    passed = [normal_bounds(rare_losses(rng, law, 1, examples, 0.5), 0.05)[0] > -0.5 for _ in range(trials)]
+    passed = [selection.normal_bounds(rare_losses(rng, law, 1, examples, 0.5), 0.05)[0] > -0.5 for _ in range(trials)]
     assert np.mean(passed) <= 0.05
     if examples == 100:  # without what an example may lose, a sample that holds no loss shows a bound of 0
         drawn = (replace(rare_losses(rng, law, 1, examples, 0.5), possible=0.0) for _ in range(400))
-        assert np.mean([normal_bounds(one, 0.05)[0] > -0.5 for one in drawn]) > 0.06
+        assert np.mean([selection.normal_bounds(one, 0.05)[0] > -0.5 for one in drawn]) > 0.06
 
 
 def test_an_example_may_lose_its_share_of_the_metric() -> None:
     """BLEU is the mean of the shares of its examples, of which the 95th percentile is taken."""
     counts = bleu_counts(np.random.default_rng(5), 1, 400, 0.5)[0]
     [whole] = bleus_of(counts.sum(axis=0, keepdims=True).astype(float))
-    assert whole < possible_loss(counts) < 2.5 * whole
+    assert whole < selection.possible_loss(counts) < 2.5 * whole
     scores = np.array([[0.0]] * 60 + [[40.0]] * 20)
-    assert possible_loss(scores) == pytest.approx(40.0)
-    assert possible_loss(np.ones((3, LIKELIHOOD_SUMS))) == 0.0
+    assert selection.possible_loss(scores) == pytest.approx(40.0)
+    assert selection.possible_loss(np.ones((3, LIKELIHOOD_SUMS))) == 0.0
 
 
 MARGINS = MarginSettings(confidence=0.9)
@@ -234,22 +207,24 @@ LARGE = quality(2)
 
 def test_a_point_on_test_has_the_whole_level_and_one_of_many_its_share() -> None:
     point = quality(9)
-    differences = paired_differences(point.statistics[None], LARGE.statistics)
-    on_test = point_bounds(point, LARGE, MARGINS, None, lossless=False, sampled=False)
-    assert on_test.compared == 1 and on_test.lower == pytest.approx(normal_bounds(differences, 0.1)[0])
-    assert level_of_arm(MARGINS) == pytest.approx(0.05)
-    on_validation = point_bounds(point, LARGE, MARGINS, 20, lossless=False, sampled=False)
-    assert on_validation.compared == 20 and on_validation.lower == pytest.approx(normal_bounds(differences, 0.05 / 20)[0])
+    differences = selection.paired_differences(point.statistics[None], LARGE.statistics)
+    on_test = selection.point_bounds(point, LARGE, MARGINS, None, lossless=False, sampled=False)
+    assert on_test.compared == 1 and on_test.lower == pytest.approx(selection.normal_bounds(differences, 0.1)[0])
+    assert selection.level_of_arm(MARGINS) == pytest.approx(0.05)
+    on_validation = selection.point_bounds(point, LARGE, MARGINS, 20, lossless=False, sampled=False)
+    assert on_validation.compared == 20 and on_validation.lower == pytest.approx(
+        selection.normal_bounds(differences, 0.05 / 20)[0]
+    )
     assert on_validation.upper == on_test.upper
     assert NormalDist().inv_cdf(0.9) < NormalDist().inv_cdf(1 - 0.05 / 20)
 
 
 def test_the_points_of_a_grid_are_bounded_together_at_their_share() -> None:
     points = {3: quality(9), 5: quality(4), 8: quality(2), 9: quality(2)}
-    alone = point_bounds(points[3], LARGE, MARGINS, 1, lossless=False, sampled=False)
-    found = grid_bounds(points, LARGE, MARGINS, lossless={9}, compared=4, seed=1)
+    alone = selection.point_bounds(points[3], LARGE, MARGINS, 1, lossless=False, sampled=False)
+    found = selection.grid_bounds(points, LARGE, MARGINS, lossless={9}, compared=4, seed=1)
     assert found.keys() == points.keys() and found[3].lower < alone.lower and found[3].compared == 4
-    shared = grid_bounds(points, LARGE, MARGINS, lossless={9}, compared=40, seed=1)
+    shared = selection.grid_bounds(points, LARGE, MARGINS, lossless={9}, compared=40, seed=1)
     assert shared[3].lower < found[3].lower
     # Points 8 and 9 score like vanilla everywhere, but only the lossless one must.
     assert (found[9].lower, found[9].upper) == (0.0, 0.0) and found[8].lower < 0
@@ -258,8 +233,8 @@ def test_the_points_of_a_grid_are_bounded_together_at_their_share() -> None:
 
 def test_lossless_points_lose_nothing_where_they_score_alike_or_tokens_are_drawn() -> None:
     for wrong, sampled, lower in ((2, False, 0.0), (9, True, 0.0)):
-        assert point_bounds(quality(wrong), LARGE, MARGINS, 5, lossless=True, sampled=sampled).lower == lower
-    assert point_bounds(quality(9), LARGE, MARGINS, 5, lossless=True, sampled=False).lower < 0
+        assert selection.point_bounds(quality(wrong), LARGE, MARGINS, 5, lossless=True, sampled=sampled).lower == lower
+    assert selection.point_bounds(quality(9), LARGE, MARGINS, 5, lossless=True, sampled=False).lower < 0
 
 
 TOLERANCE, LEVEL, SETS = 0.1, 0.05, 1000
@@ -286,42 +261,42 @@ class Point:
 
 def test_p_values_by_hand() -> None:
     # No loss in ten texts at δ = 0.5: Hoeffding gives (1 - δ)^10; e times the binomial probability is larger.
-    assert hoeffding_bentkus(0.0, 10, 0.5) == pytest.approx(0.5**10)
+    assert selection.hoeffding_bentkus(0.0, 10, 0.5) == pytest.approx(0.5**10)
     # Two lost of four at δ = 0.75: h = log(2/3)/2 + log(2)/2 = log(4/3)/2, so exp(-4 h) = 9/16;
     # P(at most 2 of 4) = 1 - 4 (3/4)^3 / 4 - (3/4)^4 = 67/256, times e more than that.
-    assert hoeffding_bentkus(0.5, 4, 0.75) == pytest.approx(9 / 16)
+    assert selection.hoeffding_bentkus(0.5, 4, 0.75) == pytest.approx(9 / 16)
     # Where the mean loss exceeds the tolerance Hoeffding says nothing.
-    assert hoeffding_bentkus(0.3, 50, 0.2) == 1.0
+    assert selection.hoeffding_bentkus(0.3, 50, 0.2) == 1.0
 
 
 def test_bentkus_rounds_losses_up_and_is_the_smaller_for_some() -> None:
     law = scipy.stats.binom(1000, 0.05)
-    assert hoeffding_bentkus(0.0295, 1000, 0.05) == pytest.approx(math.e * law.cdf(30), rel=1e-9)
-    assert hoeffding_bentkus(0.03, 1000, 0.05) == pytest.approx(math.e * law.cdf(30), rel=1e-9)
-    assert hoeffding_bentkus(0.0301, 1000, 0.05) == pytest.approx(math.e * law.cdf(31), rel=1e-9)
+    assert selection.hoeffding_bentkus(0.0295, 1000, 0.05) == pytest.approx(math.e * law.cdf(30), rel=1e-9)
+    assert selection.hoeffding_bentkus(0.03, 1000, 0.05) == pytest.approx(math.e * law.cdf(30), rel=1e-9)
+    assert selection.hoeffding_bentkus(0.0301, 1000, 0.05) == pytest.approx(math.e * law.cdf(31), rel=1e-9)
 
 
 def test_a_sequence_stops_at_the_first_failure() -> None:
-    assert fixed_sequence([0.01, 0.05, 0.2, 0.001], 0.05) == 2
-    assert fixed_sequence([0.2, 0.001, 0.001], 0.05) == 0
-    assert fixed_sequence([0.01, 0.02], 0.05) == 2
-    assert fixed_sequence([], 0.05) == 0
+    assert selection.fixed_sequence([0.01, 0.05, 0.2, 0.001], 0.05) == 2
+    assert selection.fixed_sequence([0.2, 0.001, 0.001], 0.05) == 0
+    assert selection.fixed_sequence([0.01, 0.02], 0.05) == 2
+    assert selection.fixed_sequence([], 0.05) == 0
 
 
 def test_the_smallest_threshold_before_the_first_failure_is_chosen_whatever_the_order_of_rows() -> None:
     points = [Point(0.7, 0.0), Point(0.9, 0.01), Point(0.98, 0.0), Point(0.8, 0.3)]
-    [sequence] = controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+    [sequence] = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
     assert [point.threshold for point in sequence.points] == [0.98, 0.9, 0.8, 0.7]
     assert sequence.accepted == 2 and sequence.chosen == points[1]
     assert sequence.p_values[3] < LEVEL, "λ = 0.7 would pass, but is not reached"
-    [refused] = controlled([Point(0.9, 0.2), Point(0.8, 0.0)], RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+    [refused] = selection.controlled([Point(0.9, 0.2), Point(0.8, 0.0)], RiskSettings(tolerance=TOLERANCE, level=LEVEL))
     assert (refused.accepted, refused.chosen) == (0, None)
 
 
 def test_sequences_of_other_settings_share_the_level_and_other_rows_are_left_out() -> None:
     points = [Point(0.9, 0.0), Point(0.9, 0.0, decay=4.0), Point(0.8, None), Point(0.7, 0.0, method="bild")]
     points.append(Point(0.6, 0.0, examples=None))
-    found = controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+    found = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
     assert [one.fixed for one in found] == [{"confidence": "softmax", "decay": decay} for decay in (0.0, 4.0)]
     assert [one.points for one in found] == [[points[0]], [points[1]]]
     assert {one.level for one in found} == {LEVEL / 2}
@@ -345,11 +320,11 @@ def rare_and_whole(rng: np.random.Generator, risk: float, examples: int) -> np.n
 def test_a_risk_above_the_tolerance_is_accepted_in_no_more_sets_than_the_level(draw: Draw, examples: int) -> None:
     rng = np.random.default_rng(7)
     risks = draw(rng, TOLERANCE * 1.001, examples).mean(axis=1)
-    accepted = np.mean([hoeffding_bentkus(float(risk), examples, TOLERANCE) <= LEVEL for risk in risks])
+    accepted = np.mean([selection.hoeffding_bentkus(float(risk), examples, TOLERANCE) <= LEVEL for risk in risks])
     assert accepted <= NOISE
     # The test is worth something: a third of the tolerance passes in most sets of 400, and a mean below δ alone never suffices.
     good = draw(rng, TOLERANCE / 3, 400).mean(axis=1)
-    assert np.mean([hoeffding_bentkus(float(risk), 400, TOLERANCE) <= LEVEL for risk in good]) > 0.9
+    assert np.mean([selection.hoeffding_bentkus(float(risk), 400, TOLERANCE) <= LEVEL for risk in good]) > 0.9
     assert np.mean(risks <= TOLERANCE) > 0.3
 
 
@@ -366,7 +341,7 @@ def test_a_grid_accepts_an_invalid_threshold_in_no_more_sets_than_the_level() ->
             for decay in range(2)
             for index, threshold in enumerate(thresholds)
         ]
-        found = controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+        found = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
         wrong += any(one.chosen is not None and one.chosen.threshold <= 0.8 for one in found)
         reached += any(one.chosen is not None and one.chosen.threshold <= 0.95 for one in found)
     assert wrong / SETS <= NOISE
