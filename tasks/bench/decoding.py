@@ -12,6 +12,7 @@ faster.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import statistics
 import tempfile
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 Settings = dict[str, TimedWork]
 """One contender: its work by the label of a setting."""
+Translators = Mapping[str, TranslatorProcess]
+"""Processes of CTranslate2 by the names of their environments."""
 
 CACHES = {"dynamic cache": False, "static cache": True}
 """Caches of `generate`: label to whether it is preallocated."""
@@ -193,21 +196,18 @@ class TrainedTask:
         vocabulary = vocabulary_size(self._tokenizer, large, small)
         return Case(self.name, large, small, self._examples[0][:144], limit, *sizes, vocabulary, settings, origin)
 
-    def _quality(self, method: str, settings: object, pair: Pair) -> Quality:
+    def quality(self, method: str, settings: object, pair: Pair) -> Quality:
+        """Return the quality of a method's outputs for the whole split."""
         sources, references = self._examples
         sweep, request = self._task.sweep, Request(self._task.text.max_target_tokens)
         done = decode_all(method, settings, pair, sources, request, sweep.quality_batch)
         texts: list[str] = self._tokenizer.batch_decode([one.tokens for one in done], skip_special_tokens=True)
         return score(texts, references, self._task.metric, sweep.bootstrap_samples, sweep.seed)
 
-    def quality_alone(self, decoder: Decoder) -> float:
-        """Return the quality of one model that decodes alone, in points."""
-        return self._quality("vanilla_large", VanillaSettings(), Pair(decoder, decoder)).value
-
     def bild(self, case: Case) -> Found:
         """Return the quality of vanilla and of BiLD, and whether the interval of their difference excludes a loss."""
-        ours = self._quality("bild", case.bild, case.pair)
-        theirs = self._quality("vanilla_large", VanillaSettings(), case.pair)
+        ours = self.quality("bild", case.bild, case.pair)
+        theirs = self.quality("vanilla_large", VanillaSettings(), case.pair)
         difference = ours.minus(theirs)
         return {
             "metric": self._task.metric,
@@ -222,9 +222,7 @@ class TrainedTask:
 # --- contenders -----------------------------------------------------------------------------------------------------------
 
 
-def singles(
-    case: Case, converted: Path, translators: Mapping[str, TranslatorProcess], counts: list[int]
-) -> dict[str, Settings]:
+def singles(case: Case, converted: Path, translators: Translators, counts: list[int]) -> dict[str, Settings]:
     """Return the contenders that decode one text at a time, end to end from source ids to output ids."""
     large, small, limit = case.large, case.small, case.limit
 
@@ -262,9 +260,7 @@ def singles(
     return found
 
 
-def batches(
-    case: Case, converted: Path, translators: Mapping[str, TranslatorProcess], counts: list[int]
-) -> dict[str, Settings]:
+def batches(case: Case, converted: Path, translators: Translators, counts: list[int]) -> dict[str, Settings]:
     """Return the contenders that decode many texts as one batch."""
 
     def together(work: Callable[[Rows, int], object]) -> Work:
@@ -286,9 +282,7 @@ def _on_threads(works: Mapping[str, Work], counts: list[int]) -> Settings:
     return {label(name, count): timed_by(work, threads=count) for name, work in works.items() for count in counts}
 
 
-def _translated(
-    case: Case, converted: Path, translators: Mapping[str, TranslatorProcess], counts: list[int], *, batched: bool
-) -> Settings:
+def _translated(case: Case, converted: Path, translators: Translators, counts: list[int], *, batched: bool) -> Settings:
     count, limit = (case.batch, case.batch_limit) if batched else (case.examples, case.limit)
 
     def timed(process: TranslatorProcess, threads: int) -> TimedWork:
@@ -305,9 +299,7 @@ def label(name: str, threads: int) -> str:
 # --- measuring ------------------------------------------------------------------------------------------------------------
 
 
-def measure_case(
-    case: Case, task: TrainedTask | None, translators: Mapping[str, TranslatorProcess], threads: int, rounds: int
-) -> Found:
+def measure_case(case: Case, task: TrainedTask | None, translators: Translators, threads: int, rounds: int) -> Found:
     """Check the tokens of all contenders on a case, time them, and return what was found.
 
     Raises:
@@ -342,7 +334,7 @@ def measure_case(
     return found
 
 
-def require_equal(case: Case, converted: Path, translators: Mapping[str, TranslatorProcess]) -> tuple[Found, float | None]:
+def require_equal(case: Case, converted: Path, translators: Translators) -> tuple[Found, float | None]:
     """Compare the tokens of all contenders on a few sources.
 
     Returns:
@@ -411,12 +403,7 @@ def time_case(works: Mapping[str, Settings], tokens: Mapping[str, list[int]], ro
 
 
 def number_formats(
-    case: Case,
-    converted: Path,
-    translators: Mapping[str, TranslatorProcess],
-    threads: int,
-    rounds: int,
-    task: TrainedTask | None,
+    case: Case, converted: Path, translators: Translators, threads: int, rounds: int, task: TrainedTask | None
 ) -> Found:
     """Compare the large model in every number format that a runtime here supports with float32 and with CTranslate2.
 
@@ -427,19 +414,15 @@ def number_formats(
     """
     exact = "float32"
     decoders = {exact: case.pair.large}
-    makers: dict[str, Callable[[], Decoder]] = {
-        "bfloat16": lambda: open_decoder(copy.deepcopy(case.large).to(torch.bfloat16), "large", case.vocabulary),
-        "int8": lambda: open_decoder(case.large, "large", case.vocabulary, Runtime(int8=True)),
-    }
-    for name, make in makers.items():
-        try:
-            decoders[name] = make()
-        except InputError:  # no runtime here supports the format
-            continue
+    with contextlib.suppress(InputError):  # no runtime here supports the format
+        decoders["bfloat16"] = open_decoder(copy.deepcopy(case.large).to(torch.bfloat16), "large", case.vocabulary)
+    with contextlib.suppress(InputError):
+        decoders["int8"] = open_decoder(case.large, "large", case.vocabulary, Runtime(int8=True))
+
+    vanilla = ("vanilla_large", VanillaSettings())
 
     def texts_of(decoder: Decoder, sources: Rows) -> Rows:
-        done = decode("vanilla_large", VanillaSettings(), Pair(decoder, decoder), sources, Request(case.limit))
-        return [one.tokens for one in done]
+        return [one.tokens for one in decode(*vanilla, Pair(decoder, decoder), sources, Request(case.limit))]
 
     def ours(decoder: Decoder) -> TimedWork:
         return timed_by(lambda index: [texts_of(decoder, [one]) for one in window(case.sources, index, case.examples)])
@@ -464,7 +447,7 @@ def number_formats(
             "texts": len(case.sources),
             "differ": len(different),
             "worst_margin": round(widest_margin(different), 4),
-            "quality": None if task is None else round(task.quality_alone(decoder), 3),
+            "quality": None if task is None else round(task.quality(*vanilla, Pair(decoder, decoder)).value, 3),
             "step": harness.step_limits(decoder, case.sources[0]),
         }
     return found

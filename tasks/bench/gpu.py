@@ -35,14 +35,13 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoders
-from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, FusedDecoder, SyncPolicy
+from tasks.decoding.runtimes.fused import WHOLE_DRAFT
 from tasks.errors import InputError
 from tasks.evaluation.timing import MARGIN_TOLERANCE, first_mismatch, synchronised_clock, top_two_margin
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-PACES = {"look at each step": EACH_STEP, "one step ahead": ONE_AHEAD, "look once a draft": WHOLE_DRAFT}
 RATIOS = {
     "vanilla_over_generate": ("vanilla", "generate"),
     "drafter_step_over_generate": ("drafter", "generate, drafter"),
@@ -180,22 +179,6 @@ class PairBenchmark:
                 run(round_index)
         return harness.time_interleaved({name: timed_by(run, self.clock) for name, run in (ours | theirs).items()}, self.rounds)
 
-    def under_policy(self, policy: SyncPolicy, run: Work) -> Work:
-        """Return the work with both models under a synchronisation policy."""
-
-        def with_policy(round_index: int) -> None:
-            decoders = [one for one in (self.pair.small, self.pair.large) if isinstance(one, FusedDecoder)]
-            before = [one.sync_policy for one in decoders]
-            for one in decoders:
-                one.sync_policy = policy
-            try:
-                run(round_index)
-            finally:
-                for one, kept in zip(decoders, before, strict=True):
-                    one.sync_policy = kept
-
-        return with_policy
-
 
 def comparisons(bench: PairBenchmark) -> Found:
     """Return ratios to `generate`, milliseconds per token of every contender, the encoder included, and acceptance."""
@@ -234,19 +217,6 @@ def _acceptance(bench: PairBenchmark, method: str) -> Found:
         "large_calls_per_token": counts.large_calls / counts.tokens,
         "small_steps_per_token": counts.small_steps / counts.tokens,
     }
-
-
-def sync_policies(bench: PairBenchmark) -> Found:
-    """Return milliseconds per token of the drafter and of the methods that draft, under each synchronisation policy."""
-    works = {
-        "drafter": bench.decoded("vanilla_small", VanillaSettings()),
-        "speculative": bench.decoded("speculative", SpeculativeSettings()),
-        "bild": bench.decoded("bild", BildSettings()),
-    }
-    pairs = [(name, pace) for name in works for pace in PACES]
-    ours = {f"{name} | {pace}": bench.under_policy(PACES[pace], works[name]) for name, pace in pairs}
-    seconds = bench.timed(ours, {})
-    return {name: {pace: milliseconds(seconds[f"{name} | {pace}"]) / bench.limit for pace in PACES} for name in works}
 
 
 def steps(bench: PairBenchmark, bandwidth: float) -> Found:
@@ -335,7 +305,6 @@ class PairRun:
         bench = PairBenchmark((small, large), pair, sources, limit, rounds, self._clock)
         self._part("steps", lambda: steps(bench, bandwidth))
         self._part("compared", lambda: comparisons(bench))
-        self._part("sync_policy_ms_per_token", lambda: sync_policies(bench))
         self._bench = bench if self.shape.compiled else None
 
     def measure_compiled(self) -> None:

@@ -157,12 +157,8 @@ def main(given: Sequence[str]) -> None:
     parser = parser_of("sweep", __doc__)
     parser.add_argument("--task", required=True, help="a trained task of params.yaml")
     parser.add_argument("--arm", default="unaligned", choices=ARMS, help="default: %(default)s")
-    parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
-    parser.add_argument("--examples", type=int, metavar="N", help="the first N validation examples (default: all)")
     arguments = parse(parser, given)
-    if arguments.examples is not None and arguments.examples < 1:
-        raise InputError(f"--examples is {arguments.examples}; it must be at least 1")
-    params, paths = load(arguments.params), TaskPaths(arguments.task)
+    params, paths = load(), TaskPaths(arguments.task)
     task = params.task(arguments.task)
     sweep: SweepSettings = task.sweep
     grid = expand(QUICK if arguments.quick else GRID)
@@ -175,7 +171,7 @@ def main(given: Sequence[str]) -> None:
         planning = dataclasses.replace(sweep, plan=plan)
         return PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, planning, loaded.device)
 
-    examples = read_jsonl(paths.split(CHOSEN_ON))[: 20 if arguments.quick else arguments.examples]
+    examples = read_jsonl(paths.split(CHOSEN_ON))[: 20 if arguments.quick else None]
     split = Split(CHOSEN_ON, examples, loaded.tokenizer, task.text, sweep)
     result = {"task": arguments.task, "arm": arguments.arm, "runtime": loaded.pair.described, "examples": len(examples)}
     with tempfile.TemporaryDirectory() as folder, alone(loaded.device, quick=arguments.quick):

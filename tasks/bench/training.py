@@ -55,8 +55,6 @@ _WARM_UP = 3
 """Untimed first steps of a visit, which allocate memory."""
 _HELD_OUT = 8
 _FOREVER = 10**9
-_ADAMW_RATE = 1e-3
-"""AdamW's learning rate; Adafactor's is relative to the weights and does not suit it."""
 _OF_ONE_OF_SEVERAL = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 """Variables that DeepSpeed sets in its process; Trainer would take them to mean that it is one of several processes."""
 
@@ -237,20 +235,15 @@ def trainer_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> tor
     from transformers.optimization import Adafactor
 
     scaled = settings.relative_rate
-    known: torch.optim.Optimizer = Adafactor(
-        model.parameters(), lr=rate, weight_decay=decay, scale_parameter=scaled, relative_step=False
-    )
+    options = {"lr": rate, "weight_decay": decay, "scale_parameter": scaled, "relative_step": False}
+    known: torch.optim.Optimizer = Adafactor(model.parameters(), **options)
     return known
 
 
-def endless(settings: TrainingSettings, optimizer: str) -> TrainingSettings:
-    """Return settings in float32 with this optimiser that neither end, evaluate nor save."""
-    own = settings.optimizer == optimizer
+def endless(settings: TrainingSettings) -> TrainingSettings:
+    """Return settings in float32 that neither end, evaluate nor save."""
     return dataclasses.replace(
         settings,
-        optimizer=optimizer,
-        learning_rate=settings.learning_rate if own else _ADAMW_RATE,
-        relative_rate=settings.relative_rate and optimizer == "adafactor",
         decay="constant",
         precision="float32",
         zero_stage=0,
@@ -313,31 +306,23 @@ def main(given: Sequence[str]) -> None:
         "training", __doc__, steps=(150, "timed steps of each contender in a round"), rounds=(7, "timed rounds")
     )
     parser.add_argument("--task", default="translation", help="a prepared task of params.yaml (default: %(default)s)")
-    parser.add_argument("--model", default="large", choices=("large", "small"), help="the model (default: %(default)s)")
-    parser.add_argument("--optimizer", choices=("adafactor", "adamw"), help="default: the task's")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: torch's default (default: %(default)s)")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     arguments = parse(parser, given)
-    if arguments.threads < 0:
-        raise InputError(f"--threads is {arguments.threads}; it must be at least 0 (0 uses torch's default)")
     task, paths = load(arguments.params).task(arguments.task), TaskPaths(arguments.task)
     for path in (paths.split("train"), paths.tokenizer):
         if not path.exists():
             raise InputError(f"{path} is missing; make it by dvc repro")
     if importlib.util.find_spec("accelerate") is None:
         raise InputError("accelerate is not installed, but Seq2SeqTrainer needs it; pip install 'accelerate>=1.15,<2'")
-    device, _ = set_up(MachineSettings(threads=arguments.threads))
+    device, _ = set_up(MachineSettings())
     tokenizer = load_tokenizer(paths.tokenizer)
     examples = JsonlDataset(paths.split("train"), tokenizer, task.text)
-    own: TrainingSettings = getattr(task.finetune, arguments.model)
-    settings = endless(own, arguments.optimizer or own.optimizer)
+    settings = endless(task.finetune.large)
 
     def make() -> Recipe:
-        start = getattr(task.models, arguments.model)
-        model = initial_model(start, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+        model = initial_model(task.models.large, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
         if not model.config.is_encoder_decoder:
-            name = f"the {arguments.model} model of {arguments.task}"
-            raise InputError(f"{name} is decoder-only; Seq2SeqTrainer trains no such model")
+            raise InputError(f"the large model of {arguments.task} is decoder-only; Seq2SeqTrainer trains no such model")
         return Recipe(model.to(device), tokenizer, examples, settings, device)
 
     lengths, steps, rounds = list(LENGTHS), arguments.steps, arguments.rounds
@@ -346,10 +331,10 @@ def main(given: Sequence[str]) -> None:
     begun = time.monotonic()
     with harness.alone("cpu", quick=arguments.quick):
         found = compare(make, lengths, steps, rounds)
-    name = f"{arguments.model} {settings.optimizer}"
+    name = f"large {settings.optimizer}"
     log.info(
         f"{name}: {shown(found)} times as fast as Trainer ({found['ours']:.0f} and {found['trainer']:.0f} tokens/s, grouped by "
         f"{found['grouped_by']}); first and last loss {found['losses']}; {time.monotonic() - begun:.0f} s"
     )
-    result = {**harness.hardware(), "task": arguments.task, "threads": arguments.threads, "train_over_trainer": found["ratio"]}
-    harness.finish(result | {"training": {name: found}}, arguments.json)
+    result = {**harness.hardware(), "task": arguments.task, "train_over_trainer": found["ratio"], "training": {name: found}}
+    harness.finish(result, arguments.json)

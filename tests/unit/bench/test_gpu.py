@@ -12,11 +12,11 @@ import torch
 
 from tasks.bench import gpu
 from tasks.bench.contenders import random_model
-from tasks.bench.gpu import PACES, QUICK, RATIOS, copy_bandwidth, static_generate, step_bytes
+from tasks.bench.gpu import QUICK, RATIOS, copy_bandwidth, static_generate, step_bytes
 from tasks.errors import InputError
 
 CPU = torch.device("cpu")
-PARTS = ("float32_tokens", "bfloat16_tokens", "steps", "compared", "sync_policy_ms_per_token")
+PARTS = ("float32_tokens", "bfloat16_tokens", "steps", "compared")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: str) -> dict[str, Any]:
@@ -37,7 +37,6 @@ def test_every_part_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         assert {*found} == {"left_out", *PARTS}
         assert found["left_out"] == []
         assert found["float32_tokens"]["texts"] == 12
-        assert {*found["sync_policy_ms_per_token"]["bild"]} == {*PACES}
         assert found["compared"]["acceptance"]["bild"]["large_calls_per_token"] > 0
 
 

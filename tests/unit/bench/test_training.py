@@ -40,7 +40,7 @@ def recipe() -> Recipe:
         initial_model(SHAPE, 64, pad=0, end=1),
         train_tokenizer(words, TokenizerSettings(vocabulary=64)),
         TokenDataset(texts, [[*reversed(text[:-1]), 1] for text in texts], 0),
-        endless(settings, "adafactor"),
+        endless(settings),
         torch.device("cpu"),
     )
 
@@ -65,12 +65,10 @@ def test_a_recipe_without_an_end_keeps_the_rest() -> None:
     own = TrainingSettings(
         learning_rate=0.02, relative_rate=True, warmup_steps=50, decay="linear", batch_size=8, accumulation=4
     )
-    same = endless(own, "adafactor")
+    same = endless(own)
     assert (same.learning_rate, same.relative_rate, same.warmup_steps, same.batch_size) == (0.02, True, 50, 8)
     assert (same.decay, same.accumulation) == ("constant", 1)
     assert same.steps == same.evaluate_every == same.checkpoint_every > 10**6
-    other = endless(own, "adamw")
-    assert (other.optimizer, other.relative_rate, other.learning_rate) == ("adamw", False, 1e-3)
 
 
 def test_trainer_has_the_optimizer_of_the_recipe() -> None:
