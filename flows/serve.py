@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,10 +68,12 @@ def nightly(targets: list[str] | None = None, execution: PipelineSettings = _DEF
 @task(name="send records", cache_policy=NO_CACHE, persist_result=False)
 def send_records(root: Path) -> State[None]:
     """Send to MLflow the runs that earlier stages could not send; it fails if some still wait, which costs no result."""
-    done = supervisor.run([sys.executable, "-m", "tasks.tracking"], cwd=root)
-    line = (done.stdout.splitlines() or done.stderr.splitlines() or [f"exit status {done.returncode}"])[-1]
+    command, pipe = [sys.executable, "-m", "tasks.tracking"], subprocess.PIPE
+    with supervisor.running(command, cwd=root, stdout=pipe, stderr=pipe) as process:
+        said, failures = (text.decode(errors="replace").splitlines() for text in process.communicate())
+    line = (said or failures or [f"exit status {process.returncode}"])[-1]
     get_run_logger().info(line)
-    return Completed(message=line) if done.returncode == 0 else Failed(message=line)
+    return Completed(message=line) if process.returncode == 0 else Failed(message=line)
 
 
 def offer_pairs(root: Path, targets: Sequence[str], state: State[None]) -> State[None]:

@@ -136,9 +136,8 @@ class StageRunner:
         with self._lock:
             if self._closed.is_set():
                 return output
-            process = supervisor.start(
-                command, cwd=self.root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            process = supervisor.start(command, cwd=self.root, env=self._environment, **streams)
             self._running.add(process)
         alarm = threading.Timer(max(deadline - time.monotonic(), 0.0), supervisor.stop, [process])
         alarm.start()

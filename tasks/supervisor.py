@@ -17,9 +17,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, NoReturn, TypedDict, Unpack
+from typing import Any, NoReturn
 
 GRACE = 10.0
 """Seconds between asking processes to end and killing them."""
@@ -27,58 +27,20 @@ _BEYOND_GRACE = 5.0
 _NOT_STARTED = 127
 _PR_SET_PDEATHSIG = 1
 
-Stream = IO[bytes] | int | None
-"""A standard stream as `subprocess.Popen` accepts it."""
 
-
-class StartOptions(TypedDict, total=False):
-    """The options of `start`."""
-
-    cwd: Path | None
-    env: Mapping[str, str] | None
-    stdin: Stream
-    stdout: Stream
-    stderr: Stream
-    pass_fds: Sequence[int]
-    grace: float
-
-
-def start(
-    command: Sequence[str],
-    *,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    stdin: Stream = subprocess.DEVNULL,
-    stdout: Stream = None,
-    stderr: Stream = None,
-    pass_fds: Sequence[int] = (),
-    grace: float = GRACE,
-) -> subprocess.Popen[bytes]:
+def start(command: Sequence[str], *, grace: float = GRACE, **options: Any) -> subprocess.Popen[bytes]:
     """Start a command under a supervisor and return the supervisor's process; its exit status is the command's.
 
     The thread that calls this must outlive the process: the kernel takes the thread's end for the parent's.
 
     Args:
         command: The program and its arguments.
-        cwd: The working folder; None: this process's.
-        env: The environment; None: this process's.
-        stdin: As for `subprocess.Popen`, and so are `stdout`, `stderr` and `pass_fds`.
-        stdout: None: this process's.
-        stderr: None: this process's.
-        pass_fds: Open files that the command inherits.
         grace: Seconds between SIGTERM and SIGKILL.
+        options: `cwd`, `env`, `stdin` (none unless given), `stdout` and `stderr` of `subprocess.Popen`.
     """
-    request = json.dumps({"parent": os.getpid(), "grace": grace, "pass_fds": list(pass_fds)})
-    return subprocess.Popen(  # noqa: S603 (the command is the caller's own)
-        [sys.executable, "-I", str(Path(__file__).resolve()), request, *command],
-        cwd=cwd,
-        env=env,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        pass_fds=pass_fds,
-        start_new_session=True,
-    )
+    own = [sys.executable, "-I", str(Path(__file__).resolve()), json.dumps({"parent": os.getpid(), "grace": grace})]
+    given = {"stdin": subprocess.DEVNULL, **options}
+    return subprocess.Popen([*own, *command], start_new_session=True, **given)  # noqa: S603 (the command is the caller's own)
 
 
 def stop(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:
@@ -93,29 +55,13 @@ def stop(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], **options: Unpack[StartOptions]) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Start a command and stop it at the end of the block, if it still runs; `options` are those of `start`."""
     with start(command, **options) as process:
         try:
             yield process
         finally:
-            stop(process, options.get("grace", GRACE))
-
-
-def run(
-    command: Sequence[str], *, text: str | None = None, **options: Unpack[StartOptions]
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end with `text` as its standard input and return its status and output, decoded as UTF-8.
-
-    Standard output and standard error are captured unless `options`, which are those of `start`, say otherwise.
-    """
-    given = None if text is None else text.encode()
-    options.setdefault("stdin", subprocess.DEVNULL if given is None else subprocess.PIPE)
-    options.setdefault("stdout", subprocess.PIPE)
-    options.setdefault("stderr", subprocess.PIPE)
-    with running(command, **options) as process:
-        output, errors = (None if said is None else said.decode(errors="replace") for said in process.communicate(given))
-    return subprocess.CompletedProcess(list(command), process.returncode, output, errors)
+            stop(process)
 
 
 def die_with_parent() -> None:
@@ -157,7 +103,7 @@ def _supervise(request: str, *command: str) -> int:
         return 1
     try:
         # A supervisor that is itself killed can end nothing any more; the kernel then ends the command.
-        status = subprocess.Popen(command, pass_fds=asked["pass_fds"], preexec_fn=die_with_parent).wait()  # noqa: S603
+        status = subprocess.Popen(command, preexec_fn=die_with_parent).wait()  # noqa: S603
     except OSError as error:
         print(f"{command[0]} does not start: {error}", file=sys.stderr)
         return _NOT_STARTED

@@ -95,17 +95,12 @@ def test_a_finished_command_leaves_no_background_process(tmp_path: Path) -> None
     assert not (tmp_path / "outlived").exists()
 
 
-def test_running_to_the_end_gives_status_and_output(tmp_path: Path) -> None:
-    done = supervisor.run(["sh", "-c", "pwd; cat; echo wrong >&2; exit 3"], text="ä", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (3, f"{tmp_path}\nä", "wrong\n")
-
-
-def test_a_command_inherits_the_environment_and_the_files_that_it_is_given(tmp_path: Path) -> None:
-    with (tmp_path / "file").open("wb") as file:
-        command = f'echo "$OMP_WAIT_POLICY $WORD"; echo written > /dev/fd/{file.fileno()}'
-        done = supervisor.run(["sh", "-c", command], env={"WORD": "given"}, pass_fds=[file.fileno()])
-    assert done.stdout == " given\n"
-    assert (tmp_path / "file").read_text() == "written\n"
+def test_a_command_gets_the_streams_the_folder_and_the_environment_that_it_is_given(tmp_path: Path) -> None:
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = ["sh", "-c", 'pwd; cat; echo "$OMP_WAIT_POLICY $WORD" >&2; exit 3']
+    with supervisor.running(command, cwd=tmp_path, env={"WORD": "given"}, **streams) as process:
+        assert process.communicate("ä".encode()) == (f"{tmp_path}\nä".encode(), b" given\n")
+    assert process.returncode == 3
 
 
 def test_an_error_in_the_block_ends_the_command(tmp_path: Path) -> None:
