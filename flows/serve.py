@@ -105,9 +105,8 @@ def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAU
             return Completed(name="Unchanged", message=f"nothing changed: {len(names)} stages are up to date")
         last = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
         if last.get("sources") == sources.fingerprint and read_state(last["run"]) in _GIVEN_UP:
-            return Completed(
-                name="Unchanged", message="nothing changed since a run failed; python -m flows.pipeline repeats it"
-            )
+            said = "nothing changed since a run failed; python -m flows.pipeline repeats it"
+            return Completed(name="Unchanged", message=said)
         get_run_logger().info("out of date: %s", ", ".join(sources.outdated))
         atomic_write(note, json.dumps({"sources": sources.fingerprint, "run": run_id}))
         return run_graph(root, run_id, targets or (), execution)

@@ -149,8 +149,9 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
     except ValidationError as error:
-        line, words = first_error_in(text, error, Params)
-        raise InputError(f"{path}, line {line}: {words}" if lines else f"{path}: {words}") from None
+        location = error.errors()[0]["loc"]
+        line = f", line {line_of(text, location)}" if lines else ""
+        raise InputError(f"{path}{line}: {first_error(error, _names_at(location[:-1]))}") from None
     listed = [*params.active, *params.inactive]
     if sorted(listed) != sorted(params.tasks):
         wrong = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
@@ -180,12 +181,6 @@ Location = Sequence[int | str]
 """The keys and indices on the way to a setting."""
 
 
-def first_error_in(text: str, error: ValidationError, schema: type[BaseModel]) -> tuple[int, str]:
-    """The line of a YAML text where the first error is, counted from 1, and the error as `first_error` says it."""
-    location = error.errors()[0]["loc"]
-    return line_of(text, location), first_error(error, _names_at(schema, location[:-1]))
-
-
 def line_of(text: str, location: Location) -> int:
     """The line of a YAML text, counted from 1, where a setting stands, or else the innermost one around it that is there."""
     node, line = yaml.compose(text, yaml.SafeLoader), 1
@@ -206,9 +201,9 @@ def _children(node: yaml.Node | None) -> list[tuple[int | str, int, yaml.Node]]:
     return []
 
 
-def _names_at(schema: type[BaseModel], location: Location) -> list[str]:
+def _names_at(location: Location) -> list[str]:
     """The settings of the section at a location; empty where there are none."""
-    whole: dict[str, Any] = schema.model_json_schema()
+    whole: dict[str, Any] = Params.model_json_schema()
 
     def resolved(part: Mapping[str, Any]) -> Mapping[str, Any]:
         variants = [part, *part.get("anyOf", ())]
@@ -254,14 +249,8 @@ def table() -> str:
 def _rows(kind: type[DataclassInstance], prefix: str) -> Iterator[str]:
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        inner = next(
-            (
-                hint
-                for hint in (hints[field.name], *typing.get_args(hints[field.name]))
-                if isinstance(hint, type) and dataclasses.is_dataclass(hint)
-            ),
-            None,
-        )
+        parts = (hints[field.name], *typing.get_args(hints[field.name]))
+        inner = next((part for part in parts if isinstance(part, type) and dataclasses.is_dataclass(part)), None)
         if inner is not None and typing.get_origin(hints[field.name]) is not list:
             yield from _rows(inner, f"{prefix}{field.name}.")
             continue
@@ -288,13 +277,6 @@ def task_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _check_sources(params: Params, path: Path) -> None:
-    """Raise `InputError` if the text of an active task is not there."""
-    for name, source in params.active.items():
-        if not source.exists():
-            raise InputError(f"{path}: active.{name}: there is no {source}; correct the path, or move {name} to inactive")
-
-
 def main() -> None:
     """Check a parameter file, or print the table of settings or of presets."""
     parser = command_parser(__doc__)
@@ -308,7 +290,10 @@ def main() -> None:
         print(presets_table())
     else:
         params = load(arguments.params)
-        _check_sources(params, arguments.params)
+        for name, source in params.active.items():
+            if not source.exists():
+                fix = f"correct the path, or move {name} to inactive"
+                raise InputError(f"{arguments.params}: active.{name}: there is no {source}; {fix}")
         print(f"{arguments.params}: {len(params.tasks)} tasks, active: {', '.join(params.active)}")
         for name, task in params.tasks.items():
             print(f"  {name}: {len(expand(task.sweep.grid))} points in its grid")

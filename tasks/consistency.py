@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tasks.evaluation.sweep.grid import SweepPoint
     from tasks.machine import MachineSettings
     from tasks.models.settings import LayersSettings, ModelSettings
-    from tasks.training.settings import TrainingSettings
 
 _GPT2_POSITIONS = 1024
 """Of a randomly initialised model (the default of transformers)."""
@@ -39,10 +38,8 @@ def check_task(task: Task, machine: MachineSettings) -> None:
 
 def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
     if task.metric == PROGRAMS and not task.run_generated_code:
-        yield (
-            "metric: pass_at_1 runs the models' outputs as programs on this machine, which is off; set run_generated_code to "
-            "true beside it, or choose another metric"
-        )
+        fix = "set run_generated_code to true beside it, or choose another metric"
+        yield f"metric: pass_at_1 runs the models' outputs as programs on this machine, which is off; {fix}"
     yield from _from_large(task)
     yield from _own_tokenizer(task)
     yield from _pair(task)
@@ -55,7 +52,9 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
     ):
         # Alignment of the fine-tuned model or of layers of the large one starts from weights, so that the trunk may be frozen.
         loaded = name == "align" and (task.align.start == "fine_tuned" or task.models.small.from_large is not None)
-        yield from (f"{name}: {problem}" for problem in _training(model, training, machine, loaded=loaded))
+        if model.pretrained is None:
+            shape = (model.architecture, model.decoder_layers, machine.device)
+            yield from (f"{name}: {problem}" for problem in training.model_problems(*shape, random_start=not loaded))
     yield from _calibration(task)
     yield from perplexity_problems(task)
     yield from _seed_methods(task)
@@ -123,10 +122,8 @@ def _pair(task: Task) -> Iterator[str]:
     longest = task.text.max_source_tokens + task.text.max_target_tokens
     for name, model in (("small", small), ("large", large)):
         if model.pretrained is None and model.architecture == "gpt2" and longest > _GPT2_POSITIONS:
-            yield (
-                f"text: max_source_tokens and max_target_tokens come to {longest}, but models.{name} is a gpt2 of "
-                f"{_GPT2_POSITIONS} positions; lower them"
-            )
+            said = f"text: max_source_tokens and max_target_tokens come to {longest}"
+            yield f"{said}, but models.{name} is a gpt2 of {_GPT2_POSITIONS} positions; lower them"
 
 
 def _as_it_is(task: Task) -> Iterator[str]:
@@ -137,21 +134,12 @@ def _as_it_is(task: Task) -> Iterator[str]:
         yield "text: chat_template is true, but a tokenizer that is trained here has no template; set tokenizer.pretrained"
     for name, model, started in (("small", task.models.small, _small(task)), ("large", task.models.large, task.models.large)):
         if task.text.chat_template and started.pretrained is None and started.architecture == "t5":
-            yield (
-                f"text: chat_template is true, but models.{name} is a t5, and a chat prompt needs a decoder-only "
-                "model; set its architecture to llama or gpt2"
-            )
+            fix = "set its architecture to llama or gpt2"
+            yield f"text: chat_template is true, but models.{name} is a t5, and a chat prompt needs a decoder-only model; {fix}"
         told = task.tokenizer.pretrained is not None or model.own_tokenizer
         if model.pretrained is not None and is_gguf(model.pretrained) and not told:
-            yield (
-                f"tokenizer: models.{name}.pretrained is a GGUF file, which has a tokenizer of its own; set "
-                f"tokenizer.pretrained to {model.pretrained}"
-            )
-
-
-def _training(model: ModelSettings, training: TrainingSettings, machine: MachineSettings, *, loaded: bool) -> Iterator[str]:
-    if model.pretrained is None:
-        yield from training.model_problems(model.architecture, model.decoder_layers, machine.device, random_start=not loaded)
+            fix = f"set tokenizer.pretrained to {model.pretrained}"
+            yield f"tokenizer: models.{name}.pretrained is a GGUF file, which has a tokenizer of its own; {fix}"
 
 
 def _seed_methods(task: Task) -> Iterator[str]:
@@ -190,31 +178,23 @@ def _calibration(task: Task) -> Iterator[str]:
 
 
 def _point(point: SweepPoint, task: Task) -> Iterator[str]:
-    temperature = task.sweep.sampling.temperature
+    degree = task.sweep.sampling.temperature
     if getattr(point.settings, "drafter", None) == "retokenized" and not task.models.small.own_tokenizer:
-        yield (
-            "the drafter retokenized is for a small model with a tokenizer of its own, but models.small.own_tokenizer is "
-            "false; remove the value"
-        )
-    if point.method in GREEDY_ONLY and temperature > 0:
-        yield (
-            f"{point.method} draws no tokens, but sweep.sampling.temperature is {temperature}; set it to 0 or remove the entry"
-        )
+        said = "the drafter retokenized is for a small model with a tokenizer of its own"
+        yield f"{said}, but models.small.own_tokenizer is false; remove the value"
+    if point.method in GREEDY_ONLY and degree > 0:
+        yield f"{point.method} draws no tokens, but sweep.sampling.temperature is {degree}; set it to 0 or remove the entry"
     large, training = task.models.large, task.finetune.large
     if large.pretrained is not None:
         return
     if point.method in T5_ONLY and large.architecture != "t5":
         yield f"{point.method} needs the layers of a t5, but models.large is a {large.architecture}; remove the entry"
     if getattr(point.settings, "confidence", None) == "classifier" and not training.exit_classifier:
-        yield (
-            f"{point.method} with confidence classifier needs a classifier, which finetune.large does not train; set its "
-            "exit_classifier or remove the value"
-        )
+        fix = "set its exit_classifier or remove the value"
+        yield f"{point.method} with confidence classifier needs a classifier, which finetune.large does not train; {fix}"
     drafter = getattr(point.settings, "drafter", None)
     if drafter == "heads" and not training.draft_heads:
         yield "the drafter heads needs heads, which finetune.large does not train; set its draft_heads or remove the value"
     if drafter == "early_layer" and training.exit_layer >= large.decoder_layers:
-        yield (
-            f"the drafter early_layer runs {training.exit_layer} layers (finetune.large.exit_layer), but models.large has "
-            f"{large.decoder_layers} decoder layers; it needs more, or remove the value"
-        )
+        said = f"the drafter early_layer runs {training.exit_layer} layers (finetune.large.exit_layer)"
+        yield f"{said}, but models.large has {large.decoder_layers} decoder layers; it needs more, or remove the value"

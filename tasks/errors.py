@@ -115,10 +115,8 @@ def writing(what: str, partial: Path, then: Callable[[], str]) -> Iterator[None]
         remove(partial)
         if not full:
             raise
-        raise InputError(
-            f"no space left for {what} in {partial.parent}: it needs more than the {free_space(partial)} that are free there; "
-            f"make room and run the command again: it {then()}"
-        ) from None
+        said = f"no space left for {what} in {partial.parent}: it needs more than the {free_space(partial)} that are free there"
+        raise InputError(f"{said}; make room and run the command again: it {then()}") from None
 
 
 def disk_full(error: BaseException, path: Path) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import shutil
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +36,6 @@ from tasks.paths import TaskPaths
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-_SAMPLED = SamplingSettings(temperature=1.0)
 
 
 def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:
@@ -135,7 +131,7 @@ def measure_pair(
     """Acceptance rates of all that the grid drafts with, and sizes of the two models."""
     sweep, wanted = task.sweep, draftings(grid)
     rates: list[AcceptanceRate] = []
-    for sampling in (SamplingSettings(), _SAMPLED):
+    for sampling in (SamplingSettings(), SamplingSettings(temperature=1.0)):
         with contextlib.suppress(RuntimeError):  # a model that cannot run is reported by the rows of the baselines
             limit, batch, samples = request.max_new_tokens, sweep.quality_batch, sweep.bootstrap_samples
             found = measure_acceptance(wanted, loaded.pair, sources, sampling, sweep.seed, limit, batch, samples=samples)
@@ -213,11 +209,3 @@ def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Map
         "ran on": [loaded.pair.described, hardware],
     }
     return fingerprint(measured_as | how, _read(loaded), ["decoding"])
-
-
-def cache_folder(work: str, folder: Path) -> Path:
-    """The folder of cached predictions for this fingerprint; folders of other fingerprints are removed."""
-    for other in folder.glob("*") if folder.is_dir() else ():
-        if other.name != work:
-            shutil.rmtree(other)
-    return folder / work

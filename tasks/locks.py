@@ -90,7 +90,8 @@ def share_lock(device: str, share: Share, room: Share) -> Iterator[None]:
                 mine.acquire()
                 break
         if not waits:
-            log.info("waiting: %s; this one needs %s", _in_use(device), _described(share))
+            needed = f"{share.threads} threads and {share.memory / 1e9:.1f} GB"
+            log.info("waiting: %s; this one needs %s", _in_use(device), needed)
             waits = True
         time.sleep(_POLL_SECONDS)
     try:
@@ -111,10 +112,6 @@ def _held_shares(folder: Path) -> list[Share]:
             threads, memory, *_ = path.name.split("-")
             held.append(Share(int(threads), int(memory)))
     return held
-
-
-def _described(share: Share) -> str:
-    return f"{share.threads} threads and {share.memory / 1e9:.1f} GB"
 
 
 def _device_lock(device: str) -> ReadWriteLock:

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 class MachineSettings:
     """The device, the number format and the processes of the stages."""
 
-    device: str = setting(
-        "Device for the models; auto uses a GPU if there is one.", default="auto", choices=("auto", "cpu", "cuda")
-    )
+    device: str = setting("Device of the models; auto: a GPU if there is one.", default="auto", choices=("auto", "cpu", "cuda"))
     runtime: str = setting(
         "Runtime for decoding: compiled code on a CPU (native), fused PyTorch with CUDA graphs on a GPU (fused), transformers "
         "(reference), or the fastest one that supports the model (auto).",
@@ -78,7 +76,10 @@ def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
     """
     import torch
 
-    _share_threads(machine.threads, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    # The share of this process, of `threads` or of torch's default, which OMP_NUM_THREADS replaces.
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if machine.threads or (processes > 1 and "OMP_NUM_THREADS" not in os.environ):
+        torch.set_num_threads(max(1, (machine.threads or torch.get_num_threads()) // processes))
     found = torch.cuda.is_available()
     if machine.device == "cuda" and not found:
         raise InputError("machine.device is cuda in params.yaml, but torch finds no GPU here; set it to auto or cpu")
@@ -88,24 +89,14 @@ def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
     return device, torch.bfloat16 if machine.dtype == "bfloat16" else torch.float32
 
 
-def _share_threads(threads: int, processes: int) -> None:
-    """Give this process its share of `threads`, or of torch's default if `threads` is 0 and OMP_NUM_THREADS is not set."""
-    import torch
-
-    if threads or (processes > 1 and "OMP_NUM_THREADS" not in os.environ):
-        torch.set_num_threads(max(1, (threads or torch.get_num_threads()) // processes))
-
-
 def _own_gpu() -> torch.device:
     """Select the GPU with the number of this process on this machine."""
     import torch
 
     local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if local >= count:
-        raise InputError(
-            f"process {local + 1} of this machine has no GPU, because the machine has {count}; start at most "
-            "that many (--nproc, machine.processes), or set machine.device to cpu"
-        )
+        fix = "start at most that many (--nproc, machine.processes), or set machine.device to cpu"
+        raise InputError(f"process {local + 1} of this machine has no GPU, because the machine has {count}; {fix}")
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
 

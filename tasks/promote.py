@@ -57,10 +57,8 @@ def promote(params: Params, task: str, champions: Champions, number: str | None,
         InputError: a file, a version or MLflow is missing or damaged.
     """
     if metric_of(params.task(task).metric).name == PERPLEXITY:
-        raise InputError(
-            f"task {task}: promotion compares the outputs of two pairs, and the metric perplexity scores none; compare the "
-            "reports with python -m tasks.compare"
-        )
+        said = f"task {task}: promotion compares the outputs of two pairs, and the metric perplexity scores none"
+        raise InputError(f"{said}; compare the reports with python -m tasks.compare")
     candidate, champion = champions.candidate(number), champions.champion()
     if champion is not None and champion.version == candidate.version:
         return True, f"version {candidate.version} is the champion already"

@@ -149,15 +149,11 @@ def writers(summary: Summary, sweeps: Sweeps) -> dict[str, Writer]:
         "frontier.csv": frontier_csv(summary),
         "report.html": page(summary, sweeps, figures),
     }
-    found: dict[str, Writer] = {name: partial(_write_text, text) for name, text in texts.items()}
+    found: dict[str, Writer] = {name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
     for name, figure in figures.items():
         folder = "" if name == "pareto" else "figures/"
         found |= {f"{folder}{name}{suffix}": partial(save, figure) for suffix in (".png", ".svg")}
     return found
-
-
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def as_text(summary: Summary) -> str:

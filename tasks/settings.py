@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -48,20 +48,18 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-_BROKEN: dict[str, tuple[Callable[[float, float], bool], str]] = {
-    "ge": (lambda value, bound: value < bound, "at least"),
-    "gt": (lambda value, bound: value <= bound, "more than"),
-    "le": (lambda value, bound: value > bound, "at most"),
-    "lt": (lambda value, bound: value >= bound, "less than"),
+_BOUNDS: dict[str, tuple[Callable[[float, float], bool], str, str]] = {
+    "ge": (operator.ge, "at least", "≥"),
+    "gt": (operator.gt, "more than", ">"),
+    "le": (operator.le, "at most", "≤"),
+    "lt": (operator.lt, "less than", "<"),
 }
-
-
-_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+"""What a value within a bound is to it: the comparison, its words and its sign. NaN is within none."""
 
 
 def bounds_text(bounds: Mapping[str, float]) -> str:
     """Return the bounds of a setting as `≥ 0, < 1`."""
-    return ", ".join(f"{_SIGNS[name]} {bound}" for name, bound in bounds.items())
+    return ", ".join(f"{_BOUNDS[name][2]} {bound}" for name, bound in bounds.items())
 
 
 def _check_field(field: dataclasses.Field[object], value: Any) -> None:
@@ -71,15 +69,9 @@ def _check_field(field: dataclasses.Field[object], value: Any) -> None:
         if choices and item not in choices:
             raise ValueError(f"{field.name} is {item!r}; it must be one of {', '.join(map(str, choices))}")
         for name, bound in field.metadata.get("bounds", {}).items():
-            broken, words = _BROKEN[name]
-            if item is not None and (math.isnan(item) or broken(item, bound)):
+            holds, words, _ = _BOUNDS[name]
+            if item is not None and not holds(item, bound):
                 raise ValueError(f"{field.name} is {item}; it must be {words} {bound}")
-
-
-def check(settings: DataclassInstance) -> None:
-    """Raise `ValueError` that names the first field of `settings` that is out of bounds."""
-    for field in dataclasses.fields(settings):
-        _check_field(field, getattr(settings, field.name))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
@@ -90,7 +82,8 @@ def settings(cls: type[T]) -> type[T]:
     """
 
     def post_init(self: DataclassInstance) -> None:
-        check(self)
+        for field in dataclasses.fields(self):
+            _check_field(field, getattr(self, field.name))
         validate = getattr(self, "validate", None)
         if validate is not None:
             validate()

@@ -54,9 +54,8 @@ def table() -> str:
 
 def drafters_table() -> str:
     """Return all drafters as a Markdown table."""
-    return "\n".join(
-        ["| drafter | what it proposes |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in DRAFTERS.items())]
-    )
+    rows = [f"| `{name}` | {what} |" for name, what in DRAFTERS.items()]
+    return "\n".join(["| drafter | what it proposes |", "|---|---|", *rows])
 
 
 def main() -> None:
@@ -64,11 +63,8 @@ def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--json", action="store_true", help="print the methods as JSON")
     arguments = parser.parse_args()
-    print(
-        json.dumps([as_json(method) for method in METHODS.values()], indent=2)
-        if arguments.json
-        else f"{table()}\n\n{drafters_table()}"
-    )
+    methods = json.dumps([as_json(method) for method in METHODS.values()], indent=2)
+    print(methods if arguments.json else f"{table()}\n\n{drafters_table()}")
 
 
 if __name__ == "__main__":

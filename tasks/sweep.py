@@ -40,8 +40,9 @@ from tasks.evaluation.sweep.run import (
     vanilla_scatter,
 )
 from tasks.files import remove
+from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
-from tasks.loaded_pair import cache_folder, fan_out_of, load_for_sweep, measure_pair, require_composable, work_fingerprint
+from tasks.loaded_pair import fan_out_of, load_for_sweep, measure_pair, require_composable, work_fingerprint
 from tasks.locks import timing_lock
 from tasks.models.checkpoints import read_training_record
 from tasks.paths import ARMS, TaskPaths
@@ -114,7 +115,8 @@ def sweep(
     origin = {name: value for name, value in lineage(inputs=list(map(str, inputs))).items() if not name.startswith("mlflow.")}
     work = work_fingerprint(params, task, loaded, origin)
     rows = SweepRowFile(paths.rows(arm, other), work)
-    cache = cache_folder(work, paths.resume(f"sweep-{arm}-{seed}"))
+    cache = paths.resume(f"sweep-{arm}-{seed}") / work
+    discard_others(cache)
     described = {
         "points": len(grid),
         "latency_examples": settings.latency_examples,

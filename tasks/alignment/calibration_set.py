@@ -249,18 +249,14 @@ class StoredTopLogits:
         """
         files = sorted((calibration / LOGITS).glob(f"{which}-*.safetensors"))
         if not files:
-            raise InputError(
-                f"{calibration} has no stored predictions of the large model; set calibrate.top_logits in params.yaml and run "
-                "the stage calibrate again (dvc repro)"
-            )
+            fix = "set calibrate.top_logits in params.yaml and run the stage calibrate again (dvc repro)"
+            raise InputError(f"{calibration} has no stored predictions of the large model; {fix}")
         stored = cls(files)
         begin = torch.zeros(1, dtype=torch.long)
         lengths = torch.cat([shard["ends"].diff(prepend=begin) for shard in stored._shards])
         if lengths.tolist() != [len(target) for target in targets]:
-            raise InputError(
-                f"the stored predictions in {calibration / LOGITS} belong to other texts; run the stage calibrate again (dvc "
-                "repro --force)"
-            )
+            fix = "run the stage calibrate again (dvc repro --force)"
+            raise InputError(f"the stored predictions in {calibration / LOGITS} belong to other texts; {fix}")
         return stored
 
     def __len__(self) -> int:

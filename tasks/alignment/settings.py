@@ -52,9 +52,7 @@ class CalibrateSettings:
         if self.texts == "references" and (self.samples > 1 or not self.sampling.greedy):
             raise ValueError("texts is references, which are not generated; leave out sampling and samples")
         if self.samples > 1 and self.sampling.greedy:
-            raise ValueError(
-                f"samples is {self.samples}, but sampling is greedy, which gives one output; set sampling.temperature"
-            )
+            raise ValueError(f"samples is {self.samples}, but sampling is greedy, with one output; set sampling.temperature")
 
 
 @settings
@@ -137,10 +135,8 @@ class AlignSettings(TrainingSettings):
                 "tokens; leave out one of them"
             )
         if self.has_auxiliary_losses and self.loss != "sequence":
-            raise ValueError(
-                f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "
-                "must be sequence"
-            )
+            fix = "with exit_loss, draft_heads or exit_classifier it must be sequence"
+            raise ValueError(f"loss is {self.loss}, which reads the last logits alone; {fix}")
         if not self.on_policy:
             return
         if self.reference == "stored":

@@ -71,9 +71,7 @@ def start_model(settings: AlignSettings, small: ModelSettings, fine_tuned: Path)
     if settings.start == "pretrained":
         return small
     if not fine_tuned.is_dir():
-        raise InputError(
-            f"align.start is fine_tuned, but there is no model at {fine_tuned}; run the stage finetune (dvc repro)"
-        )
+        raise InputError(f"align.start is fine_tuned, but there is no model at {fine_tuned}; run stage finetune (dvc repro)")
     return dataclasses.replace(small, pretrained=str(fine_tuned))
 
 

@@ -192,17 +192,15 @@ def _static_cache(model: PreTrainedModel, source: int, limit: int) -> dict[str, 
     return {"past_key_values": EncoderDecoderCache(own, cross)}
 
 
-def assisted(
-    model: PreTrainedModel, assistant: PreTrainedModel, source: list[int], limit: int, draft_length: int | None = None
-) -> Tensor:
+def assisted(model: PreTrainedModel, small: PreTrainedModel, source: list[int], limit: int, draft_length: int | None) -> Tensor:
     """Run `generate` with a small model that drafts `draft_length` tokens at a time; None keeps its own drafting rules."""
     from tasks.verify import assisting_masks
 
-    settings = assistant.generation_config
+    settings = small.generation_config
     settings.num_assistant_tokens = 20 if draft_length is None else draft_length
     settings.assistant_confidence_threshold = 0.4 if draft_length is None else 0.0
     settings.num_assistant_tokens_schedule = "constant"
-    options: dict[str, Any] = {"assistant_model": assistant, **assisting_masks(model)}
+    options: dict[str, Any] = {"assistant_model": small, **assisting_masks(model)}
     return generate(model, [source], limit, **options)
 
 
@@ -210,13 +208,9 @@ def new_tokens(model: PreTrainedModel, output: Tensor, sources: Rows) -> Rows:
     """Return the new tokens of each row of the output of `generate`, up to and including the first end token."""
     skipped = 1 if model.config.is_encoder_decoder else max(map(len, sources))
     ends = model.generation_config.eos_token_id
-    return [until_end(row[skipped:], {ends} if isinstance(ends, int) else set(ends or ())) for row in output.tolist()]
-
-
-def until_end(tokens: list[int], ends: set[int] | frozenset[int]) -> list[int]:
-    """Return the tokens up to and including the first end token."""
-    position = next((position for position, token in enumerate(tokens) if token in ends), len(tokens))
-    return tokens[: position + 1]
+    ends = {ends} if isinstance(ends, int) else set(ends or ())
+    rows: Rows = [row[skipped:] for row in output.tolist()]
+    return [row[: next((place for place, token in enumerate(row) if token in ends), len(row)) + 1] for row in rows]
 
 
 # --- CTranslate2 ----------------------------------------------------------------------------------------------------------

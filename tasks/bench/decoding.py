@@ -266,12 +266,9 @@ def batches(case: Case, converted: Path, translators: Translators, counts: list[
     def together(work: Callable[[Rows, int], object]) -> Work:
         return lambda index: work(window(case.sources, index, case.batch), case.batch_limit)
 
-    works = {
-        "batched": {"": together(case.vanilla)},
-        "batched by generate": {
-            name: together(partial(contenders.generate, case.large, static=static)) for name, static in CACHES.items()
-        },
-    }
+    by_cache = {name: partial(contenders.generate, case.large, static=static) for name, static in CACHES.items()}
+    theirs = {name: together(work) for name, work in by_cache.items()}
+    works = {"batched": {"": together(case.vanilla)}, "batched by generate": theirs}
     found = {name: _on_threads(runs, counts) for name, runs in works.items()}
     if translators:
         found["batched by ctranslate2"] = _translated(case, converted, translators, counts, batched=True)
@@ -346,9 +343,7 @@ def require_equal(case: Case, converted: Path, translators: Translators) -> tupl
     """
     sources, limit, accepted = case.sources[:_COMPARED], case.limit, None
     ours = [case.vanilla([source], limit)[0] for source in sources]
-    theirs = [
-        contenders.new_tokens(case.large, contenders.generate(case.large, [source], limit), [source])[0] for source in sources
-    ]
+    theirs = [contenders.new_tokens(case.large, contenders.generate(case.large, [one], limit), [one])[0] for one in sources]
     found = {
         "vanilla and generate": find_mismatches(case.reference, sources, ours, theirs),
         "batched and vanilla": find_mismatches(case.reference, sources, case.vanilla(sources, limit), ours),
@@ -384,9 +379,8 @@ def time_case(works: Mapping[str, Settings], tokens: Mapping[str, list[int]], ro
     runs = {(name, one): work for name, settings in works.items() for one, work in settings.items()}
     first = harness.time_interleaved(runs, 1)
     least = {name: min(first[name, one][0] for one in settings) for name, settings in works.items()}
-    trial = first | harness.time_interleaved(
-        {key: runs[key] for key in runs if first[key][0] <= _SLOW * least[key[0]]}, _TRIALS
-    )
+    again = {key: run for key, run in runs.items() if first[key][0] <= _SLOW * least[key[0]]}
+    trial = first | harness.time_interleaved(again, _TRIALS)
 
     def ms_per_token(name: str, seconds: list[float]) -> float:
         made = tokens["vanilla_small" if name.startswith("drafter") else "vanilla_large"]
@@ -499,13 +493,11 @@ def case_lines(one: Found) -> Iterator[str]:
         yield f"  speculative decoding accepts {one['accepted']:.0%} of the drafted tokens"
     for name, found in one["formats"].items():
         scored = "" if found["quality"] is None else f"; quality {found['quality']}"
-        peer = (
-            "" if found["over_ctranslate2"] is None else f", {shown(found['over_ctranslate2'])} times as CTranslate2 in {name}"
-        )
-        yield (
-            f"  vanilla in {name:10}{shown(found['over_float32'])} times as fast as in float32{peer}; {found['differ']} of "
-            f"{found['texts']} texts differ, at top-2 margins up to {found['worst_margin']:.2g}{scored}"
-        )
+        over = found["over_ctranslate2"]
+        peer = "" if over is None else f", {shown(over)} times as CTranslate2 in {name}"
+        margins = f"at top-2 margins up to {found['worst_margin']:.2g}{scored}"
+        differing = f"{found['differ']} of {found['texts']} texts differ, {margins}"
+        yield f"  vanilla in {name:10}{shown(found['over_float32'])} times as fast as in float32{peer}; {differing}"
         yield from harness.step_lines(name, found["step"])
     if "bild" in one:
         kept = one["bild"]["quality"]

@@ -346,9 +346,7 @@ def main(given: Sequence[str]) -> None:
     """
     parser = harness.parser_of("gpu", __doc__, rounds=(5, "timed rounds of each comparison"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where models run (default: %(default)s)")
-    parser.add_argument(
-        "--minutes", type=float, default=8.0, help="leave out what has not begun by then (default: %(default)s)"
-    )
+    parser.add_argument("--minutes", type=float, default=8.0, help="leave out what begins later (default: %(default)s)")
     arguments = harness.parse(parser, given)
     device = torch.device(arguments.device)
     if device.type == "cuda" and not torch.cuda.is_available():

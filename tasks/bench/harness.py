@@ -7,7 +7,6 @@ a machine that slows down slows all of them; a ratio is the median over rounds.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import math
 import os
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from tasks.bench.contenders import ctranslate2_version
 from tasks.console import command_parser, log
 from tasks.decoding.decoder import Decoder, GreedyAcceptance
 from tasks.decoding.draft_rule import DraftRule
@@ -130,14 +130,10 @@ def thread_counts(threads: int) -> list[int]:
 
 def hardware() -> Found:
     """Return the machine, the versions that matter, and the commit."""
-    tags, versions = lineage(), {}
-    for package in ("torch", "transformers", "ctranslate2"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    tags = lineage()
+    versions = {name: tags[name] for name in ("python", "torch", "transformers")} | {"ctranslate2": ctranslate2_version()}
     machine = {name.removeprefix("host_"): value for name, value in tags.items() if name.startswith("host_")}
-    return {"hardware": machine, "versions": {"python": tags["python"], **versions}, "commit": tags.get("git_commit")}
+    return {"hardware": machine, "versions": versions, "commit": tags.get("git_commit")}
 
 
 @torch.inference_mode()

@@ -55,6 +55,7 @@ from tasks.serve.pacing import Batch, Way
 from tasks.serve.scheduler import ServerSettings
 
 CLIENTS = (1, 2, 4, 8, 16, 32)
+STARTS = 8
 OURS, VANILLA, TRANSFORMERS, CTRANSLATE2 = "served", "vanilla", "transformers", "ctranslate2"
 AGAIN = "vanilla, again"
 """A second server that differs from `VANILLA` in nothing: what two processes differ by."""
@@ -348,9 +349,7 @@ def lines(rows: Found) -> Iterator[str]:
     """Yield texts a second and the 95th percentile of latency of each server, then our ratios."""
     for clients, row in rows.items():
         servers = [name for name in row if name not in ("over", "null", "drafted_share")]
-        parts = [
-            f"{name} {row[name]['texts_per_second']:.1f} texts/s ({row[name]['latency_ms_p95']:.1f} ms)" for name in servers
-        ]
+        parts = [f"{one} {row[one]['texts_per_second']:.1f} texts/s ({row[one]['latency_ms_p95']:.1f} ms)" for one in servers]
         yield f"{clients:>2} clients: {', '.join(parts)}; drafting for {row['drafted_share']:.0%}"
         yield f"            served is {', '.join(f'{shown(value)} × {name}' for name, value in row['over'].items())}"
         yield f"            null control: {AGAIN}, is {shown(row['null'])} × {VANILLA}"
@@ -363,14 +362,14 @@ def measure(folder: Path, texts: list[str], options: argparse.Namespace) -> list
     """Start all servers several times, load them, and return their answers by start."""
     rng = random.Random(0)  # noqa: S311 (the order of timed visits)
     environments = dict(contenders.ENVIRONMENTS if contenders.ctranslate2_version() else {})
-    found = []
+    found, starts = [], 2 if options.quick else STARTS
     with tempfile.TemporaryDirectory() as scratch, alone("cpu", quick=options.quick):
         converted = Path(scratch) / "converted"
         if environments:
             contenders.convert(load_model(folder / "large"), converted)
-        for start in range(options.starts):
+        for start in range(starts):
             with all_servers(folder, converted, environments, options.threads, rng) as servers:
-                log.info(f"start {start + 1} of {options.starts}: {', '.join(servers)}")
+                log.info(f"start {start + 1} of {starts}: {', '.join(servers)}")
                 tried = [name for name in servers if name.startswith(CTRANSLATE2)]
                 compared = {name: address for name, address in servers.items() if name not in tried}
                 if tried:
@@ -399,17 +398,14 @@ def main(given: Sequence[str]) -> None:
         requests=(256, "texts of a visit"),
         threads=(1, "CPU threads of every server"),
     )
-    parser.add_argument("--starts", type=int, default=8, help="how often all servers are started (default: %(default)s)")
     parser.add_argument("--task", required=True, help="a finished task: its results/TASK/pair and its validation texts")
     options = parse(parser, given)
-    if options.starts < 2:
-        raise InputError(f"--starts is {options.starts}; it must be at least 2")
     paths = TaskPaths(options.task)
     folder = paths.results / "pair"
     if not folder.is_dir():
         raise InputError(f"{folder} is missing; make it with dvc repro report@{options.task} (make repro runs all tasks)")
     if options.quick:
-        options.starts, options.rounds, options.requests = 2, 1, 8
+        options.rounds, options.requests = 1, 8
     texts = [example.source for example in read_jsonl(paths.split(CHOSEN_ON))]
     pair = load_pair(folder, threads=options.threads)
     kind = pair.models["large"].config.model_type
@@ -423,7 +419,7 @@ def main(given: Sequence[str]) -> None:
     for name, target in TARGETS.items():
         if name in found:
             log.info(f"{name} {found[name]:.2f}, target {target}: {'met' if found[name] >= target else 'missed'}")
-    settings = {name: getattr(options, name) for name in ("starts", "rounds", "requests", "threads")}
+    settings = {name: getattr(options, name) for name in ("rounds", "requests", "threads")} | {"starts": len(starts)}
     finish({**found, **hardware(), "point": str(pair.manifest.point), **settings, "clients": rows}, options.json)
 
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tasks.bench.harness import alone, finish, hardware, parse, parser_of
+from tasks.bench.harness import Found, alone, finish, hardware, parse, parser_of
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request
@@ -53,9 +53,7 @@ GRID = [
 QUICK = [GridSettings(method="speculative", preset="windows")]
 
 
-def planned_and_whole(
-    make: Callable[[bool], PointEvaluator], split: Split, grid: Sequence[SweepPoint], folder: Path
-) -> dict[str, object]:
+def planned_and_whole(make: Callable[[bool], PointEvaluator], split: Split, grid: Sequence[SweepPoint], folder: Path) -> Found:
     """Run both sweeps and compare them.
 
     Args:
@@ -117,7 +115,7 @@ def retiming(planned: Sequence[SweepRow], whole: Sequence[SweepRow]) -> float:
     return statistics.fmean(abs(speedup / second[name] - 1) for name, speedup in first.items() if name in second)
 
 
-def missed_share(planned: Sequence[SweepRow], whole: Sequence[SweepRow], apart: float = 0.0) -> dict[str, object]:
+def missed_share(planned: Sequence[SweepRow], whole: Sequence[SweepRow], apart: float = 0.0) -> Found:
     """How much of the exhaustive frontier the planned sweep missed.
 
     Speeds of both are taken from the exhaustive sweep, so that timing noise does not create a second frontier. A frontier point

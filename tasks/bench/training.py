@@ -302,9 +302,7 @@ def main(given: Sequence[str]) -> None:
     Raises:
         InputError: an option is out of bounds, a file or package is missing, or the model is decoder-only.
     """
-    parser = harness.parser_of(
-        "training", __doc__, steps=(150, "timed steps of each contender in a round"), rounds=(7, "timed rounds")
-    )
+    parser = harness.parser_of("training", __doc__, steps=(150, "timed steps of a round"), rounds=(7, "timed rounds"))
     parser.add_argument("--task", default="translation", help="a prepared task of params.yaml (default: %(default)s)")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     arguments = parse(parser, given)
@@ -316,7 +314,7 @@ def main(given: Sequence[str]) -> None:
         raise InputError("accelerate is not installed, but Seq2SeqTrainer needs it; pip install 'accelerate>=1.15,<2'")
     device, _ = set_up(MachineSettings())
     tokenizer = load_tokenizer(paths.tokenizer)
-    examples = JsonlDataset(paths.split("train"), tokenizer, task.text)
+    examples = JsonlDataset(paths.split("train"), tokenizer, task.text, decoder_only=False)
     settings = endless(task.finetune.large)
 
     def make() -> Recipe:

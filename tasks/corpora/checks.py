@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tasks.corpora.example import UNLABELLED, Corpus, Example
@@ -128,21 +128,13 @@ def _lengths(texts: Sequence[str], tokenise: Tokenise, unknown: int | None, limi
         longest=lengths[-1],
         limit=limit,
         cut_off=sum(length > limit for length in lengths) / len(lengths),
-        unknown=_share(unknown, rows),
+        unknown=sum(token == unknown for row in rows for token in row) / sum(lengths),
     )
 
 
 def _percentile(ordered: Sequence[int], share: float) -> int:
     """The smallest length that at least this share of the texts does not exceed."""
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
-
-
-def _share(unknown: int | None, rows: Iterable[Sequence[int]]) -> float:
-    total = count = 0
-    for row in rows:
-        total += len(row)
-        count += sum(token == unknown for token in row)
-    return count / total
 
 
 _CUT_OFF = 0.01
@@ -194,10 +186,8 @@ def _cut_off(report: CorpusReport) -> Iterator[str]:
         if cut:
             shares = ", ".join(f"{lengths.cut_off:.1%} of {name}" for name, lengths in cut.items())
             p95, longest = (max(getattr(lengths, name) for lengths in cut.values()) for name in ("p95", "longest"))
-            yield (
-                f"{column}s longer than text.max_{column}_tokens, {next(iter(cut.values())).limit}, are cut off: {shares}; "
-                f"raise it (95 % have at most {p95} tokens, the longest has {longest})"
-            )
+            said = f"{column}s longer than text.max_{column}_tokens, {next(iter(cut.values())).limit}, are cut off: {shares}"
+            yield f"{said}; raise it (95 % have at most {p95} tokens, the longest has {longest})"
 
 
 def _errors(name: str, split: SplitReport) -> Iterator[str]:
@@ -211,19 +201,15 @@ def _errors(name: str, split: SplitReport) -> Iterator[str]:
         yield f"the reference equals the source in {_count(split.copies, split)}; name different columns for the two"
     for column, lengths in _columns(split):
         if lengths.unknown >= _UNKNOWN[1]:
-            yield (
-                f"{lengths.unknown:.0%} of the {column} tokens are unknown to the tokenizer; choose one that was made for this "
-                "language, or leave tokenizer.pretrained out to train one"
-            )
+            fix = "choose one that was made for this language, or leave tokenizer.pretrained out to train one"
+            yield f"{lengths.unknown:.0%} of the {column} tokens are unknown to the tokenizer; {fix}"
 
 
 def _warnings(name: str, split: SplitReport) -> Iterator[str]:
     for column, lengths in _columns(split):
         if _UNKNOWN[0] < lengths.unknown < _UNKNOWN[1]:
-            yield (
-                f"{lengths.unknown:.2%} of the {column} tokens are unknown to the tokenizer; characters that train lacks "
-                "cannot be written"
-            )
+            effect = "characters that train lacks cannot be written"
+            yield f"{lengths.unknown:.2%} of the {column} tokens are unknown to the tokenizer; {effect}"
     if split.empty_references and split.empty_references < split.examples:
         yield f"{_count(split.empty_references, split)} have an empty reference; that is right for unanswerable questions alone"
     if split.copies > _COPIES[0] * split.examples:
@@ -245,10 +231,8 @@ def _overlap(name: str, split: SplitReport) -> Iterator[str]:
     if split.sources_in_train <= _OVERLAP * split.examples:
         return
     whole = f", {split.examples_in_train} of them with a reference of theirs" if split.examples_in_train else ""
-    yield (
-        f"the sources of {_count(split.sources_in_train, split)} are also in train{whole}; quality on them is memory: "
-        "remove them from train"
-    )
+    fix = "quality on them is memory: remove them from train"
+    yield f"the sources of {_count(split.sources_in_train, split)} are also in train{whole}; {fix}"
 
 
 def _columns(split: SplitReport) -> Iterator[tuple[str, TokenLengths]]:

@@ -47,9 +47,8 @@ def read_bytes(path: Path) -> bytes:
         if content.startswith(_GZIP):
             content = gzip.decompress(content)
     except FileNotFoundError:
-        raise InputError(
-            f"{path} does not exist; check the folder under active and the names under files in params.yaml"
-        ) from None
+        fix = "check the folder under active and the names under files in params.yaml"
+        raise InputError(f"{path} does not exist; {fix}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is damaged ({error}); compress it again with gzip") from None
     except OSError as error:
@@ -97,8 +96,9 @@ def read_running_text(path: Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from None
+        before = content[: error.start].split(b"\n")
+        position = f"byte {len(before[-1]) + 1} of the line"
+        raise InputError(f"{path}, line {len(before)}: not UTF-8 ({position}); save the file as UTF-8") from None
 
 
 def decode(raw: bytes, path: Path, number: int) -> str:
@@ -198,13 +198,7 @@ def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The line number and the fields of each row; blank lines are left out."""
-    content = read_text(path)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = content[: error.start].split(b"\n")
-        position = f"byte {len(before[-1]) + 1} of the line"
-        raise InputError(f"{path}, line {len(before)}: not UTF-8 ({position}); save the file as UTF-8") from None
+    text = read_running_text(path)
     header = text.partition("\n")[0]
     # A table without a comma in its header was written where numbers have decimal commas, or by hand with tabs.
     delimiter = next((one for one in _DELIMITERS if one in header), ",")

@@ -54,10 +54,8 @@ def read(settings: HubSettings, source: Path) -> Corpus:
     elif source.suffix in _LOCK_ENDINGS:
         splits, place = open_from_hub(data_set, source), data_set.name
     else:
-        raise InputError(
-            f"{source} is neither a lock file nor a folder with data; under active in params.yaml, name data/hub.lock.yaml for "
-            "a data set of the hub, or the folder of a copy"
-        )
+        fix = "under active in params.yaml, name data/hub.lock.yaml for a data set of the hub, or the folder of a copy"
+        raise InputError(f"{source} is neither a lock file nor a folder with data; {fix}")
     names = [name for name in (*SPLITS, UNLABELLED) if name in data_set.splits]
     return {name: _split(splits, data_set, name, place) for name in names}
 
@@ -67,7 +65,10 @@ def _split(splits: DatasetDict, data_set: DataSet, name: str, place: str) -> lis
     rows = _sliced(splits, data_set.splits[name], f"{place}: corpus.hub.splits.{name}")
     labelled = name != UNLABELLED
     columns = columns_of(data_set, labelled=labelled and not data_set.passage_words)
-    _check_columns(rows, columns, location)
+    known = list(_flat_names(rows.features.arrow_schema))
+    for column, setting in columns.items():
+        if column not in known and not any(name.startswith(f"{column}.") for name in known):
+            raise InputError(f"{location}: no column {column}; set corpus.hub, {setting}, to some of {', '.join(known)}")
     outer = {column.partition(".")[0] for column in columns if column not in rows.column_names} | {*columns}
     maker = _ExampleMaker(data_set, location, labelled=labelled)
     taken = rows.select_columns([column for column in rows.column_names if column in outer])
@@ -103,13 +104,6 @@ def _sliced(splits: DatasetDict, wanted: str, setting: str) -> Dataset:
     if not found:
         raise InputError(f"{setting} is {wanted!r}, which has no rows; name one of {', '.join(sizes)}, or a larger slice")
     return found[0] if len(found) == 1 else datasets.concatenate_datasets(found)
-
-
-def _check_columns(rows: Dataset, columns: Mapping[str, str], location: str) -> None:
-    known = list(_flat_names(rows.features.arrow_schema))
-    for column, setting in columns.items():
-        if column not in known and not any(name.startswith(f"{column}.") for name in known):
-            raise InputError(f"{location}: no column {column}; set corpus.hub, {setting}, to some of {', '.join(known)}")
 
 
 def _flat_names(fields: pa.Schema | pa.StructType, prefix: str = "") -> Iterator[str]:
@@ -161,9 +155,8 @@ class _ExampleMaker:
         texts = []
         for text in value if isinstance(value, list) else [value]:
             if text is not None and not isinstance(text, str):
-                raise InputError(
-                    f"{self._location}: column {name} contains {type(text).__name__}; it must contain strings or lists of them"
-                )
+                fix = "it must contain strings or lists of them"
+                raise InputError(f"{self._location}: column {name} contains {type(text).__name__}; {fix}")
             if text is not None and text.strip():
                 texts.append(text.strip())
         return texts

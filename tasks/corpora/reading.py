@@ -95,10 +95,8 @@ def _held_out(examples: Sequence[Example], missing: Sequence[str], settings: Fil
     found = hold_out(examples, missing, settings.held_out)
     for split in missing:
         if not found[split]:
-            raise InputError(
-                f"{folder}: train has {len(examples)} examples, of which too few sources are different to hold out {split}; "
-                f"give more, or name files for {split}"
-            )
+            said = f"{folder}: train has {len(examples)} examples, of which too few sources are different to hold out {split}"
+            raise InputError(f"{said}; give more, or name files for {split}")
         found[split] = found[split][: settings.limit.get(split, 0) or None]
     return found
 

@@ -114,11 +114,6 @@ class FileSettings:
         test = self.files.get(TEST)
         return [str(name) for name in test] if isinstance(test, dict) else []
 
-    @property
-    def is_held_out(self) -> bool:
-        """Whether validation or test is taken from train."""
-        return not {*SPLITS} <= {*self.files}
-
     def names(self) -> dict[str, list[str]]:
         """The names of the files of each split, and of each test set after the main one as `test.NAME`."""
         found: dict[str, list[str]] = {}
@@ -147,10 +142,16 @@ class FileSettings:
     def validate(self) -> None:
         """Raise `ValueError` for wrong splits, a wrong number of files, empty field names, a wrong template or limit."""
         if not {"train"} <= {*self.files} <= {*SPLITS, UNLABELLED}:
-            raise ValueError(
-                f"files has {listed(self.files)}; it must have train, and may have validation, {TEST} and {UNLABELLED}"
-            )
-        self._check_test_sets()
+            fix = f"it must have train, and may have validation, {TEST} and {UNLABELLED}"
+            raise ValueError(f"files has {listed(self.files)}; {fix}")
+        for split, given in self.files.items():
+            if isinstance(given, dict) and split != TEST:
+                raise ValueError(f"files.{split} is a mapping; only test may be one, from names of test sets to their files")
+        if self.files.get(TEST) == {}:
+            raise ValueError("files.test names no test set; give it files, or a mapping from names of test sets to files")
+        for name in self.test_sets:
+            if not _TEST_SET_NAME.fullmatch(name):
+                raise ValueError(f"files.test has a test set {name!r}; a name has letters, digits, - and _ only")
         for split, names in self.names().items():
             self._check_names(split, names)
         for split, count in self.limit.items():
@@ -158,24 +159,16 @@ class FileSettings:
                 given = listed(dict.fromkeys([*SPLITS, *self.files]))
                 raise ValueError(f"limit.{split} is {count}; limit takes counts of at least 0 for {given}")
 
-    def _check_test_sets(self) -> None:
-        for split, given in self.files.items():
-            if isinstance(given, dict) and split != TEST:
-                raise ValueError(
-                    f"files.{split} is a mapping; only test may be one, from the names of test sets to their files"
-                )
-        if self.files.get(TEST) == {}:
-            raise ValueError("files.test names no test set; give it files, or a mapping from names of test sets to files")
-        for name in self.test_sets:
-            if not _TEST_SET_NAME.fullmatch(name):
-                raise ValueError(f"files.test has a test set {name!r}; a name has letters, digits, - and _ only")
-
     def _check_names(self, split: str, names: list[str]) -> None:
         if not names or not all(names):
             raise ValueError(f"files.{split} names no file; name one, or remove the entry")
         kind = self.format_of(names)
         if kind == TEXT:
-            self._check_text(split)
+            if split == UNLABELLED:
+                said = "files.unlabelled is for sources alone, and a passage of text has a reference"
+                raise ValueError(f"{said}; add it to train")
+            if parse_template(self.template) != parse_template(""):
+                raise ValueError("template is set, but text has no fields to fill it with; remove it")
             return
         columns = sorted({name for _, name in parse_template(self.template) if name is not None} - {SOURCE})
         if kind != PARALLEL:
@@ -184,15 +177,7 @@ class FileSettings:
         elif split != UNLABELLED and len(names) < 2:
             raise ValueError(f"files.{split} names {len(names)} file(s); parallel text needs a source and a reference")
         elif columns:
-            raise ValueError(
-                f"template names {listed(columns)}, but parallel text has no columns; it may name {{source}} alone"
-            )
-
-    def _check_text(self, split: str) -> None:
-        if split == UNLABELLED:
-            raise ValueError("files.unlabelled is for sources alone, and a passage of text has a reference; add it to train")
-        if parse_template(self.template) != parse_template(""):
-            raise ValueError("template is set, but text has no fields to fill it with; remove it")
+            raise ValueError(f"template names {listed(columns)}, but parallel text has no columns; name {{source}} alone")
 
 
 def _as_list(names: Names) -> list[str]:
@@ -256,21 +241,13 @@ class HubSettings:
     def data_set(self) -> DataSet:
         """The data set that is read: the preset with what is given here in place of it."""
         preset = DATA_SETS.get(self.preset) or DataSet("", "source", ("references",))
-        given = {
-            "name": self.name,
-            "configuration": self.configuration,
-            "revision": self.revision,
-            "source_field": self.source_field,
-            "reference_fields": tuple(self.reference_fields),
-            "template": self.template,
-            "no_reference": self.no_reference,
-            "passage_words": self.passage_words,
-        }
+        own = ("name", "configuration", "revision", "source_field", "template", "no_reference", "passage_words")
+        given = {name: getattr(self, name) for name in own} | {"reference_fields": tuple(self.reference_fields)}
         if self.name and self.name != preset.name:
             # Another repository of the data set need not have its configurations and branches.
             preset = replace(preset, configuration="", revision="main")
         changed = {field: value for field, value in given.items() if value}
-        return replace(preset, splits={**preset.splits, **self.splits}, **changed)  # type: ignore[arg-type]
+        return replace(preset, splits={**preset.splits, **self.splits}, **changed)
 
     @property
     def published(self) -> str:
@@ -278,9 +255,7 @@ class HubSettings:
         if self.preset == "none" or self.name:
             return "none"
         preset, mine = DATA_SETS[self.preset], self.data_set
-        same = all(
-            getattr(mine, name) == getattr(preset, name) for name in ("configuration", "source_field", "reference_fields")
-        )
+        same = all(getattr(mine, one) == getattr(preset, one) for one in ("configuration", "source_field", "reference_fields"))
         whole = all(mine.splits[split] == preset.splits[split] for split in ("validation", "test"))
         return preset.published if same and whole else "none"
 
@@ -289,10 +264,8 @@ class HubSettings:
         if self.preset == "none" and not self.name:
             raise ValueError("hub names no data set; set name, or preset to one that python -m tasks.corpora lists")
         if self.name and not _NAME.fullmatch(self.name):
-            raise ValueError(
-                f"name is {self.name!r}, which is no name on the hub; write owner/name, and name the folder of a local copy "
-                "under active"
-            )
+            fix = "write owner/name, and name the folder of a local copy under active"
+            raise ValueError(f"name is {self.name!r}, which is no name on the hub; {fix}")
         if unknown := [split for split in self.splits if split not in (*SPLITS, UNLABELLED)]:
             raise ValueError(f"splits has {unknown[0]}; it takes {', '.join((*SPLITS, UNLABELLED))}")
         if not all([*self.splits.values(), *self.reference_fields]):
@@ -382,28 +355,20 @@ class CorpusSettings:
             raise ValueError("source is hub but there is no hub section; add one with a preset, or with name and columns")
         if self.dataset == "none":
             return
-        if self.source == "hub":
-            self._check_uncut()
-            return
-        if self.source != "files" or self.files is None:
+        measured = ("validation", "test")
+        if self.source == "hub" and self.hub is not None:
+            cut = [split for split in measured if "[" in self.hub.data_set.splits[split]]
+            cutting, fix = "hub.splits", "name the whole split"
+        elif self.source == "files" and self.files is not None:
+            if not {*SPLITS} <= {*self.files.files}:
+                raise ValueError(
+                    f"dataset is {self.dataset}, but files names no file for validation or test, and no published number is of "
+                    "examples held out from train; name its own files, or set dataset to none"
+                )
+            cut = [split for split in measured if self.files.limit.get(split)]
+            cutting, fix = "files.limit", "remove the limit"
+        else:
             raise ValueError(f"dataset is {self.dataset}, but the corpus is generated; set source to files, or dataset to none")
-        if self.files.is_held_out:
-            raise ValueError(
-                f"dataset is {self.dataset}, but files names no file for validation or test, and no published number is of "
-                "examples held out from train; name its own files, or set dataset to none"
-            )
-        for split in ("validation", "test"):
-            if self.files.limit.get(split):
-                raise ValueError(
-                    f"dataset is {self.dataset}, but files.limit cuts {split}, and no published number is of a part; remove "
-                    "the limit, or set dataset to none"
-                )
-
-    def _check_uncut(self) -> None:
-        splits = self.hub.data_set.splits if self.hub is not None else {}
-        for split in ("validation", "test"):
-            if "[" in splits[split]:
-                raise ValueError(
-                    f"dataset is {self.dataset}, but hub.splits cuts {split}, and no published number is of a part; name the "
-                    "whole split, or set dataset to none"
-                )
+        if cut:
+            reason = f"{cutting} cuts {cut[0]}, and no published number is of a part"
+            raise ValueError(f"dataset is {self.dataset}, but {reason}; {fix}, or set dataset to none")

@@ -61,7 +61,6 @@ def _parser() -> argparse.ArgumentParser:
     method.add_argument("--tune", metavar="BOUND", help="ms=… or quality=…: the best timed point within this bound")
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--rounds", type=int, default=3, help="timings of each text, in turn with vanilla; 0: none (default: 3)")
-    shown.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(default: auto)")
     shown.add_argument("--json", action="store_true", help="one line of JSON for each text, written when it is whole")
     return parser
 
@@ -107,12 +106,6 @@ def _warn_of_what_is_not_read(pair: DecodingPair, source: str) -> None:
         log.warning("the text has %d tokens; %s", tokens, read)
     if unknown:
         log.warning("%d of the text's %d tokens are unknown to the models", unknown, len(read_tokens))
-
-
-def marks_for(asked: str) -> Marks:
-    """Return the marks that `--color` asks for."""
-    coloured = asked == "always" or (asked == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
-    return COLOURS if coloured else BRACKETS
 
 
 def legend(marks: Marks) -> str:
@@ -261,7 +254,8 @@ def main() -> None:
             raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}")
     texts = read_texts(arguments)
     pair = pair_of(arguments)
-    manifest, marks = pair.manifest, marks_for(arguments.color)
+    manifest = pair.manifest
+    marks = COLOURS if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else BRACKETS
     log.info("%s (%s); %s", manifest.point, manifest.chosen, pair.decoders.described)
     if not arguments.json:
         log.info("%s", legend(marks))

@@ -70,9 +70,7 @@ def pair_of(arguments: argparse.Namespace) -> DecodingPair:
 def _check_together(arguments: argparse.Namespace, *, own: bool) -> None:
     """Refuse arguments of which one says otherwise than another."""
     if arguments.tune is not None and arguments.method is not None:
-        raise InputError(
-            f"--tune {arguments.tune} chooses the method, but --method is {arguments.method}; leave out one of them"
-        )
+        raise InputError(f"--tune {arguments.tune} chooses the method, but --method is {arguments.method}; leave one out")
     if own and None in (arguments.large, arguments.small):
         missing = "--large" if arguments.large is None else "--small"
         raise InputError(f"{missing} is missing; a pair of your own needs --large and --small")
@@ -152,10 +150,8 @@ def choose(task: str, asked: MethodChoice) -> Chosen:
         return Chosen(named, asked.arm or ALIGNED, "as given")
     path = TaskPaths(task).results / "summary.json"
     if not path.is_file():
-        raise InputError(
-            f"{path} is missing, so that no point is recommended yet; make it with dvc repro report@{task} (make repro runs "
-            "all tasks), or name a --method"
-        )
+        fix = f"make it with dvc repro report@{task} (make repro runs all tasks), or name a --method"
+        raise InputError(f"{path} is missing, so that no point is recommended yet; {fix}")
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
         if asked.tune is not None:

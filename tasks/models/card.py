@@ -130,9 +130,7 @@ def _weights(card: Card) -> list[tuple[str, Path]]:
     """Return the weight files of local models that this one was trained from, each with the relation as text."""
     began = [] if card.base is None else [("initialised from", Path(card.base))]
     models = [*began, *(("learned from", teacher) for teacher in card.teachers)]
-    return [
-        (what, file) for what, path in models for file in ([path] if path.is_file() else sorted(path.glob("*.safetensors")))
-    ]
+    return [(how, file) for how, path in models for file in ([path] if path.is_file() else sorted(path.glob("*.safetensors")))]
 
 
 def _appends_end(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -129,10 +129,8 @@ def _set_decoder_depth(model: PreTrainedModel) -> PreTrainedModel:
 
 def _check_vocabulary(model: PreTrainedModel, vocabulary: int, name: str) -> PreTrainedModel:
     if embedded_tokens(model) < vocabulary:
-        raise InputError(
-            f"the tokenizer has {vocabulary} tokens but the model {name} has {embedded_tokens(model)}; "
-            "set tokenizer.pretrained to the model's own tokenizer"
-        )
+        fix = "set tokenizer.pretrained to the model's own tokenizer"
+        raise InputError(f"the tokenizer has {vocabulary} tokens but the model {name} has {embedded_tokens(model)}; {fix}")
     return model
 
 
@@ -146,10 +144,8 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
     """
     model, info = load_from(_load_by_kind, source, "model", dtype=dtype)
     if info["missing_keys"]:
-        raise InputError(
-            f"the model at {source} lacks {len(info['missing_keys'])} weights, for example {min(info['missing_keys'])}; "
-            "name one whose weights fit its configuration"
-        )
+        said = f"the model at {source} lacks {len(info['missing_keys'])} weights, for example {min(info['missing_keys'])}"
+        raise InputError(f"{said}; name one whose weights fit its configuration")
     load_extras(model, Path(source))
     load_draft_tokens(model, Path(source))
     return model.to(device).eval()

@@ -88,12 +88,6 @@ def add_classifier(model: PreTrainedModel) -> None:
         setattr(model, _CLASSIFIER, ExitClassifier(model.config.d_model).to(model.device))
 
 
-def state_width(model: PreTrainedModel) -> int:
-    """Return the width of a model's hidden states."""
-    width: int = model.config.get_text_config().hidden_size
-    return width
-
-
 def own_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return the state of a model without the modules of this file."""
     return {name: tensor for name, tensor in model.state_dict().items() if name.partition(".")[0] not in _FILES}
@@ -123,7 +117,7 @@ def load_extras(model: PreTrainedModel, folder: Path) -> None:
             continue
         try:
             weights = load_file(folder / file)
-            extra = build(state_width(model), weights)
+            extra = build(model.config.get_text_config().hidden_size, weights)
             extra.load_state_dict(weights)
         except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
             reason = str(error).strip().split("\n")[0]
@@ -131,13 +125,8 @@ def load_extras(model: PreTrainedModel, folder: Path) -> None:
         setattr(model, name, extra.to(device=model.device, dtype=model.dtype).eval())
 
 
-def _heads_like(width: int, weights: dict[str, Tensor]) -> torch.nn.Module:
-    count, _, inner = weights["first"].shape
-    return ParallelHeads(count, width, inner)
-
-
 _FILES: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], torch.nn.Module]]] = {
-    _HEADS: ("heads.safetensors", _heads_like),
+    _HEADS: ("heads.safetensors", lambda width, found: ParallelHeads(len(found["first"]), width, found["first"].shape[2])),
     _CLASSIFIER: ("exit_classifier.safetensors", lambda width, _: ExitClassifier(width)),
 }
 

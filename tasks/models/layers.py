@@ -103,9 +103,7 @@ def exit_layer_of(model: PreTrainedModel) -> int:
     """
     count, layers = getattr(model.config, "exit_layer", 1), len(decoder_layers(model))
     if not 1 <= count < layers:
-        raise InputError(
-            f"exit_layer is {count}, but the decoder has {layers} layers; it must be at least 1 and less than that"
-        )
+        raise InputError(f"exit_layer is {count}, but the decoder has {layers} layers; it must be at least 1 and less")
     return int(count)
 
 
@@ -142,7 +140,9 @@ def model_from_layers(large: PreTrainedModel, settings: LayersSettings) -> PreTr
     # `transformers` ties the head of every new T5 and mT5, also where that of the large model is its own.
     own_head = large.get_output_embeddings().weight is not large.get_input_embeddings().weight
     if own_head or settings.share_encoder:
-        _untie_head(small)
+        head = small.get_output_embeddings()
+        if head.weight is small.get_input_embeddings().weight:
+            head.weight = torch.nn.Parameter(head.weight.detach().clone())
     weights = large.state_dict()
     for layers_path, layers in kept:
         weights = _chosen(weights, layers_path, layers)
@@ -151,13 +151,6 @@ def model_from_layers(large: PreTrainedModel, settings: LayersSettings) -> PreTr
     if settings.share_encoder:
         setattr(small.config, _MARK, True)
     return small.to(device=large.device, dtype=large.dtype).eval()
-
-
-def _untie_head(small: PreTrainedModel) -> None:
-    """Give a model whose head is its embedding a head of its own."""
-    head = small.get_output_embeddings()
-    if head.weight is small.get_input_embeddings().weight:
-        head.weight = torch.nn.Parameter(head.weight.detach().clone())
 
 
 def check_layers(large: PreTrainedModel, settings: LayersSettings) -> None:

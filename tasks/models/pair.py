@@ -93,7 +93,5 @@ def check_lengths(model: PreTrainedModel, name: str, text: TextSettings) -> None
     lengths = (text.max_source_tokens, text.max_target_tokens)
     longest = max(lengths) if model.config.is_encoder_decoder else sum(lengths)
     if longest > known:
-        raise InputError(
-            f"the {name} model has {known} positions, but text.max_source_tokens and max_target_tokens come to {longest}; "
-            "lower them in params.yaml"
-        )
+        said = f"the {name} model has {known} positions, but text.max_source_tokens and max_target_tokens come to {longest}"
+        raise InputError(f"{said}; lower them in params.yaml")

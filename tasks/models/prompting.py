@@ -82,18 +82,14 @@ class SourceEncoder:
 
         name, limit = self._tokenizer.name_or_path, self._text.max_source_tokens
         if not self._tokenizer.chat_template:
-            raise InputError(
-                f"text.chat_template is true, but the tokenizer at {name} has no chat template; name a chat model's tokenizer "
-                "with tokenizer.pretrained, or set text.chat_template to false"
-            )
+            fix = "name a chat model's tokenizer with tokenizer.pretrained, or set text.chat_template to false"
+            raise InputError(f"text.chat_template is true, but the tokenizer at {name} has no chat template; {fix}")
         try:
             [empty] = self._prompts([""])
         except TemplateError as error:
             reason = str(error).strip().split("\n")[0].rstrip(".")
-            raise InputError(
-                f"the chat template of the tokenizer at {name} does not take the messages: {reason}; change text.system or "
-                "text.instruction"
-            ) from None
+            said = f"the chat template of the tokenizer at {name} does not take the messages: {reason}"
+            raise InputError(f"{said}; change text.system or text.instruction") from None
         if len(empty) >= limit:
             raise InputError(
                 f"text.max_source_tokens is {limit}, but the chat prompt alone, without its source, has {len(empty)}; raise it"

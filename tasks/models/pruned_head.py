@@ -99,10 +99,8 @@ def prune_head(model: PreTrainedModel, tokens: Sequence[int]) -> PrunedHead:
     """
     head = model.get_output_embeddings()
     if type(head) is not torch.nn.Linear:
-        raise InputError(
-            f"a draft vocabulary needs a head that is a plain linear layer, but that of this {model.config.model_type} is "
-            "another; leave out align.draft_vocabulary"
-        )
+        said = "a draft vocabulary needs a head that is a plain linear layer"
+        raise InputError(f"{said}, but that of this {model.config.model_type} is another; leave out align.draft_vocabulary")
     pruned = PrunedHead(head, tokens)
     model.set_output_embeddings(pruned)
     return pruned

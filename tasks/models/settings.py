@@ -99,13 +99,10 @@ class ModelSettings:
         if self.pretrained is not None and self.from_large is not None:
             raise ValueError("pretrained and from_large both say where the model starts; leave one out")
         if self.own_tokenizer and self.pretrained is None:
-            raise ValueError(
-                "own_tokenizer is true, but a model that starts here has none; set its pretrained, or leave it out"
-            )
+            raise ValueError("own_tokenizer is true, but a model that starts here has none; set pretrained, or leave it out")
         if self.pretrained is None and self.architecture != "t5" and self.d_model % self.heads:
-            raise ValueError(
-                f"d_model is {self.d_model}, heads is {self.heads}; {self.architecture} needs d_model to be a multiple of heads"
-            )
+            fix = f"{self.architecture} needs d_model to be a multiple of heads"
+            raise ValueError(f"d_model is {self.d_model}, heads is {self.heads}; {fix}")
         if self.pretrained is None and self.architecture == "llama" and self.d_kv % 2:
             raise ValueError(f"d_kv is {self.d_kv}; llama needs an even number, because rotary positions act on pairs")
 
@@ -124,9 +121,7 @@ class TextSettings:
         unit="tokens",
         ge=2,
     )
-    max_target_tokens: int = setting(
-        "Longest target and longest output, including the end token.", default=128, unit="tokens", ge=2
-    )
+    max_target_tokens: int = setting("Longest target and output, including the end token.", default=128, unit="tokens", ge=2)
     chat_template: bool = setting(
         "Put each source to the model as a user's message, in the chat template of the tokenizer; for chat models.",
         default=False,

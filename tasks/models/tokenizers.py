@@ -95,9 +95,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     files = tokenizer.vocab_files_names.values()
     # From a folder with a model configuration but no tokenizer, transformers makes an empty tokenizer.
     if Path(source).is_dir() and files and not any((Path(source) / name).is_file() for name in files):
-        raise InputError(
-            f"no tokenizer at {source}: none of {', '.join(files)} is there; name a folder, a GGUF file or a hub model"
-        )
+        fix = "name a folder, a GGUF file or a hub model"
+        raise InputError(f"no tokenizer at {source}: none of {', '.join(files)} is there; {fix}")
     if tokenizer.eos_token_id is None:
         raise InputError(f"the tokenizer at {source} has no end token; name a tokenizer that has one")
     if tokenizer.pad_token_id is None:
@@ -168,9 +167,8 @@ def _check_what_is_dropped(file: Path) -> None:
     scaled = [name for name in tensors if name in _SCALING_FACTORS]
     scaled += [key for key, value in metadata.items() if key.endswith(".rope.scaling.type") and value != "none"]
     if scaled:
-        raise ValueError(
-            f"its rotary positions are scaled ({scaled[0]}), which transformers does not read from GGUF; use the model's folder"
-        )
+        fix = "use the model's folder"
+        raise ValueError(f"its rotary positions are scaled ({scaled[0]}), which transformers does not read from GGUF; {fix}")
 
 
 def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:

@@ -130,12 +130,8 @@ class CompletionRequest(BaseModel):
 
     def unsupported(self) -> str | None:
         """Return the name of a field that asks for what the server does not have; None where there is none."""
-        for name, value in (self.model_extra or {}).items():
-            if name == "stream_options":
-                continue
-            if name not in _NEUTRAL or value not in _NEUTRAL[name]:
-                return name
-        return None
+        asked = [(name, value) for name, value in (self.model_extra or {}).items() if name != "stream_options"]
+        return next((name for name, value in asked if value not in _NEUTRAL.get(name, ())), None)
 
     def decoding(self, limit: int) -> DecodingRequest:
         """Return length, sampling and seed; `limit` is the length without `max_tokens`."""
@@ -236,8 +232,10 @@ class Completions:
 
     async def answer(self, request: Request) -> Response:
         """Queue the texts of a request and answer with their outputs, or with a stream of them."""
-        asked = self._parsed(await self._body(request))
-        texts = self._texts(asked)
+        asked, text = self._parsed(await self._body(request)), self.pair.manifest.text
+        decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
+        rows = encode_prompts(self.pair, asked.prompts)
+        texts = _Texts(rows, decoding, streamed=asked.stream, seeded=asked.seed is not None)
         try:
             self.scheduler.add(texts.jobs)
         except QueueFullError:
@@ -271,11 +269,6 @@ class Completions:
         if (asked.max_tokens or 0) > self.limits.max_tokens:
             raise RefusedError(400, f"max_tokens is {asked.max_tokens}; at most {self.limits.max_tokens}", "max_tokens")
         return asked
-
-    def _texts(self, asked: CompletionRequest) -> _Texts:
-        text = self.pair.manifest.text
-        decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
-        return _Texts(encode_prompts(self.pair, asked.prompts), decoding, streamed=asked.stream, seeded=asked.seed is not None)
 
     async def _whole(self, request: Request, texts: _Texts) -> Response:
         choices: dict[int, dict[str, Any]] = {}

@@ -134,10 +134,8 @@ class Champions:
             raise InputError(f"MLflow does not open: {error}; start it, or set MLFLOW_TRACKING_URI") from None
         with self._asking():
             if not self._client.search_registered_models(f"name = '{self.name}'"):
-                raise InputError(
-                    f"MLflow holds no model {self.name}; make one by python -m tasks.report --task {task}, "
-                    "and send it by python -m tasks.tracking"
-                )
+                fix = f"make one by python -m tasks.report --task {task}, and send it by python -m tasks.tracking"
+                raise InputError(f"MLflow holds no model {self.name}; {fix}")
 
     def candidate(self, number: str | None = None) -> ModelVersion:
         """Return a version by its number, or that of the newest report.
@@ -170,10 +168,8 @@ class Champions:
             model = Path(download_artifacts(artifact_uri=found.source, tracking_uri=self._uri, **place))
         folder = next((file.parent for file in model.glob("artifacts/*/pair.json")), model)
         if folder_checksum(folder) != found.tags.get(CONTENT_TAG):
-            raise InputError(
-                f"version {found.version} of {self.name}: its files in MLflow's store are not those that were registered; "
-                "restore the store, or delete the version and report its pair again"
-            )
+            said = f"version {found.version} of {self.name}: its files in MLflow's store are not those that were registered"
+            raise InputError(f"{said}; restore the store, or delete the version and report its pair again")
         return folder
 
     def promote(self, candidate: ModelVersion, champion: ModelVersion | None, why: str) -> None:

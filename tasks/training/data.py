@@ -129,9 +129,7 @@ def pad_rows(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
 class JsonlDataset(TokenDataset):
     """Sources and first references of a JSONL file."""
 
-    def __init__(
-        self, path: Path, tokenizer: PreTrainedTokenizerBase, text: TextSettings, *, decoder_only: bool = False
-    ) -> None:
+    def __init__(self, path: Path, tokenizer: PreTrainedTokenizerBase, text: TextSettings, *, decoder_only: bool) -> None:
         """Read and tokenise the file; `decoder_only` joins each source with its target.
 
         Raises:

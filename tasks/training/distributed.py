@@ -52,9 +52,7 @@ _OPTIMIZER_VALUES = {"adamw": 2, "adafactor": 1}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the option that overrides `machine.processes` of params.yaml."""
-    parser.add_argument(
-        "--nproc", type=int, metavar="N", help="processes on this machine (default: one per GPU, or one on a CPU)"
-    )
+    parser.add_argument("--nproc", type=int, metavar="N", help="processes here (default: one per GPU, or one on a CPU)")
 
 
 @contextlib.contextmanager

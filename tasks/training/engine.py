@@ -91,10 +91,8 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings) -> torch.
         return torch.optim.Adafactor(weights, lr=rate, eps=_EPSILON, weight_decay=decay, foreach=True)
     from transformers.optimization import Adafactor
 
-    absolute: torch.optim.Optimizer = Adafactor(
-        weights, lr=rate, weight_decay=decay, scale_parameter=False, relative_step=False
-    )
-    return absolute
+    chosen: torch.optim.Optimizer = Adafactor(weights, lr=rate, weight_decay=decay, scale_parameter=False, relative_step=False)
+    return chosen
 
 
 def rate_factor(settings: TrainingSettings, step: int) -> float:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -255,9 +255,7 @@ class HeldOutQuality:
     Outputs come from transformers' `generate`, so that a change of `tasks.decoding` does not require training again.
     """
 
-    def __init__(
-        self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, text: TextSettings, metric: str
-    ) -> None:
+    def __init__(self, examples: list[Example], tokenizer: PreTrainedTokenizerBase, text: TextSettings, metric: str) -> None:
         """Tokenise the held-out text.
 
         Args:

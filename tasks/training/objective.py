@@ -40,10 +40,8 @@ def check_model(
     """
     kind = model.config.model_type
     if kind == "fsmt":
-        raise InputError(
-            f"the {name} model is of type fsmt, which transformers trains on its source; it can be decoded with, not trained: "
-            "name another"
-        )
+        fix = "it can be decoded with, not trained: name another"
+        raise InputError(f"the {name} model is of type fsmt, which transformers trains on its source; {fix}")
     if settings.precision == "float16" and reads_large_encoder(model):
         raise InputError(
             f"precision is float16, which rounds all weights, but with from_large.share_encoder the {name} model's encoder "
@@ -215,9 +213,8 @@ def layer_weights(kind: str, layers: int, exit_layer: int) -> dict[int, float]:
 
 def cross_entropy_sum(logits: Tensor, batch: Batch) -> Tensor:
     """Return the weighted sum of the cross-entropy of logits (examples, positions, vocabulary): a scalar, in nats."""
-    each = functional.cross_entropy(
-        logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
-    )
+    rows, labels = logits.flatten(0, 1).float(), batch.labels.flatten()
+    each = functional.cross_entropy(rows, labels, ignore_index=IGNORED, reduction="none")
     return each.sum() if batch.weights is None else (each * batch.weights.flatten()).sum()
 
 

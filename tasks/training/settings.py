@@ -49,9 +49,7 @@ class TrainingSettings:
         unit="tokens",
         ge=0,
     )
-    accumulation: int = setting(
-        "Micro-batches into which each process splits its share of a step, to save memory.", default=1, ge=1
-    )
+    accumulation: int = setting("Micro-batches of each process's share of a step, to save memory.", default=1, ge=1)
     precision: str = setting(
         "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; auto is bfloat16 where the "
         "processor or the GPU multiplies it natively, and float32 elsewhere; float16 needs a GPU and does not suit T5, whose "
@@ -120,9 +118,7 @@ class TrainingSettings:
         if self.relative_rate and self.optimizer != "adafactor":
             raise ValueError(f"relative_rate is set, but optimizer is {self.optimizer}; it must be adafactor")
         if self.steps == 0 and self.has_auxiliary_losses:
-            raise ValueError(
-                "steps is 0, but exit_loss, draft_heads and exit_classifier need training; set steps, or remove them"
-            )
+            raise ValueError("steps is 0, but exit_loss, draft_heads and exit_classifier need training; set it, or remove them")
         if self.warmup_steps >= self.steps > 0:
             raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be less than steps, {self.steps}")
         if self.zero_stage and self.optimizer == "adafactor":
@@ -134,9 +130,8 @@ class TrainingSettings:
         if self.zero_stage < needed:
             raise ValueError(f"offload is {self.offload}, but zero_stage is {self.zero_stage}; it must be at least {needed}")
         if self.choose_by not in self.allowed_choices:
-            raise ValueError(
-                f"choose_by is {self.choose_by}, which only align measures; it must be one of {', '.join(self.allowed_choices)}"
-            )
+            fix = f"it must be one of {', '.join(self.allowed_choices)}"
+            raise ValueError(f"choose_by is {self.choose_by}, which only align measures; {fix}")
         if self.patience and self.choose_by == "last":
             raise ValueError(f"patience is {self.patience}, but choose_by is last; name a measurement, such as validation_loss")
         if self.trunk == "frozen" and not (self.draft_heads or self.exit_classifier):
@@ -165,10 +160,8 @@ class TrainingSettings:
         if self.trunk == "frozen" and random_start:
             yield "trunk is frozen, but the model starts from random weights; set its pretrained, or trunk to trained"
         if self.has_auxiliary_losses and kind not in _LAYERED:
-            yield (
-                f"exit_loss, draft_heads and exit_classifier need the layers of a t5, but the model is a {kind}; leave them "
-                "out, or set its architecture to t5"
-            )
+            fix = "leave them out, or set its architecture to t5"
+            yield f"exit_loss, draft_heads and exit_classifier need the layers of a t5, but the model is a {kind}; {fix}"
         elif self.exit_loss == "first_last" and self.exit_layer >= layers:
             yield f"exit_layer is {self.exit_layer}, but the decoder has {layers} layers; it must be less"
         elif self.exit_classifier and layers == 1:

@@ -164,15 +164,14 @@ def open_context(job: TrainingJob) -> TrainingContext:
     check_lengths(model, job.name, job.text)
     # 2. The texts, tokenised as this kind of model reads them.
     decoder_only = not model.config.is_encoder_decoder
-    examples, held_out = (
-        JsonlDataset(file, tokenizer, job.text, decoder_only=decoder_only) for file in (job.train_file, job.held_out_file)
-    )
+    files = (job.train_file, job.held_out_file)
+    examples, held_out = (JsonlDataset(file, tokenizer, job.text, decoder_only=decoder_only) for file in files)
     if job.batched_like is not None:
         other = JsonlDataset(job.batched_like, tokenizer, job.text, decoder_only=decoder_only)
         # Inputs without references teach the aligned drafter alone, so that the batches cannot be equal.
         examples.batched_like = other if len(other) == len(examples) else None
     if distributed.is_main():
-        for file, texts in ((job.train_file, examples), (job.held_out_file, held_out)):
+        for file, texts in zip(files, (examples, held_out), strict=True):
             if texts.cut:
                 cut = f"{texts.cut} of {len(texts)} sources of {file.name}"
                 log.info("%s: %s are cut to fit the chat prompt", job.paths.task, cut)

@@ -46,7 +46,7 @@ class Setting:
 
     def opened(self, resume: Path) -> TrainingContext:
         model = load_model(self.drafter)
-        examples, held_out = (JsonlDataset(self.text, self.tokenizer, TEXT) for _ in range(2))
+        examples, held_out = (JsonlDataset(self.text, self.tokenizer, TEXT, decoder_only=False) for _ in range(2))
         job = TrainingJob(
             name="aligned",
             stage="align",
@@ -72,7 +72,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     write_jsonl(pairs, folder / "text.jsonl")
     tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=VOCABULARY))
     tokenizer.save_pretrained(folder / "tokenizer")
-    examples = JsonlDataset(folder / "text.jsonl", tokenizer, TEXT)
+    examples = JsonlDataset(folder / "text.jsonl", tokenizer, TEXT, decoder_only=False)
     for name, shape, steps in (("large", LARGE, 150), ("drafter", SMALL, 15)):
         model = initial_model(shape, VOCABULARY, tokenizer.pad_token_id, tokenizer.eos_token_id)
         recipe = TrainingSettings(optimizer="adamw", learning_rate=1e-2, steps=steps, batch_size=24)

@@ -37,9 +37,7 @@ def generate(sizes: dict[str, int], seed: int, variation: float = 0.8) -> Corpus
     """
     for split in SPLITS:
         if sizes.get(split, -1) < 0:
-            raise InputError(
-                f"translation corpus: sizes.{split} is {sizes.get(split)}; it must be a number of sentences, 0 or more"
-            )
+            raise InputError(f"translation corpus: sizes.{split} is {sizes.get(split)}; give a number of sentences, 0 or more")
     sentences = draw_sentences(random.Random(f"translation sentences {seed}"))  # noqa: S311 (sentences, not secrets)
     rng = random.Random(f"translation references {seed}")  # noqa: S311 (sentences, not secrets)
     corpus: Corpus = {split: [] for split in SPLITS}
@@ -51,9 +49,8 @@ def generate(sizes: dict[str, int], seed: int, variation: float = 0.8) -> Corpus
         while len(corpus[split]) < sizes[split]:
             if fruitless == _PATIENCE:
                 made = sum(map(len, corpus.values()))
-                raise InputError(
-                    f"translation corpus: sizes ask for {sum(sizes.values())} sentences; the grammar gives about {made}"
-                )
+                given = f"the grammar gives about {made}"
+                raise InputError(f"translation corpus: sizes ask for {sum(sizes.values())} sentences; {given}")
             sentence, source = next(sentences)
             drawn = [join_words(english.render(sentence, choose)) for _ in range(draws)]
             references = [text for text in dict.fromkeys(drawn) if not _repeats_word(text)]

@@ -65,7 +65,7 @@ def test_alignment_begins_as_the_small_model_or_with_what_became_of_it(tmp_path:
     assert start_model(AlignSettings(), SHAPE, tmp_path / "small") is SHAPE
     begun = start_model(AlignSettings(start="fine_tuned"), SHAPE, tmp_path / "small")
     assert begun == dataclasses.replace(SHAPE, pretrained=str(tmp_path / "small"))
-    with pytest.raises(InputError, match=r"align\.start is fine_tuned, but there is no model at .*nothing; run the stage fine"):
+    with pytest.raises(InputError, match=r"align\.start is fine_tuned, but there is no model at .*nothing; run stage fine"):
         start_model(AlignSettings(start="fine_tuned"), SHAPE, tmp_path / "nothing")
 
 

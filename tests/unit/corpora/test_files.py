@@ -438,7 +438,7 @@ def test_running_text_that_cannot_be_cut_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.txt").write_bytes(b"a b c d\ne \xff f g")
     for file, words in (
         ("short.txt", "short.txt: has 3 words, fewer than a passage of 4; lower corpus.files.passage_words"),
-        ("bytes.txt", "bytes.txt, line 2: not UTF-8; save the file as UTF-8"),
+        ("bytes.txt", "bytes.txt, line 2: not UTF-8 (byte 3 of the line); save the file as UTF-8"),
     ):
         assert words in refused(tmp_path, file, format="text", passage_words=4)
 
