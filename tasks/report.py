@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError, stage
-from tasks.evaluation.frontier import BASELINES, REPORTED_ON
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.record import record_report
 from tasks.evaluation.report.charts import save
 from tasks.evaluation.report.export import export_pair, registered_pair
@@ -24,7 +25,7 @@ from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import Seeds, Swept, summarize
 from tasks.evaluation.report.tables import SPLITS, notes, rendered_tables, table_cells, tables_markdown, title
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.files import STEM, split_at, temperature_of
+from tasks.evaluation.results.files import STEM, read_hypotheses, split_at, temperature_of
 from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
@@ -96,17 +97,16 @@ def current_rows(rows: Sequence[SweepRow], pair: PairRecord | None) -> list[Swee
 
 def flat_metrics(summary: Summary) -> dict[str, float]:
     """Numbers under flat names: Table 1 on both splits and on further test sets (`bild_aligned_no_loss_test.NAME_speedup`), the
-    frontiers, what alignment gives, the recommended point."""
+    what alignment gives, the recommended point."""
     metrics: dict[str, float | None] = {}
     further = [(row, one.split, row["test"]) for one in summary.test_sets if one.split != REPORTED_ON for row in one.table]
     own = [(row, split, row[split]) for row in summary.table for split in ("validation", "test")]
     for row, split, entry in (*own, *further):
         for name in ("quality", "speedup"):
             metrics[f"{row['row']}_{split}_{name}"] = entry and entry[name]
-    for name in ("mean_quality_difference", "share_above", "mean_speedup_ratio"):
-        metrics[f"frontier_{name}"] = getattr(summary.frontier_gap, name, None)
-    for effect in summary.arms.effects:
-        metrics[f"alignment_{effect.purpose}"] = effect.mean
+    known = summary.alignment
+    for effect in () if known is None else filter(None, (known.counted, *known.choices)):
+        metrics[f"alignment_{effect.purpose}"] = effect.ratio
         if effect.interval is not None:
             metrics[f"alignment_{effect.purpose}_low"], metrics[f"alignment_{effect.purpose}_high"] = effect.interval
     point = summary.recommended
@@ -200,7 +200,15 @@ def make_report(
             split = split_at(degree)
             inputs.append(paths.rows(arm, None, split))
             temperatures[arm, degree] = current_rows(read_rows_of(paths, metric, arm, None, split), pairs[arm])
-    summary = summarize(paths.task, metric, sweeps, pairs, swept, dataset, test_names, further, corpus, temperatures)
+    outputs = {
+        (arm, seed, split): read_hypotheses(path)
+        for arm, seed in swept
+        for split in (CHOSEN_ON, REPORTED_ON, *(f"{REPORTED_ON}.{name}" for name in test_names[1:]))
+        if (path := paths.sweep(arm, None if seed == seeds[0] else seed) / f"hypotheses-{split}.parquet").is_file()
+    }
+    examples = read_jsonl(paths.split(CHOSEN_ON))
+    known = (dataset, test_names, further, corpus, temperatures, outputs, examples)
+    summary = summarize(paths.task, metric, sweeps, pairs, swept, *known)
     files = []
     for name, write in writers(summary, sweeps).items():
         files.append(paths.results / name)

@@ -27,7 +27,7 @@ from tasks.evaluation.report.formatting import (
     speed_text,
 )
 from tasks.evaluation.report.points import chosen, fastest, fastest_lossless, is_faster, reported, test_status
-from tasks.evaluation.report.tables import PURPOSES, batch_sentence
+from tasks.evaluation.report.tables import alignment_sentences, batch_sentence
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import PassedOver, Recommendation, Summary
@@ -46,7 +46,6 @@ _ARMS = {
     "aligned": "The aligned drafter is the small model that was trained on what the large model writes.",
     "unaligned": "The unaligned drafter is the small model that was trained on references alone.",
 }
-_FINDINGS = {"open": "alignment made no measurable difference", "helps": "alignment helps", "hurts": "alignment hurts"}
 _YAML = {"inf": ".inf", "True": "true", "False": "false"}
 
 
@@ -258,7 +257,7 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
             how += [f"{number} {unit}{'s' if number != 1 else ''}"] if number else []
         yield "measured", ", ".join([*how, "batch 1"])
     if found is not None:
-        seeds = sorted({one.seed for one in summary.arms.results})
+        seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
         yield "seeds", f"this drafter is of seed {pair.seed}, of {', '.join(map(str, seeds))}" if several else ""
         yield "outputs", outputs_sentence(summary, found.point)
@@ -292,17 +291,7 @@ def outputs_sentence(summary: Summary, point: TimedPoint) -> str:
 
 def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
     """What the choice was compared with: both arms over seeds, the other arm, and how well untimed points were predicted."""
-    for effect in summary.arms.effects:
-        seeds, spans = "with one seed, which proves nothing", []
-        for arm in ARMS:
-            own = [point for one in summary.arms.results if one.arm == arm for point in one.points]
-            speeds = [point.speedup for point in own if point.purpose == effect.purpose]
-            spans.append(f"{min(speeds):.2f} to {max(speeds):.2f}× {arm}")
-        if len(effect.by_seed) > 1:
-            seeds = f"over {len(effect.by_seed)} seeds ({', '.join(spans)})"
-        ratio = f"{effect.mean:.2f}{interval_text(effect.interval)} times as fast with aligned as with unaligned drafters"
-        what = PURPOSES[effect.purpose][2]
-        yield f"{what[0].upper()}{what[1:]} on test is {ratio} {seeds}: {_FINDINGS[effect.finding]}."
+    yield from alignment_sentences(summary)
     if found is not None:
         other = next(arm for arm in ARMS if arm != found.point.arm)
         best, margin = fastest(chosen(summary, found.held_to, other)), summary.margins.of(found.held_to)

@@ -3,12 +3,8 @@
 Choices are made on the validation split from unrounded numbers, each arm against the vanilla large model of its own sweep;
 chosen points are then looked up on the test split. Ratios are made once, from raw counts.
 
-What alignment gives is measured over seeds. For each seed an aligned and an unaligned drafter were trained alike, swept, and
-measured on test at the points that validation chose. The effect is the ratio of the two speed-ups of a seed. Its interval
-combines two errors, each with its own quantile: the spread over seeds (Student's t), and the error over examples and rounds
-(normal), which further seeds do not reduce since all drafters are timed on the same examples. The interval is conservative:
-the two arms' errors are added although they share their examples, and the scatter of rounds is in both errors. An open finding
-may therefore be a lack of power.
+What alignment gives is counted (`evaluation.effect`): the times of the two arms were measured in different processes, and are
+never divided by each other.
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ import dataclasses
 import functools
 import json
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -25,12 +20,14 @@ from typing import Any
 
 import numpy as np
 import yaml
-from scipy.special import ndtri
+from numpy.typing import NDArray
 
+from tasks.corpora.example import Example
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, Gap, TradeOff, frontier, frontier_gap, tradeoff_of
+from tasks.evaluation.effect import Counted, cost_model, effect_of_choices, effect_of_frontiers
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TradeOff, frontier, tradeoff_of
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.report.paper_tables import paper_tables
 from tasks.evaluation.report.points import Sweeps, rows_of, sweep_command, test_status
@@ -39,11 +36,21 @@ from tasks.evaluation.report.tables import PURPOSES, table_rows
 from tasks.evaluation.results import rows as records
 from tasks.evaluation.results import summary as parts
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.files import split_at
+from tasks.evaluation.results.files import KeptOutputs, point_key, split_at
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPoint, TimedRound, TimedRow, numbers_of
-from tasks.evaluation.results.summary import ALL_METHODS, ArmPoint, ArmResult, Summary, rounded
-from tasks.evaluation.scoring.statistics import Interval, resampled_sums, speed_ratio, speedup_of, student
+from tasks.evaluation.results.summary import (
+    ALL_METHODS,
+    BILD_FRONTIERS,
+    AlignmentEffect,
+    ArmPoint,
+    ArmResult,
+    Summary,
+    rounded,
+)
+from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.scoring.quality import example_statistics, value_of
+from tasks.evaluation.scoring.statistics import Interval, speed_ratio, speedup_of
 from tasks.evaluation.selection import choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings
 from tasks.paths import ARMS
@@ -52,10 +59,9 @@ Swept = tuple[Sequence[SweepRow], PairRecord | None]
 """The rows of one sweep and what it recorded of its pair."""
 Seeds = Mapping[tuple[str, int], Swept]
 """The sweeps by arm and seed, the first seed first."""
-_NORMAL = float(ndtri(0.975))
+Outputs = Mapping[tuple[str, int, str], Mapping[tuple[str, str], KeptOutputs]]
+"""What every drafter's points give, by arm, seed and split (`results.files.read_hypotheses`)."""
 _SAMPLES, _SEED = 1000, 1
-_CURVES = 200
-"""Resamples of whole frontiers; each takes milliseconds."""
 
 
 @functools.cache
@@ -77,6 +83,8 @@ def summarize(
     further: Mapping[str, Seeds] | None = None,
     corpus: str = "",
     temperatures: Mapping[tuple[str, float], Sequence[SweepRow]] | None = None,
+    outputs: Outputs | None = None,
+    examples: Sequence[Example] = (),
 ) -> Summary:
     """The summary of one task, numbers rounded as in `summary.json`.
 
@@ -91,6 +99,8 @@ def summarize(
         further: For the name of each test set but the main one the sweeps with its rows alone.
         corpus: What the texts are, in words.
         temperatures: The rows of each sweep at further temperatures, by arm and temperature.
+        outputs: Of every drafter, by arm, seed and split; without them nothing is said of what alignment gives.
+        examples: The texts of validation, for the quality of these outputs.
 
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
@@ -102,6 +112,15 @@ def summarize(
     for arm in ARMS:
         found.add(task, arm, rows[arm], dataclasses.replace(about.of(arm), margins=margins))
     measured = [row for arm in ARMS for row in rows[arm] if isinstance(row, MeasuredRow)]
+    results = arm_results(task, seeds or {})
+    costs = cost_model([pair.costs for _, pair in (seeds or {}).values() if pair is not None and pair.costs is not None])
+    alignment = None
+    if outputs and costs is not None:
+        alignment = parts.Alignment(
+            counted=counted_frontiers(metric, examples, outputs, costs),
+            choices=counted_choices(REPORTED_ON, results, outputs, costs),
+            costs=costs,
+        )
     summary = Summary(
         task=task,
         metric=metric,
@@ -114,10 +133,10 @@ def summarize(
         points=found.points,
         choices=found.choices,
         margins=margins,
-        frontier_gap=bild_gap(found.points, found.rows),
         pareto=pareto_fronts(found.points),
         pairs=about,
-        arms=compare_arms(task, seeds or {}),
+        arms=results,
+        alignment=alignment,
         failed=failures(rows),
         definitions=definitions(),
         tables={},
@@ -130,7 +149,9 @@ def summarize(
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
     summary = rounded(summary)
     summary = dataclasses.replace(summary, table=table_rows(summary))
-    return dataclasses.replace(summary, test_sets=named_test_sets(summary, test_names, seeds or {}, further or {}))
+    return dataclasses.replace(
+        summary, test_sets=named_test_sets(summary, test_names, seeds or {}, further or {}, outputs or {})
+    )
 
 
 # The points of a sweep, each a row of validation with its row of test.
@@ -298,57 +319,11 @@ def _tradeoffs(points: Sequence[records.OperatingPoint], arm: str, method: str) 
     ]
 
 
-def bild_gap(points: Sequence[records.OperatingPoint], rows: Sequence[MeasuredRow]) -> Gap | None:
-    """How far BiLD's aligned frontier lies above the unaligned one; None where they cannot be compared.
-
-    The intervals come from frontiers of resampled points: speed-ups by resampling examples, the same for all points; qualities,
-    relative to vanilla's, by adding noise of their paired errors, as if those were independent. This is conservative:
-    resampling a maximum widens its spread, and in simulations pure noise passes for a change in 1 to 4 % of comparisons.
-
-    Args:
-        points: Of both arms, which time the same examples in one order.
-        rows: The row behind each point.
-    """
-    gap = frontier_gap(_tradeoffs(points, "aligned", "bild"), _tradeoffs(points, "unaligned", "bild"))
-    curves: dict[str, list[tuple[float, TimedRow]]] = {arm: [] for arm in ARMS}
-    for point, row in zip(points, rows, strict=True):
-        if point.method == "bild" and isinstance(row, TimedRow):
-            curves[point.arm].append((point.quality_difference or 0.0, row))
-    aligned, unaligned = ([TradeOff(loss, row.speedup) for loss, row in curves[arm]] for arm in ("aligned", "unaligned"))
-    relative, rng = frontier_gap(aligned, unaligned), np.random.default_rng(0)
-    if gap is None or relative is None:
-        return gap
-    resampled = {arm: _resampled(curves[arm], rng) for arm in ("unaligned", "aligned")}
-    drawn = map(frontier_gap, resampled["aligned"], resampled["unaligned"])
-    found = [(one.mean_quality_difference, math.log(one.mean_speedup_ratio)) for one in drawn if one is not None]
-    if 2 * len(found) <= _CURVES:
-        return gap
-    quality, speed = (_NORMAL * np.std(found, axis=0, ddof=1)).tolist()
-    loss, ratio = relative.mean_quality_difference, math.log(relative.mean_speedup_ratio)
-    return dataclasses.replace(
-        gap,
-        quality_interval=(loss - quality, loss + quality),
-        speedup_interval=(math.exp(ratio - speed), math.exp(ratio + speed)),
-    )
+# Aligned against unaligned over seeds: what each arm's sweep chose, and what alignment gives by counts.
 
 
-def _resampled(curve: Sequence[tuple[float, TimedRow]], rng: np.random.Generator) -> list[list[TradeOff | None]]:
-    """`_CURVES` versions of points, given as quality minus vanilla's and row; none where an error is unknown."""
-    intervals = [row.quality_difference_interval for _, row in curve]
-    spreads = [(one[1] - one[0]) / (2 * _NORMAL) for one in intervals if one is not None]
-    if len(spreads) < len(curve) or len({len(row.latency_ms) for _, row in curve}) != 1:
-        return []
-    sums = resampled_sums(np.hstack([np.transpose([row.vanilla_latency_ms, row.latency_ms]) for _, row in curve]), _CURVES, 0)
-    losses = np.array([loss for loss, _ in curve]) + rng.normal(size=(_CURVES, len(curve))) * spreads
-    draws = zip(losses.tolist(), (sums[:, 0::2] / sums[:, 1::2]).tolist(), strict=True)
-    return [[TradeOff(*both) for both in zip(*draw, strict=True)] for draw in draws]
-
-
-# Aligned against unaligned over seeds: the speeds of what each arm's sweep chose.
-
-
-def compare_arms(task: str, sweeps: Seeds) -> parts.ArmComparison:
-    """Both arms over all seeds.
+def arm_results(task: str, sweeps: Seeds) -> list[ArmResult]:
+    """What the sweep of every drafter chose.
 
     Raises:
         InputError: a sweep has no measured vanilla large row on validation.
@@ -365,8 +340,7 @@ def compare_arms(task: str, sweeps: Seeds) -> parts.ArmComparison:
         ]
         measured = [point for point in points if point is not None]
         results.append(ArmResult(arm=arm, seed=seed, training=pair.training, points=measured))
-    effects = (effect_of(purpose, results) for purpose in PURPOSES)
-    return parts.ArmComparison(results=results, effects=[effect for effect in effects if effect is not None])
+    return results
 
 
 def _arm_point(purpose: str, choice: Choice, point: records.OperatingPoint | None) -> ArmPoint | None:
@@ -378,40 +352,59 @@ def _arm_point(purpose: str, choice: Choice, point: records.OperatingPoint | Non
     return joined(ArmPoint, point.test, purpose=purpose, settings=point.settings, margin=choice.margin, test=choice.test)
 
 
-def effect_of(purpose: str, results: Sequence[ArmResult]) -> parts.AlignmentEffect | None:
-    """The effect for one purpose; None where no seed has both arms.
+def counted_choices(
+    split: str, results: Sequence[ArmResult], outputs: Outputs, costs: parts.CostModel
+) -> list[AlignmentEffect]:
+    """What alignment gives at the points that the sweeps chose, by purpose.
 
     A seed counts only where the arms' own models draft: a copy or a table drafts alike in both, and its speed is no effect.
+
+    Args:
+        split: The texts: test, or a further test set.
+        results: What each sweep chose.
+        outputs: Of every drafter, by arm, seed and split.
+        costs: The cost model of both arms.
     """
-    by_arm: dict[str, dict[int, ArmPoint]] = {arm: {} for arm in ARMS}
-    for result in results:
-        for point in result.points:
-            by_model = point.settings is None or point.settings.get("drafter", "small") in OF_SMALL
-            if point.purpose == purpose and by_model:
-                by_arm[result.arm][result.seed] = point
-    seeds = [seed for seed in by_arm["unaligned"] if seed in by_arm["aligned"]]
-    if not seeds:
+    found = []
+    for purpose, (method, *_) in PURPOSES.items():
+        arms: dict[str, dict[int, NDArray[np.int32]]] = {arm: {} for arm in ARMS}
+        for result in results:
+            kept = outputs.get((result.arm, result.seed, split), {})
+            for point in result.points:
+                key = point_key(VANILLA, {}) if point.settings is None else point_key(method, point.settings)
+                by_model = point.settings is None or point.settings.get("drafter", "small") in OF_SMALL
+                if point.purpose == purpose and by_model and key in kept:
+                    arms[result.arm][result.seed] = kept[key].work
+        found.append(effect_of_choices(purpose, split, arms, costs))
+    return [one for one in found if one is not None]
+
+
+def counted_frontiers(
+    metric: str, examples: Sequence[Example], outputs: Outputs, costs: parts.CostModel
+) -> AlignmentEffect | None:
+    """What alignment gives at equal quality along BiLD's frontiers, on validation, where every setting was replayed.
+
+    Args:
+        metric: The task's; given texts have no outputs to compare, so that their perplexity gives None.
+        examples: The texts of validation.
+        outputs: Of every drafter, by arm, seed and split.
+        costs: The cost model of both arms.
+    """
+    if metric_of(metric).name == PERPLEXITY:
         return None
-    pairs = [(by_arm["aligned"][seed], by_arm["unaligned"][seed]) for seed in seeds]
-    logs = [math.log(aligned.speedup / unaligned.speedup) for aligned, unaligned in pairs]
-    mean, interval = statistics.fmean(logs), None
-    if len(seeds) > 1:
-        errors = statistics.fmean(_log_error(aligned) ** 2 + _log_error(unaligned) ** 2 for aligned, unaligned in pairs)
-        over_seeds = student(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-        reach = math.hypot(over_seeds, _NORMAL * math.sqrt(errors))
-        interval = math.exp(mean - reach), math.exp(mean + reach)
-    by_seed = {seed: math.exp(value) for seed, value in zip(seeds, logs, strict=True)}
-    is_open = interval is None or interval[0] <= 1.0 <= interval[1]
-    finding: parts.Finding = "open" if is_open else "helps" if mean > 0 else "hurts"
-    return parts.AlignmentEffect(purpose=purpose, by_seed=by_seed, mean=math.exp(mean), interval=interval, finding=finding)
-
-
-def _log_error(point: ArmPoint) -> float:
-    """The standard error of the logarithm of a speed-up over examples and rounds."""
-    if point.speedup_interval is None:
-        return 0.0
-    low, high = point.speedup_interval
-    return (math.log(high) - math.log(low)) / (2.0 * _NORMAL)
+    references = [example.references for example in examples]
+    arms: dict[str, dict[int, list[Counted]]] = {arm: {} for arm in ARMS}
+    vanilla = None
+    for (arm, seed, split), kept in outputs.items():
+        if split == CHOSEN_ON:
+            if vanilla is None and (key := point_key(VANILLA, {})) in kept:
+                vanilla = value_of(kept[key].texts, references, metric)
+            arms[arm][seed] = [
+                Counted(one.work, example_statistics(one.texts, references, metric))
+                for (method, settings), one in kept.items()
+                if method == "bild" and json.loads(settings).get("drafter", "small") in OF_SMALL
+            ]
+    return None if vanilla is None else effect_of_frontiers(BILD_FRONTIERS, CHOSEN_ON, arms, vanilla, costs)
 
 
 # Other methods against BiLD, outputs, further temperatures and test sets.
@@ -519,7 +512,7 @@ def temperature_points(
 
 
 def named_test_sets(
-    summary: Summary, names: Sequence[str], seeds: Seeds, further: Mapping[str, Seeds]
+    summary: Summary, names: Sequence[str], seeds: Seeds, further: Mapping[str, Seeds], outputs: Outputs
 ) -> list[parts.NamedTestSet]:
     """The test sets of a task, the main one first; none where the only one has no name.
 
@@ -530,11 +523,13 @@ def named_test_sets(
         names: Of all sets, the main one first.
         seeds: The sweeps; their rows of test are of the main set.
         further: For the name of every other set the sweeps with its rows alone.
+        outputs: Of every drafter, by arm, seed and split.
     """
-    found = []
+    found, counted = [], summary.alignment
     for name in names:
         if name == names[0]:
-            split, vanilla, table, effects = REPORTED_ON, summary.vanilla, summary.table, summary.arms.effects
+            split, vanilla, table = REPORTED_ON, summary.vanilla, summary.table
+            effects = [] if counted is None else counted.choices
         else:
             split, swept = f"{REPORTED_ON}.{name}", dict[tuple[str, int], Swept]()
             for key, (rows, pair) in seeds.items():
@@ -547,7 +542,8 @@ def named_test_sets(
             vanilla = models_alone(first)
             of_set = dataclasses.replace(summary, points=points.points, choices=points.choices, vanilla=vanilla)
             table = [{**row, "published": {}} for row in table_rows(rounded(of_set))]
-            effects = compare_arms(summary.task, swept).effects
+            results = arm_results(summary.task, swept)
+            effects = [] if counted is None else counted_choices(split, results, outputs, counted.costs)
         examples = vanilla.large.test.examples if vanilla.large.test else None
         found.append(parts.NamedTestSet(name=name, split=split, examples=examples, table=table, effects=effects))
     return found

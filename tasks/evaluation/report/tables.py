@@ -15,7 +15,6 @@ from tasks.evaluation.report.formatting import (
     NOTHING,
     Mark,
     field_text,
-    interval_text,
     mark_of,
     markdown_table,
     method_name,
@@ -170,17 +169,7 @@ def notes(summary: Summary) -> list[str]:
             found.append(f"{row['label']}: {'not measured' if row['row'] in _VANILLA_ROWS else 'no such setting was found'}.")
         elif row["row"] in _CHOICE_ROWS and entry["speedup"] < 1:
             found.append(f"{row['label']}: the fastest setting within the margin is still slower than vanilla.")
-    gap = summary.frontier_gap
-    if gap is None:
-        found.append("Aligned against unaligned: no latency up to vanilla's at which both were measured.")
-    else:
-        quality = f"{gap.mean_quality_difference:+.2f}{interval_text(gap.quality_interval)}"
-        found.append(
-            f"Aligned against unaligned BiLD (validation): {quality} points at equal latency on average, from "
-            f"{gap.latency_from:.2f} to {gap.latency_to:.2f} of vanilla's (above over {gap.share_above:.0%} of that range, "
-            f"below over {gap.share_below:.0%}); {number_text(gap.mean_speedup_ratio, gap.speedup_interval)} times as fast at "
-            "equal quality."
-        )
+    found += alignment_sentences(summary)[:1]
     if summary.failed:
         count = len(summary.failed)
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
@@ -195,6 +184,26 @@ def notes(summary: Summary) -> list[str]:
     source = [f"Published: {packaged('published.yaml')['source']}."] if columns else []
     remarks = [f"Published {column['dataset']}: {column['remark']}." for column in columns if column["remark"]]
     return [*found, *source, *remarks]
+
+
+_FINDINGS = {
+    "open": "alignment made no measurable difference",
+    "helps": "alignment helps",
+    "hurts": "alignment hurts",
+}
+
+
+def alignment_sentences(summary: Summary) -> list[str]:
+    """What alignment gives, by counts: along the frontiers first, then at each choice; none where it was not counted."""
+    found, known = [], summary.alignment
+    for effect in () if known is None else filter(None, (known.counted, *known.choices)):
+        purpose = PURPOSES.get(effect.purpose)
+        what = "BiLD at equal quality" if purpose is None else purpose[2]
+        seeds = f"over {len(effect.by_seed)} seeds" if len(effect.by_seed) > 1 else "with one seed, which proves nothing"
+        ratio = f"{number_text(effect.ratio, effect.interval)} times as fast with aligned as with unaligned drafters"
+        how = f"{seeds}, by counts on {effect.texts:,} texts of {effect.split}"
+        found.append(f"{what[0].upper()}{what[1:]} is {ratio} {how}: {_FINDINGS[effect.finding]}.")
+    return found
 
 
 # The other tables.
@@ -225,9 +234,9 @@ def _test_sets(summary: Summary) -> RenderedTable:
                 texts = shown("table_1", row[REPORTED_ON], metric_name(summary.metric))
                 says = {"result on the set": row_mark(row).words or NOTHING, "settings": field_text(row, "settings")}
                 rows.append({"test set": one.name, "method": row["label"], **texts, **says})
-        found = [f"{PURPOSES[effect.purpose][2]} {number_text(effect.mean, effect.interval)}" for effect in one.effects]
+        found = [f"{PURPOSES[effect.purpose][2]} {number_text(effect.ratio, effect.interval)}" for effect in one.effects]
         if found:
-            effects.append(f"{one.name}, times as fast with aligned as with unaligned drafters: {'; '.join(found)}.")
+            effects.append(f"{one.name}, times as fast with aligned as with unaligned drafters, by counts: {'; '.join(found)}.")
     counts = ", ".join(f"{one.name} {one.examples or 'none'}" for one in summary.test_sets)
     return _rendered("test_sets", rows, [f"Texts: {counts}.", *effects])
 
@@ -235,14 +244,15 @@ def _test_sets(summary: Summary) -> RenderedTable:
 def _arms(summary: Summary) -> RenderedTable:
     """A row for each drafter, with its points on test, and a row for each effect of alignment."""
     rows = []
-    for result in summary.arms.results:
+    for result in summary.arms:
         training, points = result.training, {point.purpose: point for point in result.points}
         texts = {"arm": result.arm, "seed": str(result.seed)}
         texts["steps"], texts["target tokens"] = (str(training.steps), f"{training.target_tokens:,}") if training else ("", "")
         rows.append(texts | {words: _point_text(points.get(purpose)) for purpose, (_, _, words) in PURPOSES.items()})
-    effects = {one.purpose: f"{number_text(one.mean, one.interval)}: {one.finding}" for one in summary.arms.effects}
+    known = [] if summary.alignment is None else summary.alignment.choices
+    effects = {one.purpose: f"{number_text(one.ratio, one.interval)}: {one.finding}" for one in known}
     if effects:
-        last = {"arm": "aligned over unaligned", "seed": "all", "steps": "", "target tokens": ""}
+        last = {"arm": "aligned over unaligned, by counts", "seed": "all", "steps": "", "target tokens": ""}
         rows.append(last | {words: effects.get(purpose, "") for purpose, (_, _, words) in PURPOSES.items()})
     return _rendered("arms", rows)
 

@@ -7,8 +7,10 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON
@@ -100,6 +102,18 @@ def point_key(method: str, settings: Settings) -> tuple[str, str]:
     return method, json.dumps(settings, ensure_ascii=False)
 
 
+WORK = ("large_calls", "checked_positions", "drafter_steps")
+"""What is counted of each text, in the order of `KeptOutputs.work`."""
+
+
+class KeptOutputs(NamedTuple):
+    """What a point gives for the examples of a split."""
+
+    texts: Sequence[str]
+    work: NDArray[np.int32]
+    """`[examples, 3]`: see `WORK`."""
+
+
 class HypothesisFile:
     """The outputs of a sweep's points on one split; written as a whole, each time under a temporary name."""
 
@@ -111,13 +125,13 @@ class HypothesisFile:
             fingerprint: Of the settings, data and code that the outputs depend on.
         """
         self.path, self._fingerprint = path, fingerprint
-        self._points: dict[tuple[str, str], Sequence[str]] = dict(_read(path, fingerprint))
+        self._points: dict[tuple[str, str], KeptOutputs] = dict(_read(path, fingerprint))
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self._points
 
-    def add(self, points: Mapping[tuple[str, str], Sequence[str]]) -> None:
-        """Add the texts of points by `point_key`, by example, and write the file."""
+    def add(self, points: Mapping[tuple[str, str], KeptOutputs]) -> None:
+        """Add the outputs of points by `point_key`, and write the file."""
         self._points |= points
         if points:
             self._write()
@@ -127,33 +141,35 @@ class HypothesisFile:
         from pyarrow import parquet
 
         # Example by example: neighbouring lines then mostly have one text, which compresses best.
-        texts = list(zip(*self._points.values(), strict=True))
+        texts = list(zip(*(one.texts for one in self._points.values()), strict=True))
+        work = np.stack([one.work for one in self._points.values()], axis=1).reshape(-1, len(WORK)).astype(np.int32)
         columns = {
             "method": pa.array([method for method, _ in self._points] * len(texts)).dictionary_encode(),
             "settings": pa.array([settings for _, settings in self._points] * len(texts)).dictionary_encode(),
             "example": pa.array(np.repeat(np.arange(len(texts), dtype=np.int32), len(self._points))),
             "text": pa.array([text for line in texts for text in line]).dictionary_encode(),
+            **dict(zip(WORK, map(pa.array, work.T), strict=True)),
         }
         table = pa.table(columns).replace_schema_metadata({_WORK: self._fingerprint.encode()})
         with atomic_path(self.path) as partial:
             parquet.write_table(table, partial, compression="zstd", dictionary_pagesize_limit=_PAGE_BYTES)
 
 
-def read_hypotheses(path: Path) -> dict[tuple[str, str], list[str]]:
-    """The texts of each point by example, by `point_key`."""
+def read_hypotheses(path: Path) -> dict[tuple[str, str], KeptOutputs]:
+    """The outputs of each point, by `point_key`."""
     from pyarrow import parquet
 
     table = parquet.read_table(path)
     method, settings, text = (table.column(name).to_pylist() for name in ("method", "settings", "text"))
-    found: dict[tuple[str, str], list[str]] = {}
-    for line, key in enumerate(zip(method, settings, strict=True)):
-        found.setdefault(key, []).append(text[line])
-    return found
+    work = np.column_stack([table.column(name).to_numpy() for name in WORK])
+    # Example by example, in each of them the points in one order.
+    points = list(dict.fromkeys(zip(method, settings, strict=True)))
+    return {key: KeptOutputs(text[start :: len(points)], work[start :: len(points)]) for start, key in enumerate(points)}
 
 
-def _read(path: Path, fingerprint: str) -> Iterator[tuple[tuple[str, str], list[str]]]:
+def _read(path: Path, fingerprint: str) -> Iterator[tuple[tuple[str, str], KeptOutputs]]:
     from pyarrow import ArrowException, parquet
 
-    with contextlib.suppress(ArrowException, OSError):
+    with contextlib.suppress(ArrowException, OSError, KeyError):
         if (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
             yield from read_hypotheses(path).items()

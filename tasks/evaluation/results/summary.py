@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tasks.evaluation.frontier import Gap
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import (
@@ -61,25 +60,49 @@ class ArmResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignmentEffect:
-    """Speed of the aligned drafter over that of the unaligned one of the same seed, for one purpose, on test."""
+class CostModel:
+    """Milliseconds of what is counted, the same for the drafters of both arms; model runs alone."""
 
-    purpose: str
-    by_seed: dict[int, float]
-    mean: float
-    """Geometric mean over seeds."""
-    interval: Interval | None = None
-    """95 %, over seeds and examples; None with one seed, whose spread is not known."""
-    finding: Finding
-    """`helps` where the whole interval lies above 1, `hurts` where it lies below, otherwise `open`."""
+    text_ms: float
+    """Both encoders."""
+    large_call_ms: float
+    """A run of the large model, before its first position."""
+    checked_position_ms: float
+    drafter_step_ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmComparison:
-    """Both arms over all seeds."""
+class AlignmentEffect:
+    """Time of the unaligned drafters over that of the aligned ones, by counts and one cost model (`evaluation.effect`)."""
 
-    results: list[ArmResult]
-    effects: list[AlignmentEffect]
+    purpose: str
+    """A key of `report.tables.PURPOSES`, or `BILD_FRONTIERS`."""
+    split: str
+    texts: int
+    by_seed: dict[int, float]
+    ratio: float
+    """Geometric mean over seeds."""
+    interval: Interval | None = None
+    """95 %, over seeds and texts; None with one seed, whose spread is not known."""
+    finding: Finding
+    """`helps` where the whole interval lies above 1, `hurts` where it lies below, otherwise `open`."""
+    counts: dict[str, dict[str, float]]
+    """By arm what a text takes on average: large calls, checked positions and drafter steps; empty for frontiers."""
+
+
+BILD_FRONTIERS = "bild_frontiers"
+"""The purpose of the effect at equal quality along BiLD's frontiers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alignment:
+    """What alignment gives."""
+
+    counted: AlignmentEffect | None
+    """At equal quality along BiLD's frontiers on validation; None where BiLD was not swept with both arms."""
+    choices: list[AlignmentEffect]
+    """At what each sweep chose, on test, by purpose."""
+    costs: CostModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,12 +244,12 @@ class Summary:
     choices: list[Choice]
     margins: MarginSettings = field(default_factory=MarginSettings)
     """What a choice may lose, and how sure that has to be."""
-    frontier_gap: Gap | None = None
-    """Between BiLD's frontiers of the two arms; None where they cannot be compared."""
+    alignment: Alignment | None = None
+    """What alignment gives, by counts; None where no cost model or no outputs were kept."""
     pareto: list[ParetoFront]
     pairs: SweptPairs
-    arms: ArmComparison = field(default_factory=lambda: ArmComparison(results=[], effects=[]))
-    """Aligned against unaligned drafters over all seeds."""
+    arms: list[ArmResult] = field(default_factory=list)
+    """The drafters of both arms and all seeds."""
     worst: list[PointOutputs] = field(default_factory=list)
     """Of the chosen points, an entry for each split."""
     failed: list[FailedRow]

@@ -62,6 +62,8 @@ class Outputs:
     """Of given texts by example, in nats; empty for other outputs."""
     counts: Counts = field(default_factory=Counts)
     """Summed over all examples."""
+    work: list[tuple[int, int, int]] = field(default_factory=list)
+    """By example large calls, checked positions and drafter steps (`results.files.WORK`)."""
     by_example: dict[int, Counts] = field(default_factory=dict)
     """Counts of the timed examples."""
     behaviour: int = 0
@@ -80,6 +82,8 @@ class Outputs:
         if timed:
             self.by_example[example] = counts
         self.tokens.append(tokens)
+        positions = sum(width * calls for width, calls in counts.verified.items())
+        self.work.append((counts.large_calls, positions, counts.small_steps))
         self.counts.add(counts)
 
     def extend(self, following: Outputs) -> None:
@@ -87,6 +91,7 @@ class Outputs:
         self.behaviour += following.behaviour
         self.by_example |= following.by_example
         self.tokens += following.tokens
+        self.work += following.work
         self.counts.add(following.counts)
 
 

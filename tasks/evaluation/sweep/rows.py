@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS, ORACLES, decode_all
 from tasks.evaluation.results.codec import Settings, joined
-from tasks.evaluation.results.files import HypothesisFile, SweepRowFile, point_key
+from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, SweepRowFile, point_key
 from tasks.evaluation.results.rows import (
     DecodingCounts,
     DifferenceBounds,
@@ -491,10 +493,10 @@ class RowWriter:
         self.keep({point: outputs}, split)
 
     def keep(self, outputs: Mapping[SweepPoint, Outputs], split: Split) -> None:
-        """Write the texts of points beside the rows, before anything says that the points are finished."""
+        """Write the outputs of points beside the rows, before anything says that the points are finished."""
         if outputs:
-            texts = {_key(point): self.evaluator.texts(one) for point, one in outputs.items()}
-            self._file(split).add(texts)
+            kept = {_key(point): KeptOutputs(self.evaluator.texts(one), np.array(one.work)) for point, one in outputs.items()}
+            self._file(split).add(kept)
 
     def _is_kept(self, point: SweepPoint, split: Split) -> bool:
         return _key(point) in self._file(split)

@@ -7,9 +7,8 @@ import pytest
 
 from tasks.corpora.settings import CorpusSettings
 from tasks.evaluation.report.recommendation import as_lines, configuration, explained, recommend
-from tasks.evaluation.report.summarize import effect_of
 from tasks.evaluation.report.tables import notes
-from tasks.evaluation.results.summary import ArmComparison, ArmPoint, ArmResult
+from tasks.evaluation.results.summary import Alignment, AlignmentEffect, ArmResult, CostModel, Finding
 from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
 
 Sweeps = dict[str, list[dict[str, Any]]]
@@ -294,21 +293,6 @@ def test_the_configuration_names_both_models_and_explains_every_setting(sweeps: 
     assert fallback.startswith("fallback_threshold = 0.7: ") and rollback.startswith("rollback_threshold = 2.0: ")
 
 
-def arms(aligned: list[float], unaligned: list[float]) -> ArmComparison:
-    """Both arms with these speed-ups, of seeds 5, 6, 7, ...; each seed costs another tenth of a point."""
-
-    def point(speed: float, place: int) -> ArmPoint:
-        return ArmPoint(purpose="bild_no_loss", speedup=speed, speedup_interval=(speed, speed), quality_difference=-place / 10)
-
-    results = [
-        ArmResult(arm=arm, seed=5 + place, training=None, points=[point(speed, place)])
-        for arm, speeds in (("unaligned", unaligned), ("aligned", aligned))
-        for place, speed in enumerate(speeds)
-    ]
-    effect = effect_of("bild_no_loss", results)
-    return ArmComparison(results=results, effects=[effect] if effect else [])
-
-
 PAIR: dict[str, Any] = {
     "seed": 7,
     "sizes": {"small": {**SIZES, "parameters": 235_968}, "large": {**SIZES, "parameters": 7_160_000_000}},
@@ -316,25 +300,35 @@ PAIR: dict[str, Any] = {
 }
 
 
+def effect(ratio: float, interval: tuple[float, float] | None, finding: Finding, seeds: int = 3) -> AlignmentEffect:
+    by_seed = dict.fromkeys(range(5, 5 + seeds), ratio)
+    about: dict[str, Any] = {"split": "test", "texts": 2000, "counts": {}, "interval": interval, "finding": finding}
+    return AlignmentEffect(purpose="bild_no_loss", by_seed=by_seed, ratio=ratio, **about)
+
+
 @pytest.mark.parametrize(
-    ("aligned", "ratio", "result"),
+    ("ratio", "interval", "finding", "words"),
     [
-        ([1.48, 1.44, 1.46], "0.97 [0.82, 1.15]", "alignment made no measurable difference"),
-        ([2.82, 3.1, 3.1], "2.00 [2.00, 2.00]", "alignment helps"),
-        ([1.128, 1.24, 1.24], "0.80 [0.80, 0.80]", "alignment hurts"),
+        (0.97, (0.82, 1.15), "open", "alignment made no measurable difference"),
+        (1.05, (1.01, 1.09), "helps", "alignment helps"),
+        (0.8, (0.75, 0.85), "hurts", "alignment hurts"),
     ],
 )
-def test_the_verdict_says_which_seed_it_is_of_and_how_far_the_seeds_differ(
-    sweeps: Sweeps, aligned: list[float], ratio: str, result: str
+def test_the_verdict_says_what_alignment_gives_by_counts(
+    sweeps: Sweeps, ratio: float, interval: tuple[float, float], finding: Finding, words: str
 ) -> None:
-    summary = summary_record("bleu", sweeps, {"aligned": PAIR})
-    found = recommend(dataclasses.replace(summary, arms=arms(aligned, [1.41, 1.55, 1.55])))
+    costs = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
+    known = Alignment(counted=None, choices=[effect(ratio, interval, finding)], costs=costs)
+    drafters = [ArmResult(arm=arm, seed=seed, points=[]) for arm in ("unaligned", "aligned") for seed in (5, 6, 7)]
+    summary = dataclasses.replace(summary_record("bleu", sweeps, {"aligned": PAIR}), arms=drafters, alignment=known)
+    found = recommend(summary)
     assert found.basis["seeds"] == "this drafter is of seed 7, of 5, 6, 7"
     assert found.evidence[0] == (
-        f"BiLD chosen for no loss on test is {ratio} times as fast with aligned as with unaligned drafters over 3 seeds (1.41 "
-        f"to 1.55× unaligned, {min(aligned):.2f} to {max(aligned):.2f}× aligned): {result}."
+        f"BiLD chosen for no loss is {ratio:.2f} [{interval[0]:.2f}, {interval[1]:.2f}] times as fast with aligned as with "
+        f"unaligned drafters over 3 seeds, by counts on 2,000 texts of test: {words}."
     )
-    alone = recommend(dataclasses.replace(summary, arms=arms([1.5], [1.0])))
+    one = dataclasses.replace(known, choices=[effect(1.5, None, "open", seeds=1)])
+    alone = recommend(dataclasses.replace(summary, arms=drafters[:1], alignment=one))
     assert "seeds" not in alone.basis and "with one seed, which proves nothing" in alone.evidence[0]
     assert alone.evidence[0].endswith("alignment made no measurable difference.")
 

@@ -1,17 +1,18 @@
 """The summary of two small sweeps whose numbers are known: points, choices, arms over seeds, methods against BiLD."""
 
-import dataclasses
 import json
-import math
-import random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tasks.corpora.example import Example
 from tasks.errors import InputError
-from tasks.evaluation.report.summarize import definitions, effect_of, temperature_points
-from tasks.evaluation.results.summary import ArmPoint, ArmResult, Summary
+from tasks.evaluation.report.summarize import counted_choices, counted_frontiers, definitions, temperature_points
+from tasks.evaluation.results.files import KeptOutputs, point_key
+from tasks.evaluation.results.summary import ArmPoint, ArmResult, CostModel, Summary
+from tasks.evaluation.scoring.quality import value_of
 from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
 from tests.unit.evaluation.report.conftest import at
 
@@ -69,16 +70,6 @@ def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
     assert {name: point[name] for name in expected} == pytest.approx(expected, rel=1e-5)
     assert expected.keys() <= summary["definitions"].keys() == definitions().keys()
     assert summary["vanilla"]["large"]["accepted_share"] is None
-
-
-def test_the_frontiers_and_their_gap(sweeps: Sweeps) -> None:
-    found = summarized("bleu", sweeps)["frontier_gap"]
-    # From 1/2 (both have started) to 1/1.2: +0.9 until 1/1.6, then +1.9 until 1/1.5, +0.7 until 1/1.4, +0.8 to the end.
-    edges = [1 / 2.0, 1 / 1.6, 1 / 1.5, 1 / 1.4, 1 / 1.2]
-    heights = [58.9 - 58.0, 59.9 - 58.0, 59.9 - 59.2, 60.0 - 59.2]
-    area = sum(height * (right - left) for height, left, right in zip(heights, edges, edges[1:], strict=False))
-    assert found["mean_quality_difference"] == pytest.approx(area / (edges[-1] - edges[0]), rel=1e-5)
-    assert (found["share_above"], found["share_below"]) == (1.0, 0.0)
 
 
 def test_failed_points_and_rows_with_nan_are_listed_and_never_chosen(sweeps: Sweeps) -> None:
@@ -175,77 +166,62 @@ def test_operations_are_theory_of_counts_and_sizes(sweeps: Sweeps) -> None:
     assert summary["pairs"]["aligned"]["sizes"] == {**pair["sizes"], "shares_encoder": False, "shared_parameters": 0}
 
 
-def test_the_gap_has_intervals_where_errors_are_known(sweeps: Sweeps) -> None:
-    gap = summarized("bleu", sweeps)["frontier_gap"]
-    assert (gap["quality_interval"], gap["speedup_interval"]) == (None, None)
-    for row in (row for rows in sweeps.values() for row in rows if "error" not in row):
-        row["quality_difference_interval"] = [0.0, 0.0]
-    gap = summarized("bleu", sweeps)["frontier_gap"]
-    # Each example has its point's own speed-up, so no resample differs, and no quality varies.
-    assert gap["quality_interval"] == pytest.approx([gap["mean_quality_difference"]] * 2, rel=1e-4)
-    assert gap["speedup_interval"] == pytest.approx([gap["mean_speedup_ratio"]] * 2, rel=1e-4)
-    for row in (row for rows in sweeps.values() for row in rows if "error" not in row):
-        row["quality_difference_interval"] = [-0.2, 0.2]
-    low, high = summarized("bleu", sweeps)["frontier_gap"]["quality_interval"]
-    assert low + 0.05 < gap["mean_quality_difference"] < high - 0.05
+COSTS = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
+EXAMPLES = [Example(f"source {number}", (f"the old house number {number} stands",)) for number in range(4)]
 
 
-def results(*speedups: tuple[float, float], error: float = 0.0) -> list[ArmResult]:
-    """Unaligned and aligned speed-ups, seed by seed, with the standard error of their logarithms over examples."""
-    reach = math.exp(1.959964 * error)
-    return [
-        ArmResult(
-            arm=arm,
-            seed=seed,
-            points=[ArmPoint(purpose=NO_LOSS, speedup=value, speedup_interval=(value / reach, value * reach))],
-        )
-        for seed, pair in enumerate(speedups)
-        for arm, value in zip(("unaligned", "aligned"), pair, strict=True)
-    ]
+def kept(calls: int, wrong: int = 0) -> KeptOutputs:
+    """Outputs of so many large calls each, of which some are wrong."""
+    texts = ["a house" if number < wrong else example.references[0] for number, example in enumerate(EXAMPLES)]
+    return KeptOutputs(texts, np.full((len(EXAMPLES), 3), (calls, 0, 0)))
 
 
-def test_the_effect_is_the_mean_ratio_of_the_seeds() -> None:
-    effect = effect_of(NO_LOSS, results((1.0, 1.2), (1.5, 1.8), (2.0, 2.4)))
-    assert effect.by_seed == pytest.approx({0: 1.2, 1: 1.2, 2: 1.2})
-    assert effect.mean == pytest.approx(1.2)
-    assert effect.interval == pytest.approx((1.2, 1.2))
-    assert effect.finding == "helps"
+def chosen(arm: str, seed: int, **settings: Any) -> ArmResult:
+    return ArmResult(arm=arm, seed=seed, points=[ArmPoint(purpose=NO_LOSS, settings=settings or None)])
 
 
-def test_scatter_over_seeds_leaves_the_effect_open_and_one_seed_proves_nothing() -> None:
-    effect = effect_of(NO_LOSS, results((1.0, 1.4), (1.0, 1.0), (1.0, 1.2)))
-    assert effect.mean > 1.1 and effect.interval[0] < 1 and effect.finding == "open"
-    alone = effect_of(NO_LOSS, results((1.0, 3.0)))
-    assert alone is not None and alone.interval is None and alone.finding == "open"
+def test_what_alignment_gives_at_the_choices_is_counted_on_their_outputs() -> None:
+    """Seed 1: 5 calls against 2, so 11 ms against 5; seed 2: the unaligned arm chose none, and vanilla takes 10 calls."""
+    results = [chosen("unaligned", 1, max_draft=3), chosen("aligned", 1, max_draft=4)]
+    results += [chosen("unaligned", 2), chosen("aligned", 2, max_draft=4)]
+    vanilla = point_key("vanilla_large", {})
+    outputs = {
+        ("unaligned", 1, "test"): {point_key("bild", {"max_draft": 3}): kept(5), vanilla: kept(10)},
+        ("aligned", 1, "test"): {point_key("bild", {"max_draft": 4}): kept(2), vanilla: kept(10)},
+        ("unaligned", 2, "test"): {vanilla: kept(10)},
+        ("aligned", 2, "test"): {point_key("bild", {"max_draft": 4}): kept(2)},
+    }
+    [effect] = counted_choices("test", results, outputs, COSTS)
+    assert effect.purpose == NO_LOSS and effect.by_seed == pytest.approx({1: 11 / 5, 2: 21 / 5})
+    # The fastest choice of an arm may draft without its model, and then says nothing of it.
+    results[1] = chosen("aligned", 1, max_draft=4, drafter="copy")
+    outputs["aligned", 1, "test"] = {point_key("bild", {"max_draft": 4, "drafter": "copy"}): kept(1)}
+    [effect] = counted_choices("test", results, outputs, COSTS)
+    assert effect.by_seed.keys() == {2}
+    results[1] = chosen("aligned", 1, max_draft=4, drafter="retokenized")
+    outputs["aligned", 1, "test"] = {point_key("bild", {"max_draft": 4, "drafter": "retokenized"}): kept(2)}
+    [effect] = counted_choices("test", results, outputs, COSTS)
+    assert effect.by_seed.keys() == {1, 2}, "the arm's model drafts with its text"
 
 
-def test_more_seeds_do_not_reduce_the_error_over_examples() -> None:
-    effects = [effect_of(NO_LOSS, results(*[(1.0, 1.1)] * seeds, error=0.1)) for seeds in (10, 1000)]
-    errors = [math.log(effect.interval[1] / effect.mean) for effect in effects if effect is not None and effect.interval]
-    assert errors == pytest.approx([1.960 * 0.1 * math.sqrt(2)] * 2, rel=1e-3)
-
-
-def test_a_copy_is_no_effect_of_alignment() -> None:
-    """The fastest choice of an arm may draft without its model, and then says nothing of it."""
-    both = results((1.0, 1.2), (1.0, 1.3), (1.0, 1.4))
-    copying = dataclasses.replace(both[0].points[0], settings={"drafter": "copy"}, speedup=9.0)
-    both[0] = dataclasses.replace(both[0], points=[copying])
-    effect = effect_of(NO_LOSS, both)
-    assert effect.by_seed == pytest.approx({1: 1.3, 2: 1.4})
-    assert effect_of(NO_LOSS, both[:2]) is None
-    both[0] = dataclasses.replace(both[0], points=[dataclasses.replace(copying, settings={"drafter": "retokenized"})])
-    assert effect_of(NO_LOSS, both[:2]) is not None, "the arm's model drafts with its text"
-
-
-@pytest.mark.parametrize("scatter", [0.01, 0.2])
-def test_without_an_effect_few_simulations_find_one(scatter: float) -> None:
-    rng, found = random.Random(0), 0
-    for _ in range(1000):
-        shared = rng.gauss(0, 0.03)  # the error over examples, which all seeds share
-        pairs = [(1.5, 1.5 * math.exp(shared + rng.gauss(0, scatter))) for _ in range(3)]
-        effect = effect_of(NO_LOSS, results(*pairs, error=0.03 / math.sqrt(2)))
-        found += effect is not None and effect.finding != "open"
-    assert found / 1000 < 0.06
+def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() -> None:
+    settings = [point_key("bild", {"fallback_threshold": value}) for value in (0.5, 0.9)]
+    outputs = {
+        (arm, 1, "validation"): {
+            point_key("vanilla_large", {}): kept(10),
+            **dict(zip(settings, (kept(calls, wrong=1), kept(calls + 3)), strict=True)),
+            point_key("bild", {"drafter": "copy"}): kept(1),
+            point_key("speculative", {}): kept(1),
+        }
+        for arm, calls in (("unaligned", 5), ("aligned", 2))
+    }
+    effect = counted_frontiers("rougeL", EXAMPLES, outputs, COSTS)
+    assert effect is not None and effect.split == "validation" and effect.texts == 4
+    # From 5 points below vanilla, linear in quality between 5 and 8 calls against 2 and 5, which take 2 ms each beside 1 ms.
+    worse = value_of(kept(5, wrong=1).texts, [example.references for example in EXAMPLES], "rougeL")
+    better = (97.5 - worse) / (100 - worse)
+    assert effect.ratio == pytest.approx((11 / 5) ** (1 - better) * (17 / 11) ** better)
+    assert counted_frontiers("perplexity", EXAMPLES, outputs, COSTS) is None
 
 
 def over_bild(sweeps: Sweeps) -> dict[tuple[str, str, str], SimpleNamespace]:

@@ -12,7 +12,15 @@ from tasks.evaluation.report.formatting import settings_text
 from tasks.evaluation.report.tables import ROWS, RenderedTable, notes, rendered_tables, tables_markdown
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.rows import TestStatus as Says
-from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, ArmPoint, ArmResult, Summary, SweptPairs
+from tasks.evaluation.results.summary import (
+    Alignment,
+    AlignmentEffect,
+    ArmPoint,
+    ArmResult,
+    CostModel,
+    Summary,
+    SweptPairs,
+)
 from tasks.evaluation.selection import hoeffding_bentkus
 from tasks.models.settings import TrainingRecord
 from tasks.report import as_text
@@ -501,20 +509,25 @@ ARM_POINT = ArmPoint(
 )
 
 
-ARMS = ArmComparison(
-    results=[
-        ArmResult(arm="unaligned", seed=1, training=TrainingRecord("w", 700, 20, 12345), points=[ARM_POINT]),
-        ArmResult(arm="aligned", seed=1, points=[ArmPoint(purpose="bild_no_loss")]),
+ARMS = [
+    ArmResult(arm="unaligned", seed=1, training=TrainingRecord("w", 700, 20, 12345), points=[ARM_POINT]),
+    ArmResult(arm="aligned", seed=1, points=[ArmPoint(purpose="bild_no_loss")]),
+]
+_COUNTED: dict[str, Any] = {"split": "test", "texts": 4, "counts": {}}
+ALIGNMENT = Alignment(
+    counted=None,
+    choices=[
+        AlignmentEffect(
+            purpose="speculative", by_seed={1: 1.2, 2: 1.2}, ratio=1.2, interval=(1.1, 1.3), finding="helps", **_COUNTED
+        ),
+        AlignmentEffect(purpose="bild_no_loss", by_seed={1: 0.67}, ratio=0.67, finding="open", **_COUNTED),
     ],
-    effects=[
-        AlignmentEffect(purpose="speculative", by_seed={1: 1.2, 2: 1.2}, mean=1.2, interval=(1.1, 1.3), finding="helps"),
-        AlignmentEffect(purpose="bild_no_loss", by_seed={1: 0.67}, mean=0.67, finding="open"),
-    ],
+    costs=CostModel(text_ms=1.0, large_call_ms=1.0, checked_position_ms=0.1, drafter_step_ms=0.1),
 )
 
 
 def test_the_table_has_a_row_for_each_drafter_and_one_for_the_effect(sweeps: Sweeps) -> None:
-    table = section(dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS), "arms")
+    table = section(dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=ALIGNMENT), "arms")
     headings, rows = table.headings, table.rows
     assert headings[:4] == ["arm", "seed", "steps", "target tokens"]
     assert rows[0][:4] == ["unaligned", "1", "700", "12,345"]
@@ -526,7 +539,7 @@ def test_the_table_has_a_row_for_each_drafter_and_one_for_the_effect(sweeps: Swe
 def test_a_choice_that_test_contradicts_says_so_in_its_cell(sweeps: Sweeps) -> None:
     statuses = (Says(quality="contradicted", speed="confirmed"), Says(quality="open", speed="confirmed"))
     points = [dataclasses.replace(ARM_POINT, margin=0.5, test=status) for status in statuses]
-    arms = ArmComparison(results=[ArmResult(arm="aligned", seed=1, points=[point]) for point in points], effects=[])
+    arms = [ArmResult(arm="aligned", seed=1, points=[point]) for point in points]
     cells = [row[5] for row in section(dataclasses.replace(summary_record("bleu", sweeps), arms=arms), "arms").rows]
     assert cells[0].endswith(", contradicted: loses more than 0.5 points") and "contradicted" not in cells[1]
 

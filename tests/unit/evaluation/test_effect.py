@@ -1,0 +1,130 @@
+"""What alignment gives, by counts: by hand, without an effect, with one, and how often its interval holds the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tasks.evaluation.effect import Counted, cost_model, effect_of_choices, effect_of_frontiers, milliseconds, reach_of
+from tasks.evaluation.results.pair import MeasuredCosts
+from tasks.evaluation.results.summary import CostModel
+
+COSTS = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
+
+
+def test_one_cost_model_is_made_of_all_sweeps() -> None:
+    """Medians of three sweeps, of which the clock of one went wrong; a run over w positions takes 1.5 + 0.5 w."""
+    parts: dict[str, Any] = {
+        "encode_small_ms": 0.2,
+        "encode_large_ms": 0.4,
+        "small_step_ms": 0.3,
+        "verify_ms": {1: 2.0, 2: 2.5, 4: 3.5},
+    }
+    wrong = {**parts, "encode_large_ms": 9.0, "verify_ms": {1: 9.0, 2: 9.0, 4: 9.0}}
+    found = cost_model([MeasuredCosts(**one) for one in (parts, wrong, parts)])
+    assert found is not None
+    assert vars(found) == pytest.approx(
+        {"text_ms": 0.6, "large_call_ms": 1.5, "checked_position_ms": 0.5, "drafter_step_ms": 0.3}
+    )
+    assert cost_model([MeasuredCosts()]) is None
+
+
+def test_the_time_of_a_text_follows_from_its_counts() -> None:
+    assert milliseconds(np.array([[3, 10, 8], [0, 0, 0]]), COSTS).tolist() == [1 + 6 + 5 + 2, 1]
+
+
+def work(rng: np.random.Generator, texts: int, calls: float) -> NDArray[np.int32]:
+    """Counts of texts with so many large calls on average, each over four positions."""
+    found = 1 + rng.poisson(calls - 1, size=texts)
+    return np.stack([found, 4 * found, 3 * found], axis=1).astype(np.int32)
+
+
+def arms(seeds: int, ratio: float, scatter: float = 0.0, texts: int = 500) -> Mapping[str, Mapping[int, NDArray[np.int32]]]:
+    """Work of both arms by seed; the unaligned drafters need `ratio` times as many calls, by seed more or less."""
+    rng = np.random.default_rng(0)
+    factors = np.exp(rng.normal(0, scatter, size=seeds))
+    return {
+        "unaligned": {seed: work(rng, texts, 5 * ratio * factors[seed]) for seed in range(seeds)},
+        "aligned": {seed: work(rng, texts, 5) for seed in range(seeds)},
+    }
+
+
+def test_the_effect_is_the_mean_ratio_of_the_times_of_the_seeds() -> None:
+    both = arms(3, 1.2)
+    effect = effect_of_choices("bild_no_loss", "test", both, COSTS)
+    assert effect is not None and (effect.split, effect.texts) == ("test", 500)
+    by_hand = {
+        seed: milliseconds(both["unaligned"][seed], COSTS).sum() / milliseconds(both["aligned"][seed], COSTS).sum()
+        for seed in range(3)
+    }
+    assert effect.by_seed == pytest.approx(by_hand)
+    assert effect.ratio == pytest.approx(math.prod(by_hand.values()) ** (1 / 3))
+    assert effect.interval is not None and 1 < effect.interval[0] < effect.ratio < effect.interval[1] < 1.3
+    assert effect.finding == "helps"
+    assert effect.counts["aligned"]["checked_positions"] == pytest.approx(4 * effect.counts["aligned"]["large_calls"])
+    swapped = effect_of_choices("bild_no_loss", "test", {"unaligned": both["aligned"], "aligned": both["unaligned"]}, COSTS)
+    assert swapped is not None and swapped.finding == "hurts" and swapped.ratio == pytest.approx(1 / effect.ratio)
+
+
+def test_scatter_over_seeds_leaves_the_effect_open_and_one_seed_proves_nothing() -> None:
+    effect = effect_of_choices("speculative", "test", arms(3, 1.1, scatter=0.3), COSTS)
+    assert effect is not None and effect.interval is not None
+    assert effect.interval[0] < 1 < effect.interval[1] and effect.finding == "open"
+    alone = effect_of_choices("speculative", "test", arms(1, 3.0), COSTS)
+    assert alone is not None and alone.interval is None and alone.finding == "open"
+    assert effect_of_choices("speculative", "test", {"unaligned": {}, "aligned": arms(1, 1.0)["aligned"]}, COSTS) is None
+
+
+def frontier(rng: np.random.Generator, ratio: float, texts: int = 400) -> list[Counted]:
+    """Settings that take 3 to 8 calls and score 55 to 60 points, a point a call; the last one is dear and bad."""
+    scores = 60 + np.random.default_rng(9).normal(0, 20, size=texts)  # the texts of all drafters
+    settings = []
+    for calls in range(3, 9):
+        needed = work(rng, texts, calls * ratio)
+        settings.append(Counted(needed, (scores + calls - 8 + rng.normal(0, 0.5, size=texts))[:, None]))
+    return [*settings, Counted(work(rng, texts, 20), (scores - 30)[:, None])]
+
+
+def test_frontiers_are_compared_at_equal_quality() -> None:
+    rng = np.random.default_rng(1)
+    both = {arm: {seed: frontier(rng, ratio) for seed in (1, 2, 3)} for arm, ratio in (("unaligned", 1.2), ("aligned", 1.0))}
+    effect = effect_of_frontiers("bild_frontiers", "validation", both, 60.0, COSTS)
+    assert effect is not None and effect.interval is not None
+    # 1.2 times as many calls, of which each takes 2 + 4 · 0.5 + 3 · 0.25 ms, beside 1 ms of every text.
+    assert effect.ratio == pytest.approx(1.19, abs=0.02)
+    assert effect.finding == "helps" and effect.interval[1] - effect.interval[0] < 0.1 and effect.counts == {}
+    one = {arm: {1: both[arm][1]} for arm in both}
+    assert effect_of_frontiers("bild_frontiers", "validation", one, 60.0, COSTS) is not None
+    # No quality in common: everything of the aligned arm is worth 40 points more.
+    apart = [Counted(one.work, one.statistics + 40) for one in both["aligned"][1]]
+    for unaligned in (both["unaligned"][1], []):
+        arms = {"unaligned": {1: unaligned}, "aligned": {1: apart}}
+        assert effect_of_frontiers("bild_frontiers", "validation", arms, 60.0, COSTS) is None
+
+
+def test_without_alignment_the_frontiers_differ_by_no_finding() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(4):
+        arms = {arm: {seed: frontier(rng, 1.0, 200) for seed in (1, 2)} for arm in ("unaligned", "aligned")}
+        effect = effect_of_frontiers("bild_frontiers", "validation", arms, 60.0, COSTS)
+        assert effect is not None and effect.finding == "open" and effect.ratio == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize(("scatter", "shared"), [(0.0, 0.2), (0.01, 0.0), (0.03, 0.2)])
+def test_the_interval_holds_the_truth_in_94_of_100_simulations(seeds: int, scatter: float, shared: float) -> None:
+    """Log ratios of seeds that vary by `scatter`, on texts that favour one arm by `shared`, for all seeds alike."""
+    rng, texts, hits, trials = np.random.default_rng(3), 300, 0, 1000
+    for _ in range(trials):
+        together, own = rng.normal(0, shared, size=texts), rng.normal(0, 0.25, size=(seeds, texts))
+        ratios = together + own + rng.normal(0, scatter, size=seeds)[:, None]
+        # What a bootstrap over texts gives, without drawing it: normal errors of the means, with their covariance.
+        covariance = np.cov(ratios) / texts
+        drawn = rng.multivariate_normal(ratios.mean(axis=1), np.atleast_2d(covariance), size=200, method="cholesky")
+        hits += abs(ratios.mean()) <= reach_of(ratios.mean(axis=1).tolist(), drawn)
+    assert hits / trials >= 0.94
