@@ -180,7 +180,6 @@ class Served(PrefectApi):
             capture_output=True,
             text=True,
             timeout=PATIENCE,
-            check=False,
         )
 
 

@@ -120,7 +120,7 @@ class Postgres:
                 shutil.chown(path, "postgres", "postgres")
         options = ["--username", _USER, "--pwfile", str(password), "--auth=scram-sha-256", "--encoding=UTF8", "--no-sync"]
         command = [*self._as_user, str(INITDB), "--pgdata", str(folder / "data"), *options]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         self._process: subprocess.Popen[bytes] | None = None
 

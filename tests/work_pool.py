@@ -44,7 +44,7 @@ class WorkPool(At):
     def prefect(self, folder: Path, *words: str) -> None:
         """Run a command of Prefect in a folder."""
         done = subprocess.run(
-            [*PREFECT, *words], cwd=folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+            [*PREFECT, *words], cwd=folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -128,9 +128,7 @@ def write_params(clone: Path, params: Any) -> None:
 
 def run_in(clone: Path, *command: str, timeout: float = 3600) -> subprocess.CompletedProcess[str]:
     """Run a command in the clone and return its output; stop it at the time limit in seconds."""
-    return subprocess.run(
-        command, cwd=clone, env=environment(clone), capture_output=True, text=True, timeout=timeout, check=False
-    )
+    return subprocess.run(command, cwd=clone, env=environment(clone), capture_output=True, text=True, timeout=timeout)
 
 
 def copy_of(clone: Path, folder: Path) -> Path:

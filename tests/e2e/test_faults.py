@@ -133,7 +133,7 @@ Refused = Callable[..., str]
 def test_bad_input_ends_the_command_with_one_line_and_status_2(with_files: Path) -> None:
     command = [sys.executable, "-m", "tasks.prepare", "--task", "nothing"]
     variables = environment(with_files) | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=with_files, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=with_files, env=variables, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: params.yaml has no task 'nothing'; it has translation\n"
 

@@ -196,7 +196,6 @@ def test_servers_killed_in_each_stage_cost_no_result_and_no_record(undisturbed: 
             capture_output=True,
             text=True,
             timeout=PATIENCE,
-            check=False,
         )
         assert sent.returncode == 0, sent.stdout + sent.stderr
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:

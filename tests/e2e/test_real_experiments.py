@@ -77,7 +77,7 @@ def run(clone: Path, served: Served, *words: str) -> str:
         "PYTHONPATH": str(clone),
     }
     command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=clone, env=variables, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
+    done = subprocess.run(command, cwd=clone, env=variables, capture_output=True, text=True, timeout=4 * PATIENCE)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout if "--json" in words else done.stdout + done.stderr
 

@@ -53,13 +53,7 @@ def sweep(clone: Path, module: str, *options: str, **variables: str) -> dict[str
     """Sweep the aligned drafters by a command; return the rows of each file, in the file's order, apart from times."""
     command = [sys.executable, "-m", module, "--task", "translation", "--arm", "aligned", *options]
     done = subprocess.run(
-        command,
-        cwd=clone,
-        env=environment(clone) | variables,
-        capture_output=True,
-        text=True,
-        timeout=4 * PATIENCE,
-        check=False,
+        command, cwd=clone, env=environment(clone) | variables, capture_output=True, text=True, timeout=4 * PATIENCE
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " 0 failed" in done.stdout and "has ended" not in done.stderr, done.stdout + done.stderr

@@ -87,7 +87,6 @@ def test_a_database_killed_in_each_stage_costs_no_run_and_no_record(
         capture_output=True,
         text=True,
         timeout=PATIENCE,
-        check=False,
     )
     assert sent.returncode == 0, sent.stdout + sent.stderr
     assert servers.recorded() == sorted((name, "FINISHED") for name in GRAPH)

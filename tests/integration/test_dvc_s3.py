@@ -25,7 +25,7 @@ def dvc(folder: Path, *words: str) -> str:
     """Run DVC with the keys of the store."""
     command = [sys.executable, "-m", "dvc", *words]
     variables = os.environ | S3_VARIABLES | {"DVC_NO_ANALYTICS": "true"}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

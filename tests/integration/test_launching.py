@@ -22,9 +22,7 @@ def ranks(scenario: str, *options: str, **more: str) -> subprocess.CompletedProc
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
+    return subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=TIMEOUT)
 
 
 @pytest.mark.slow

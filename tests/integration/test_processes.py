@@ -25,9 +25,7 @@ SAME_MODEL = ("adamw", "adafactor", "accumulated", "zero")
 def command(*words: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a module in a folder."""
     command = [sys.executable, "-m", *words]
-    return subprocess.run(
-        command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=900, check=False
-    )
+    return subprocess.run(command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=900)
 
 
 def in_two(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -74,7 +74,7 @@ def test_four_writers_at_once_lose_no_run_and_double_none(team: Team, tmp_path: 
     names = [f"writer-{number}" for number in range(4)]
     command = [sys.executable, "-c", WRITERS_AT_ONCE, str(POINTS), str(PATIENCE), *names]
     variables = os.environ | {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": team.url}
-    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
     runs = team.runs()
     wanted = [f"sweep {name}" for name in names] + [f"point {name} {point}" for name in names for point in range(POINTS)]

@@ -118,6 +118,5 @@ def test_the_toy_method_of_the_guide_works_as_written(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        check=False,
     )
     assert run.returncode == 0, run.stdout[-3000:]

@@ -80,7 +80,7 @@ def test_it_starts_without_any_package(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(tmp_path / "bare" / "bin" / "python"), "-m", "tasks.doctor", "--json"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert {"torch", "libraries", "DeepSpeed", "DVC"} <= set(said["missing"])

@@ -143,7 +143,6 @@ def test_a_survivor_is_named_and_ends_in_status_1(tmp_path: Path, names: list[st
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        check=False,
     )
     assert done.returncode == status, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])

@@ -35,7 +35,7 @@ def test_the_note_of_a_killed_owner_is_found(tmp_path: Path) -> None:
         "import os, sys; from pathlib import Path; from flows.server import lock_file\n"
         "with lock_file(path := Path(sys.argv[1])):\n    path.write_text('run 1'); os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "held")], cwd=ROOT, check=False)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "held")], cwd=ROOT)
     with lock_file(tmp_path / "held") as stale:
         assert stale == "run 1"
 

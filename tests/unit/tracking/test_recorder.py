@@ -30,7 +30,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_run_whose_writer_was_killed_ends_as_killed_and_imports_nothing_heavy(outbox: Path, mlflow: FaultyClient) -> None:
-    ended = subprocess.run([sys.executable, "-c", KILLED_WRITER], cwd=ROOT, timeout=300, check=False)
+    ended = subprocess.run([sys.executable, "-c", KILLED_WRITER], cwd=ROOT, timeout=300)
     assert ended.returncode == -signal.SIGKILL
     (file,) = outbox.glob(f"*/{RUN_FILE}")
     with file.open("ab") as lines:
@@ -123,7 +123,7 @@ def test_a_server_that_hangs_delays_nobody(outbox: Path, mlflow: FaultyClient, c
 def test_the_command_has_nothing_to_send_from_an_empty_outbox(tmp_path: Path) -> None:
     environment = {"DRAFTLINE_OUTBOX": str(tmp_path), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-m", "tasks.tracking"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "runs sent to MLflow: 0; still waiting: 0\n", "")
 
 

@@ -265,7 +265,7 @@ def test_no_vector_of_a_product_passes_through_the_stack(compiler: list[str], pr
     source.write_text(_MULTIPLY)
     flags = [*compiled.FLAGS, f"-march={processor}", "-fopenmp", f"-I{compiled.KERNEL}"]
     command = [*compiler, *flags, "-S", str(source), "-o", str(assembly)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode and (processor != "native" or compiler != compiled.compiler_command()):
         pytest.skip(f"{compiler[0]} does not compile it for {processor}")
     assert not done.returncode, done.stderr
