@@ -16,12 +16,8 @@ from tests.toys import END, START, VOCABULARY, Predict, toy_t5
 WIDTH, INNER, HEADS = 32, 40, 2
 _POSITIONS = 64
 _TOKENS = {"vocab_size": VOCABULARY, "pad_token_id": START, "eos_token_id": END, "bos_token_id": None}
-_FOLDED = {
-    "encoder_ffn_dim": INNER,
-    "decoder_ffn_dim": INNER,
-    "encoder_attention_heads": HEADS,
-    "decoder_attention_heads": HEADS,
-}
+_SIZES = {"ffn_dim": INNER, "attention_heads": HEADS}
+_FOLDED = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in _SIZES.items()}
 """BART and FSMT start their output with the end token; no token is forced."""
 _FREE = {"decoder_start_token_id": END, "forced_bos_token_id": None, "forced_eos_token_id": None}
 

@@ -1,5 +1,6 @@
 """A finished result of two small sweeps, made by hand: a summary as `tasks.report` writes it, and rows with latencies."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -82,12 +83,7 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
                 measured[split] = _measured(quality + lift, found)
             named = {"arm": arm, "method": "bild", "settings": _settings(threshold), "lossless": False, "timed": True}
             points.append({**named, **measured["validation"], "test": measured["test"]})
-    chosen = {
-        ("unaligned", "no_loss"): 2,
-        ("unaligned", "one_point"): 1,
-        ("aligned", "no_loss"): 5,
-        ("aligned", "one_point"): 4,
-    }
+    chosen = dict(zip(itertools.product(rows, ("no_loss", "one_point")), (2, 1, 5, 4), strict=True))
     summary = {
         "task": "toy",
         "metric": "bleu",
@@ -97,9 +93,7 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
             "small_aligned": None,
         },
         "points": points,
-        "choices": [
-            {"arm": arm, "method": "bild", "choice": choice, "point": index} for (arm, choice), index in chosen.items()
-        ],
+        "choices": [{"arm": arm, "method": "bild", "choice": kind, "point": index} for (arm, kind), index in chosen.items()],
         "pairs": {arm: _pair(arm) for arm in rows},
         "split": "validation",
         "frontier": {"split": "validation", "method": "bild", "unaligned": [0, 1, 2], "aligned": [3, 4, 5]},

@@ -199,12 +199,8 @@ def environment(base: Path) -> dict[str, str]:
     """Return the environment of this process with Prefect's files in `base`, and without other settings of Prefect."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     (base / "prefect").mkdir(exist_ok=True)
-    return kept | {
-        "PYTHONPATH": str(ROOT),
-        "PREFECT_HOME": str(base / "prefect"),
-        "DO_NOT_TRACK": "1",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    }
+    kept |= {"PYTHONPATH": str(ROOT), "PREFECT_HOME": str(base / "prefect")}
+    return kept | {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 
 
 @contextlib.contextmanager

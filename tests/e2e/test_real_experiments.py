@@ -71,11 +71,8 @@ def test_two_experiments_are_kept_compared_and_applied(undisturbed: Path, served
 def run(clone: Path, served: Served, *words: str) -> str:
     """Run a module in a clone, with MLflow (not hidden) and the Prefect server of `served`, and return what it says."""
     home = served.environment["PREFECT_HOME"]
-    variables = environment(clone) | {
-        "PREFECT_HOME": home,
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PYTHONPATH": str(clone),
-    }
+    variables = environment(clone) | {"PREFECT_HOME": home, "PYTHONPATH": str(clone)}
+    variables["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
     command = [sys.executable, *words]
     done = subprocess.run(command, cwd=clone, env=variables, capture_output=True, text=True, timeout=4 * PATIENCE)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

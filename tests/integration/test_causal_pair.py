@@ -45,13 +45,11 @@ def trained(settings: ModelSettings, file: Path, tokenizer: Any, folder: Path, s
     examples = JsonlDataset(file, tokenizer, TEXT, decoder_only=True)
     losses: list[float] = []
     recipe = TrainingSettings(optimizer="adamw", learning_rate=5e-3, steps=steps, batch_size=32, evaluate_every=steps)
-    outcome = train_on(
-        model,
-        examples,
-        recipe,
-        folder / "resume",
-        lambda metrics, _: losses.append(metrics["loss"]) if "loss" in metrics else None,
-    )
+
+    def log(metrics: dict[str, float], _: int) -> None:
+        losses.extend(value for name, value in metrics.items() if name == "loss")
+
+    outcome = train_on(model, examples, recipe, folder / "resume", log)
     assert outcome.measured["validation_loss"] < losses[0] - 0.5
     save_model(model, tokenizer, folder / "model")
     return load_model(folder / "model")

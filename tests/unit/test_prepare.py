@@ -71,11 +71,8 @@ def test_unlabelled_inputs_of_a_split_are_omitted(folder: Path) -> None:
 
 
 def run(folder: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **sections: object) -> None:
-    task = sections | {
-        "metric": "bleu",
-        "corpus": {"source": "files", "files": {"files": files}},
-        "tokenizer": {"vocabulary": 64},
-    }
+    corpus = {"source": "files", "files": {"files": files}}
+    task = sections | {"metric": "bleu", "corpus": corpus, "tokenizer": {"vocabulary": 64}}
     line = "the quick brown fox jumps over {0} lazy dogs; JUMPS QUICKLY ABOVE DEN {0} lazy FOXes\n"
     (folder / "train.en").write_text("".join(line.format(number) for number in range(40)))
     (folder / "params.yaml").write_text(yaml.safe_dump({"active": {"words": str(folder)}, "tasks": {"words": task}}))

@@ -310,11 +310,8 @@ def test_further_test_sets_are_measured_beside_the_main_one(records: list[Record
     assert {*timed} == {"test.a", "test.b"} and PATHS.rows("aligned").read_bytes() == main, "the others stay valid"
     assert (folder / "hypotheses-test.a.parquet").is_file()
     assert {row["split"] for row in records[-1].points} == {"validation", "test", "test.a", "test.b"}
-    assert [file.name for file in records[-1].kept if "rows" in file.name] == [
-        "rows-test.a.jsonl",
-        "rows-test.b.jsonl",
-        "rows.jsonl",
-    ]
+    kept = [file.name for file in records[-1].kept if "rows" in file.name]
+    assert kept == ["rows-test.a.jsonl", "rows-test.b.jsonl", "rows.jsonl"]
     # A set that changes is measured again by itself; one that is removed takes its files with it.
     write_test_set("a", 4)
     PATHS.split("test.b").unlink()

@@ -146,9 +146,7 @@ def test_bild_runs_at_the_operating_point_of_the_pair(trained: Path) -> None:
     assert case.bild_from == "the operating point of results/translation/pair"
 
 
-def test_an_untrained_task_is_named(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_untrained_task_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["--task", "translation", "--params", str(Path("params.yaml").resolve())]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(decoding, "QUICK", ())

@@ -28,14 +28,8 @@ def row(name: int, quality: float, speedup: float | None, method: str = "bild") 
 
 
 VANILLA = row(0, 94.0, 1.0, "vanilla_large")
-WHOLE: list[MeasuredRow] = [
-    VANILLA,
-    row(1, 90.0, 3.0),
-    row(2, 92.0, 2.5),
-    row(3, 92.05, 2.45),
-    row(4, 94.0, 1.5),
-    row(5, 91.0, 1.0),
-]
+SPEEDS = {90.0: 3.0, 92.0: 2.5, 92.05: 2.45, 94.0: 1.5, 91.0: 1.0}
+WHOLE: list[MeasuredRow] = [VANILLA, *(row(number, *one) for number, one in enumerate(SPEEDS.items(), 1))]
 
 
 def planned(timed: set[int]) -> list[MeasuredRow]:

@@ -7,11 +7,7 @@ import pytest
 from tasks.corpora.example import Example, read_jsonl, stream_jsonl, write_jsonl
 from tasks.errors import InputError
 
-EXAMPLES = [
-    Example("ein\rHaus\u2028hier", ("a house\nhere", "a\x85home")),
-    Example("ohne Text", ()),
-    Example("größer", ("bigger",)),
-]
+EXAMPLES = [Example("ein\rHaus\u2028hier", ("a house\nhere", "a\x85home")), Example("leer", ()), Example("größer", ("bigger",))]
 
 
 def test_any_text_comes_back(tmp_path: Path) -> None:

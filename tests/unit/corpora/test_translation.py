@@ -15,19 +15,8 @@ import pytest
 
 from tasks.corpora import translation
 from tasks.corpora.example import SPLITS, Corpus
-from tasks.corpora.translation import chooser, draw_sentences, english, generate, german, join_words, lexicon
-from tasks.corpora.translation.grammar import (
-    Agreement,
-    Clause,
-    Complement,
-    Gap,
-    Link,
-    NounPhrase,
-    Place,
-    Pronoun,
-    Sentence,
-    Tense,
-)
+from tasks.corpora.translation import chooser, draw_sentences, english, generate, german, grammar, join_words, lexicon
+from tasks.corpora.translation.grammar import Clause, NounPhrase, Pronoun, Sentence, Tense
 from tasks.corpora.translation.lexicon import Noun, Verb, Words
 from tasks.errors import InputError
 
@@ -154,22 +143,22 @@ def the(lemma: str, meaning: str) -> NounPhrase:
     return NounPhrase(noun(lemma, meaning), "der")
 
 
-def doing(verb_: Verb, subject: NounPhrase | Pronoun, *fillers: NounPhrase | Gap, tense: Tense = PERFECT) -> Clause:
+def doing(verb_: Verb, subject: NounPhrase | Pronoun, *fillers: NounPhrase | grammar.Gap, tense: Tense = PERFECT) -> Clause:
     return Clause(verb_, subject, tense, tuple(zip(verb_.slots, fillers, strict=False)))
 
 
 TEACHER = the("Lehrer", "teacher")
 SLEPT = doing(verb("ein|schlafen", "fall asleep"), TEACHER)
 OPENS = doing(verb("auf|machen", "open"), the("Frau", "woman"), the("Tür", "door"), tense=PRESENT)
-BECAUSE = Link("weil", ("because",), "final")
+BECAUSE = grammar.Link("weil", ("because",), "final")
 BUY, REPAIR = verb("kaufen", "buy"), verb("reparieren", "repair")
-HELPED = doing(verb("helfen", "help"), Pronoun(Agreement("wir")), Gap(Agreement("m")))
+HELPED = doing(verb("helfen", "help"), Pronoun(grammar.Agreement("wir")), grammar.Gap(grammar.Agreement("m")))
 CAR = the("Auto", "car")
 PUTS_ON = doing(verb("an|ziehen", "put on"), TEACHER, the("Mantel", "coat"), tense=PRESENT)
 REPLACED = doing(verb("wechseln", "replace"), TEACHER, the("Birne", "bulb"))
 NOT_ALONE = dataclasses.replace(doing(BUY, TEACHER, the("Haus", "house")), negated=True, manner=Words("allein", ("alone",)))
 NO_APPLE = doing(BUY, TEACHER, NounPhrase(noun("Apfel", "apple"), "kein"))
-YESTERDAY, TO_THE_PARK = Words("gestern", ("yesterday",)), Place("in", "acc", ("to",), the("Park", "park"))
+YESTERDAY, TO_THE_PARK = Words("gestern", ("yesterday",)), grammar.Place("in", "acc", ("to",), the("Park", "park"))
 WENT = Clause(verb("gehen", "go"), TEACHER, PERFECT, time=YESTERDAY, goal=TO_THE_PARK)
 LAUGHED = doing(verb("lachen", "laugh"), NounPhrase(noun("Mann", "man"), "der", relative=HELPED), tense=PAST)
 OPENED = doing(OPENS.verb, Pronoun(TEACHER.agreement), the("Fenster", "window"))
@@ -204,7 +193,7 @@ OPENED = doing(OPENS.verb, Pronoun(TEACHER.agreement), the("Fenster", "window"))
             "The car wasn't repaired by the teacher.",
         ),
         (
-            Sentence(Clause(verb("versuchen", "try"), TEACHER, PERFECT, complement=Complement("zu", OPENED))),
+            Sentence(Clause(verb("versuchen", "try"), TEACHER, PERFECT, complement=grammar.Complement("zu", OPENED))),
             "Der Lehrer hat versucht, das Fenster aufzumachen.",
             "The teacher tried to open the window.",
         ),

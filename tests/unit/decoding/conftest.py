@@ -23,9 +23,5 @@ def one_thread() -> Iterator[None]:
 def toys() -> Toys:
     """The drafter's encoder is deeper than its decoder; the large model's decoder is deeper than its encoder."""
     small, large = toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")
-    return Toys(
-        small,
-        large,
-        Pair(TransformersDecoder(small, "small"), TransformersDecoder(large, "large")),
-        (whole_runs(small), whole_runs(large)),
-    )
+    pair = Pair(TransformersDecoder(small, "small"), TransformersDecoder(large, "large"))
+    return Toys(small, large, pair, (whole_runs(small), whole_runs(large)))

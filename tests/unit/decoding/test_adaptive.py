@@ -27,9 +27,8 @@ TEXT = [2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7]
 def test_the_sums_equal_the_closed_forms(acceptance_rate: float, draft_length: int, ratio: float) -> None:
     tokens = (1 - acceptance_rate ** (draft_length + 1)) / (1 - acceptance_rate)
     assert speculative.expected_tokens(acceptance_rate, draft_length) == pytest.approx(tokens)
-    assert speculative.expected_speedup(acceptance_rate, draft_length, ratio) == pytest.approx(
-        tokens / (draft_length * ratio + 1)
-    )
+    steps = draft_length * ratio + 1
+    assert speculative.expected_speedup(acceptance_rate, draft_length, ratio) == pytest.approx(tokens / steps)
     operations = (1 - acceptance_rate) * (draft_length * ratio + draft_length + 1) / (1 - acceptance_rate ** (draft_length + 1))
     assert speculative.expected_operations(acceptance_rate, draft_length, ratio) == pytest.approx(operations)
 

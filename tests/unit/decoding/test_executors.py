@@ -94,11 +94,8 @@ def by_replay(method: str, settings: Any, limit: int) -> list[Generation]:
     return decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, Request(limit))
 
 
-EXECUTORS: dict[str, Callable[[str, Any, int], list[Generation]]] = {
-    "loop": by_the_loop,
-    "native": by_the_native_loop,
-    "replay": by_replay,
-}
+Executor = Callable[[str, Any, int], list[Generation]]
+EXECUTORS: dict[str, Executor] = {"loop": by_the_loop, "native": by_the_native_loop, "replay": by_replay}
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

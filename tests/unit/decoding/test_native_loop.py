@@ -13,16 +13,11 @@ from tasks.decoding import loop, native_loop
 from tasks.decoding.decoder import AUTO, REFERENCE, BrokenLogitsError, Rows, Runtime
 from tasks.decoding.loop import SpeculativeLoop, abandonable, continue_greedily, executor_for, watched
 from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.methods import speculative
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
 from tasks.decoding.methods.cascades import SpeculativeCascadeSettings, TokenCascadeSettings
-from tasks.decoding.methods.speculative import (
-    AdaptiveSettings,
-    ConfidentSettings,
-    EntropySettings,
-    LenientSettings,
-    SpeculativeSettings,
-)
+from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSettings
 from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.turn import AbandonedError, Abandonment, RowState
@@ -74,8 +69,8 @@ def test_a_cascade_defers_and_keeps_in_the_native_loop(rule: str) -> None:
     ("method", "settings"),
     [
         ("speculative", SpeculativeSettings(draft_length=4)),
-        ("speculative_confident", ConfidentSettings(max_draft=6, stop_below=0.2)),
-        ("speculative_entropy", EntropySettings(max_draft=6, min_acceptance=0.3, entropy_factor=0.3)),
+        ("speculative_confident", speculative.ConfidentSettings(max_draft=6, stop_below=0.2)),
+        ("speculative_entropy", speculative.EntropySettings(max_draft=6, min_acceptance=0.3, entropy_factor=0.3)),
         ("speculative_lenient", LenientSettings(lenience=0.3, draft_length=4)),
         ("bild", BildSettings(fallback_threshold=0.02, rollback_threshold=4.0, max_draft=5)),
         ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=math.inf, max_draft=3)),
@@ -105,7 +100,7 @@ def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settin
         ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
         *(("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings()) for drafter in ("copy", "suffix")),
-        ("speculative_adaptive", AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
+        ("speculative_adaptive", speculative.AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
         ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],
 )

@@ -110,9 +110,7 @@ def test_who_hangs_up_gives_the_place_back(scheduler: Scheduler, engine: HeldEng
     assert [3, 1] not in [row for batch in engine.batches for row in batch]
 
 
-def test_a_batch_that_nobody_waits_for_ends_at_its_next_turn(
-    scheduler: Scheduler, engine: HeldEngine, answers: Answers
-) -> None:
+def test_a_batch_nobody_waits_for_ends_at_its_next_turn(scheduler: Scheduler, engine: HeldEngine, answers: Answers) -> None:
     turns = threading.Event()
 
     def turn(batch: Batch) -> None:

@@ -155,9 +155,7 @@ def best_of(
 
 def model_of(value: float) -> Any:
     """Tied weights, as language models have, and a frozen part."""
-    model = torch.nn.ModuleDict(
-        {"embed": torch.nn.Linear(2, 2), "head": torch.nn.Linear(2, 2), "frozen": torch.nn.Linear(2, 2)}
-    )
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in ("embed", "head", "frozen")})
     model["head"].weight = model["embed"].weight
     model["frozen"].requires_grad_(False)
     with torch.no_grad():

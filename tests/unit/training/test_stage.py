@@ -103,11 +103,8 @@ def test_quality_is_measured_where_it_chooses_beside_the_spec(job: TrainingJob, 
 def test_a_record_ends_with_the_weights_that_are_kept(
     job: TrainingJob, measured: list[dict[str, float]], recorder: MagicMock
 ) -> None:
-    seeds: dict[str, Any] = {
-        "training": dataclasses.replace(job.training, seed=5),
-        "model": dataclasses.replace(job.model, seed=3),
-    }
-    job = dataclasses.replace(job, **seeds)
+    training, model = dataclasses.replace(job.training, seed=5), dataclasses.replace(job.model, seed=3)
+    job = dataclasses.replace(job, training=training, model=model)
     train_stage(job, evaluated_spec)
     (curve, step), (end, last) = (call.args for call in recorder.return_value.log_metrics.call_args_list)
     assert (step, last) == (2, 4)

@@ -135,11 +135,8 @@ def bild(arm: str, split: str, fallback: float, rollback: float, why: str | None
     quality = LARGE + 0.15 - (LARGE - SMALL[arm]) * 0.75 * lax**1.7
     length = max(2, round(10 * (1.05 - fallback)))
     agreement = min(0.985, AGREEMENT[arm] + 0.035 * math.log1p(min(rollback, 50)))
-    settings = {
-        "fallback_threshold": fallback,
-        "rollback_threshold": "inf" if math.isinf(rollback) else rollback,
-        "max_draft": 10,
-    }
+    rolls_back = "inf" if math.isinf(rollback) else rollback
+    settings = {"fallback_threshold": fallback, "rollback_threshold": rolls_back, "max_draft": 10}
     return row_of(arm, split, "bild", settings, quality, counts_of(agreement, length, fallbacks=True), why)
 
 

@@ -239,7 +239,7 @@ def test_the_oracle_defers_where_it_takes_the_large_model_s_token(full_record: S
     # A text of speculative decoding defers once a draft.
     assert all(mark["x"] < 0.5 for mark in marks if mark["series"] == "speculative")
     ends = [mark for mark in drawn(aligned, "point", shape="square") if mark.get("text")]
-    small = present_quality(summary.vanilla.small_aligned)
+    small = summary.vanilla.small_aligned.quality
     assert [(mark["x"], mark["y"]) for mark in ends] == [(0.0, small), (1.0, summary.vanilla.large.quality)]
     # In the figure of calls the oracle would be a vertical line.
     assert not any(
@@ -247,10 +247,6 @@ def test_the_oracle_defers_where_it_takes_the_large_model_s_token(full_record: S
         for panel in present(figures.cascades(summary, NONE)).panels
         for mark in drawn(panel, "point")
     )
-
-
-def present_quality(model: Any) -> float:
-    return float(model.quality)
 
 
 def test_readings_of_a_method_are_curves_of_their_own(full_record: Summary) -> None:
@@ -376,12 +372,8 @@ def test_speed_and_operations_are_drawn_at_the_drafters_own_costs(full_record: S
 def test_without_an_acceptance_rate_there_is_no_theory(full_record: Summary) -> None:
     alone = [point for point in full_record.points if point.method != "speculative"]
     summary = dataclasses.replace(full_record, points=alone)
-    assert (
-        figures_detail.tokens(summary, NONE)
-        is figures_detail.windows(summary, NONE)
-        is figures_detail.speed(summary, NONE)
-        is None
-    )
+    drawn_by = (figures_detail.tokens, figures_detail.windows, figures_detail.speed)
+    assert [draw(summary, NONE) for draw in drawn_by] == [None] * 3
 
 
 def test_the_trace_shows_every_token(full_record: Summary, full_rows: dict[str, list[SweepRow]]) -> None:

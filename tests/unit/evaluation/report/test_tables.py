@@ -331,14 +331,8 @@ LARGE = {**SIZES, "layers": 24, "width": 1024, "feed_forward_width": 2816, "memo
 LARGE |= {"decoder_parameters": 408_000_000, "head_parameters": 1_000_000}
 
 
-SMALL = {
-    **SIZES,
-    "layers": 3,
-    "width": 64,
-    "decoder_parameters": 1_300_000,
-    "head_parameters": 66_000,
-    "feed_forward_width": None,
-}
+SMALL = {**SIZES, "layers": 3, "width": 64, "feed_forward_width": None}
+SMALL |= {"decoder_parameters": 1_300_000, "head_parameters": 66_000}
 
 
 NUCLEUS = {"temperature": 1.0, "top_k": 0, "top_p": 0.8}
@@ -547,9 +541,7 @@ def test_a_choice_that_test_contradicts_says_so_in_its_cell(sweeps: Sweeps) -> N
 def test_the_table_has_each_number_in_its_cell_and_the_fastest_first(sweeps: Sweeps) -> None:
     fast = next(row for row in sweeps["aligned"] if row["method"] == "speculative" and row["split"] == "test")
     margin = {"settings": {"draft_length": 5, "margin": 0.1}, "latency_ms": [5.0, 15.0], "speedup": 2.0}
-    sweeps["aligned"] += [
-        {**fast, **margin, "method": "speculative_margin", "split": split} for split in ("validation", "test")
-    ]
+    sweeps["aligned"] += [fast | margin | {"method": "speculative_margin", "split": split} for split in ("validation", "test")]
     [table] = [one for one in rendered_tables(summary_record("bleu", sweeps)) if one.name == "over_bild"]
     assert table.headings == ["chosen for", "arm", "method", "over BiLD", "speed-up", "quality − vanilla", "settings"]
     aligned = [row for row in table.rows if row[:2] == ["no loss", "aligned"]]
@@ -567,9 +559,8 @@ def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_r
     vanilla, point, *_ = tables["batches"].rows
     assert vanilla[1:] == ["1.00× of batch 1", "1.50× of batch 1"]
     assert point[1:] == ["1.50× (1.40 to 1.60)", "0.80× (0.70 to 0.90)"]
-    assert facts["memory for one text"] == (
-        "large model 8.40 MB and 1.00 MB of caches, small model 1.20 MB and 0.10 MB of caches"
-    )
+    memory = "large model 8.40 MB and 1.00 MB of caches, small model 1.20 MB and 0.10 MB of caches"
+    assert facts["memory for one text"] == memory
     assert "batches" not in {table.name for table in rendered_tables(full_record)}
 
 

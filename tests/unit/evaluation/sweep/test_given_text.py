@@ -61,10 +61,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[SweepRow]:
 
 def in_order(rows: list[SweepRow]) -> list[SweepRow]:
     """Rows come in the order in which their points were timed."""
-    return [
-        next(row for row in rows if (row.method, row.settings) == (point.method, point.row_settings))
-        for point in (*BASELINES, *GRID)
-    ]
+    keys = [(point.method, point.row_settings) for point in (*BASELINES, *GRID)]
+    return sorted(rows, key=lambda row: keys.index((row.method, row.settings)))
 
 
 def by_hand(pair: Pair, sources: Rows, texts: Rows, threshold: float) -> tuple[float, Counts]:

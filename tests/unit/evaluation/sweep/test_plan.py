@@ -22,17 +22,8 @@ from tasks.decoding.registry import decode
 from tasks.evaluation.frontier import TradeOff, frontier
 from tasks.evaluation.selection import choose, keeps_quality
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
-from tasks.evaluation.sweep.plan import (
-    Candidate,
-    Costs,
-    MethodOverhead,
-    Overheads,
-    Plan,
-    fitted_overheads,
-    load_or_measure_costs,
-    measure_costs,
-    prediction_error,
-)
+from tasks.evaluation.sweep import plan as planning
+from tasks.evaluation.sweep.plan import Candidate, Costs, MethodOverhead, Overheads, Plan, load_or_measure_costs
 from tests.ticking import LARGE, LIMIT, SMALL, Clock, ticking_pair
 from tests.toys import toy_sources
 
@@ -64,13 +55,8 @@ def plan_of(
     sample: int = 0,
     seed: int = 0,
 ) -> Plan:
-    return Plan(
-        candidates,
-        known,
-        dataclasses.replace(COSTS),
-        VANILLA,
-        SweepSettings(margins=MARGINS, near=near, sample=sample, seed=seed),
-    )
+    sweep = SweepSettings(margins=MARGINS, near=near, sample=sample, seed=seed)
+    return Plan(candidates, known, dataclasses.replace(COSTS), VANILLA, sweep)
 
 
 def true_speedups(candidates: Mapping[int, Candidate], overheads: Mapping[str, tuple[float, float]] | None = None) -> Truth:
@@ -115,9 +101,7 @@ def represented(point: TradeOff, plan: Plan, near: float = 0.02) -> bool:
 def missed(plan: Plan, truth: Truth, known: tuple[TradeOff, ...]) -> list[TradeOff]:
     """Points of the true frontier that are not represented by a timed point."""
     points = [TradeOff(one.quality, truth(number)) for number, one in plan.candidates.items()]
-    return [
-        points[index] for index in frontier([*points, *known]) if index < len(points) and not represented(points[index], plan)
-    ]
+    return [points[at] for at in frontier([*points, *known]) if at < len(points) and not represented(points[at], plan)]
 
 
 SOURCES = toy_sources(8, seed=10)
@@ -134,7 +118,7 @@ def latency(costs: Costs, method: str, by_example: list[Counts]) -> float:
 
 def fit(costs: Costs, timed: list[tuple[str, list[Counts], float]]) -> None:
     observed = [(method, costs.work(by_example), measured) for method, by_example, measured in timed]
-    costs.overheads = fitted_overheads(observed, costs.verify_ms[1])
+    costs.overheads = planning.fitted_overheads(observed, costs.verify_ms[1])
 
 
 def drafted(small_steps: int, verified: dict[int, int]) -> Counts:
@@ -194,7 +178,7 @@ def test_the_small_model_alone_teaches_what_its_steps_cost_beside_the_large_one(
 
 
 def measured(clock: Clock, pair: Pair) -> Costs:
-    return measure_costs(pair, SOURCES, Request(LIMIT), clock)
+    return planning.measure_costs(pair, SOURCES, Request(LIMIT), clock)
 
 
 @functools.cache
@@ -369,7 +353,7 @@ def test_prediction_errors_are_relative_to_measured_speedups() -> None:
     plan.predicted = {0: 9.0, 1: 1.5, 2: 2.2, 3: 1.0, 4: 7.0}
     plan.timed = {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0}  # 4 failed
     plan.why = {0: "anchor", 1: "frontier", 2: "sample", 3: "sample", 4: "sample"}
-    found = prediction_error(plan)
+    found = planning.prediction_error(plan)
     assert found.sample is not None and found.frontier is not None and found.all is not None
     wanted = {
         "sample": (2, 0.3, 0.5, -0.2),
@@ -431,9 +415,7 @@ def test_no_promising_point_is_left_untimed(
     assert sum(why == "sample" for why in plan.why.values()) <= sample
     assert all(plan.speedup(number) > 0 for number in candidates)
     # Predictions of the final cost model; a failed point has none.
-    points = {
-        number: TradeOff(one.quality, plan.timed.get(number) or plan.speedup(number)) for number, one in candidates.items()
-    }
+    points = {key: TradeOff(one.quality, plan.timed.get(key) or plan.speedup(key)) for key, one in candidates.items()}
     rest = [number for number in candidates if number not in asked]
     alive = [points[number] for number in candidates if number in plan.timed or number in rest]
     for number in rest:
@@ -442,9 +424,7 @@ def test_no_promising_point_is_left_untimed(
             for other in [*alive, *KNOWN]
         )
     for method in {one.method for one in candidates.values()}:
-        own = [
-            number for number in candidates if candidates[number].method == method and (number in plan.timed or number in rest)
-        ]
+        own = [key for key in candidates if candidates[key].method == method and (key in plan.timed or key in rest)]
         for choice in CHOICES:
             kept = [keeps_quality(candidates[number].lower, MARGINS.of(choice)) for number in own]
             index = choose([points[number] for number in own], kept)

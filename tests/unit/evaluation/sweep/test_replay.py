@@ -50,9 +50,7 @@ def outputs(generations: Iterable[Generation], split: Split | None = None) -> Ou
 
 
 def test_outputs_hold_texts_total_counts_and_counts_of_timed_examples() -> None:
-    texts = [
-        dataclasses.replace(TEXT, tokens=[number + 2, 1], counts=Counts(tokens=2, large_calls=number)) for number in range(9)
-    ]
+    texts = [dataclasses.replace(TEXT, tokens=[calls + 2, 1], counts=Counts(tokens=2, large_calls=calls)) for calls in range(9)]
     split = drawn_split()
     found = outputs(texts, split)
     assert found.how == "decoded"
@@ -264,7 +262,4 @@ def test_points_of_two_methods_are_no_duplicates() -> None:
     alike = Outputs("replayed", behaviour=7)
     bild, speculative = GRID[2], GRID[-5]
     assert bild.method != speculative.method
-    assert duplicates({1: alike, 2: alike, 4: alike, 5: alike}, [bild, bild, speculative, bild, bild, speculative]) == {
-        4: 1,
-        5: 2,
-    }
+    assert duplicates(dict.fromkeys((1, 2, 4, 5), alike), [bild, bild, speculative] * 2) == {4: 1, 5: 2}

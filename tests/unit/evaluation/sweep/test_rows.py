@@ -77,9 +77,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, writer: rows.RowWriter, error: BaseE
     monkeypatch.setattr(writer.evaluator, "time", time)
 
 
-def test_a_timed_row_is_whole_and_in_the_file(
-    writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow]
-) -> None:
+def test_a_timed_row_is_whole_and_in_a_file(writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
     row = writer.write_timed(NO_ROLLBACK, split, "grid")
     assert isinstance(row, TimedRow)
     assert (row.task, row.arm, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
