@@ -1,7 +1,5 @@
 """What alignment gives, by counts: by hand, without an effect, with one, and how often its interval holds the truth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
