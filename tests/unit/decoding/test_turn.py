@@ -22,11 +22,9 @@ def row(generated: int = 0) -> RowState:
     ("turns", "generated", "budget"),
     [
         (rules(), 0, 3),
-        (rules(), 5, 2),
         (rules(), 7, 0),
         (rules(bonus=False), 5, 3),
         (rules(bonus=False), 7, 1),
-        (rules(ends_unverified=True), 5, 3),
         (rules(ends_unverified=True), 7, 1),
         (rules(first_from_target=True), 0, 0),
         (rules(first_from_target=True), 1, 3),
