@@ -20,7 +20,6 @@ from tasks.evaluation.report.charts import save
 from tasks.evaluation.report.export import export_pair, registered_pair
 from tasks.evaluation.report.formatting import aligned_columns, settings_text
 from tasks.evaluation.report.page import all_figures, page
-from tasks.evaluation.report.points import Sweeps, sweep_command
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import Seeds, Swept, summarize
 from tasks.evaluation.report.tables import SPLITS, notes, rendered_tables, table_cells, tables_markdown, title
@@ -28,7 +27,7 @@ from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.files import STEM, read_hypotheses, split_at, temperature_of
 from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
-from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
+from tasks.evaluation.results.summary import ALL_METHODS, Summary, Sweeps, summary_json, sweep_command
 from tasks.evaluation.settings import MarginSettings
 from tasks.files import atomic_path
 from tasks.locks import host_lock

@@ -19,9 +19,8 @@ import vl_convert
 from pydantic import JsonValue
 
 from tasks.evaluation.report.formatting import metric_name
-from tasks.evaluation.report.points import Sweeps
 from tasks.evaluation.results.rows import OperatingPoint
-from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.results.summary import Summary, Sweeps
 
 # Okabe and Ito's palette: readers with any kind of colour vision can tell the colours apart.
 COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}

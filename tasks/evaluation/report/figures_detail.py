@@ -16,9 +16,8 @@ from tasks.evaluation.report import charts
 from tasks.evaluation.report.charts import ARM_SERIES, COLORS, INK, REFERENCE, Panel, Record, Series, figure, point_record
 from tasks.evaluation.report.formatting import CHOICE_NAMES, method_name, metric_name, settings_text
 from tasks.evaluation.report.paper_tables import Row, drafting
-from tasks.evaluation.report.points import Sweeps, fastest_choice, reported_row, speedup_of, strictest_choices
 from tasks.evaluation.results.rows import OperatingPoint, TimedPoint
-from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row, speedup_of, strictest_choices
 from tasks.evaluation.scoring.metrics import PERPLEXITY
 
 _THRESHOLDS = ("fallback_threshold", "rollback_threshold")

@@ -17,14 +17,14 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 # The figures register themselves where they are imported.
-from tasks.evaluation.report import charts, figures, figures_detail, formatting, points, recommendation, tables  # noqa: F401
+from tasks.evaluation.report import charts, figures, figures_detail, formatting, recommendation, tables  # noqa: F401
 from tasks.evaluation.report.charts import Figure, Spec
-from tasks.evaluation.report.points import Sweeps, fastest_choice, reported, rows_of
 from tasks.evaluation.report.recommendation import cost_text, outputs_sentence
 from tasks.evaluation.report.tables import batch_sentence
 from tasks.evaluation.results import rows as records
+from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported, rows_of
 from tasks.paths import ARMS
 
 Facts = list[tuple[str, str]]
@@ -54,7 +54,7 @@ def page(summary: Summary, sweeps: Sweeps, drawn: dict[str, Figure]) -> str:
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters["breakable"] = formatting.breakable
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    modules = {"formatting": formatting, "points_of": points, "recommendation": recommendation, "tables": tables}
+    modules = {"formatting": formatting, "points_of": results, "recommendation": recommendation, "tables": tables}
     return made.get_template("page.html.j2").render(
         **modules,
         page=sys.modules[__name__],

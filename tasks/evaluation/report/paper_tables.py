@@ -15,9 +15,8 @@ import yaml
 
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.report.formatting import CHOICE_NAMES, is_contradicted, marks_of_point, method_name, settings_text
-from tasks.evaluation.report.points import acceptance_of, cost_of, fastest, temperature, work_of
 from tasks.evaluation.results.rows import OperatingPoint, TimedMeasurements, TimedPoint, ratio
-from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.results.summary import Summary, acceptance_of, cost_of, fastest, temperature, work_of
 from tasks.evaluation.scoring.metrics import compared_as
 from tasks.evaluation.scoring.statistics import Status
 from tasks.evaluation.selection import controlled as controlled_sequences

@@ -26,11 +26,20 @@ from tasks.evaluation.report.formatting import (
     quality_text,
     speed_text,
 )
-from tasks.evaluation.report.points import chosen, fastest, fastest_lossless, is_faster, reported, test_status
 from tasks.evaluation.report.tables import alignment_sentences, batch_sentence
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
-from tasks.evaluation.results.summary import PassedOver, Recommendation, Summary
+from tasks.evaluation.results.summary import (
+    PassedOver,
+    Recommendation,
+    Summary,
+    chosen,
+    fastest,
+    fastest_lossless,
+    is_faster,
+    reported,
+    test_status,
+)
 from tasks.evaluation.scoring.quality import against_teacher
 from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES

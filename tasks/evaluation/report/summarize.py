@@ -30,7 +30,6 @@ from tasks.evaluation.effect import Counted, cost_model, effect_of_choices, effe
 from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TradeOff, frontier, tradeoff_of
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.report.paper_tables import paper_tables
-from tasks.evaluation.report.points import Sweeps, rows_of, sweep_command, test_status
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.tables import PURPOSES, table_rows
 from tasks.evaluation.results import rows as records
@@ -46,7 +45,11 @@ from tasks.evaluation.results.summary import (
     ArmPoint,
     ArmResult,
     Summary,
+    Sweeps,
     rounded,
+    rows_of,
+    sweep_command,
+    test_status,
 )
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import example_statistics, value_of
