@@ -156,12 +156,19 @@ class HypothesisFile:
 
 
 def read_hypotheses(path: Path) -> dict[tuple[str, str], KeptOutputs]:
-    """The outputs of each point, by `point_key`."""
+    """The outputs of each point, by `point_key`.
+
+    Raises:
+        InputError: the file is damaged, or was written by another revision.
+    """
     from pyarrow import parquet
 
-    table = parquet.read_table(path)
-    method, settings, text = (table.column(name).to_pylist() for name in ("method", "settings", "text"))
-    work = np.column_stack([table.column(name).to_numpy() for name in WORK])
+    try:
+        table = parquet.read_table(path)
+        method, settings, text = (table.column(name).to_pylist() for name in ("method", "settings", "text"))
+        work = np.column_stack([table.column(name).to_numpy() for name in WORK])
+    except (KeyError, ValueError, OSError):  # pyarrow's errors are among them
+        raise InputError(f"{path} is damaged or of another revision; remove it and sweep again: dvc repro") from None
     # Example by example, in each of them the points in one order.
     points = list(dict.fromkeys(zip(method, settings, strict=True)))
     return {key: KeptOutputs(text[start :: len(points)], work[start :: len(points)]) for start, key in enumerate(points)}
@@ -170,6 +177,6 @@ def read_hypotheses(path: Path) -> dict[tuple[str, str], KeptOutputs]:
 def _read(path: Path, fingerprint: str) -> Iterator[tuple[tuple[str, str], KeptOutputs]]:
     from pyarrow import ArrowException, parquet
 
-    with contextlib.suppress(ArrowException, OSError, KeyError):
+    with contextlib.suppress(ArrowException, OSError, InputError):
         if (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
             yield from read_hypotheses(path).items()

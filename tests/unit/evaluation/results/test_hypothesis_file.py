@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from tasks.errors import InputError
 from tasks.evaluation.results.files import WORK, HypothesisFile, KeptOutputs, point_key, read_hypotheses
 
 FIRST, SECOND = point_key("bild", {"max_draft": 3, "rollback_threshold": "inf"}), point_key("vanilla_large", {})
@@ -53,6 +54,8 @@ def test_outputs_of_other_work_and_damaged_files_are_dropped(path: Path) -> None
     HypothesisFile(path, "work").add({FIRST: kept("a")})
     assert FIRST not in HypothesisFile(path, "other work")
     path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"hypotheses-test.parquet is damaged or of another revision; remove it and sweep"):
+        read_hypotheses(path)
     file = HypothesisFile(path, "work")
     assert FIRST not in file
     file.add({SECOND: kept("b")})
