@@ -44,7 +44,7 @@ _STATES = ("Running", "Queued", "Failed", "Success")
 _NO_REASON = "no stage began; see the logs in .dvc/tmp/exps/celery"
 _LONGEST_PAUSE = 30.0
 """Seconds between two looks at the queue while workers are busy: a look takes a second of what they may be timing."""
-_SILENT = 3
+_LOOKS = 3
 """Looks in a row without a worker, after which none is taken to be alive."""
 
 
@@ -151,9 +151,14 @@ class Queue:
         self.root = root
 
     def add(self, name: str, settings: Settings, targets: Sequence[str]) -> None:
-        """Queue an experiment from the working folder as it is."""
+        """Queue an experiment from the working folder as it is; do nothing if it has been kept meanwhile."""
         params = [word for one in settings.items() for word in ("--set-param", override(*one))]
-        dvc(self.root, "exp", "run", "--queue", "--name", name, *params, *targets)
+        try:
+            dvc(self.root, "exp", "run", "--queue", "--name", name, *params, *targets)
+        except InputError:
+            # A worker that was taken for lost may have kept the experiment since, and DVC refuses a second one of its name.
+            if name not in self.done():
+                raise
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove entries that failed."""
@@ -168,11 +173,15 @@ class Queue:
         """Return Queued, Running, Failed or Success by the names of the entries, and whether a worker is alive.
 
         Of several entries of one name the later state counts: one whose worker was killed is shown as running for ever.
+        A busy worker may be too slow to answer DVC once, so that only several looks in a row say that none is alive.
         """
-        entries, _, workers = dvc(self.root, "queue", "status").rpartition("Worker status:")
-        rows = [line.split() for line in entries.splitlines()]
-        rows = sorted((one for one in rows if one and one[-1] in _STATES), key=lambda one: _STATES.index(one[-1]))
-        return {name: state for _, name, *_, state in rows}, not workers.startswith(" 0 active, 0 idle")
+        for look in range(_LOOKS):
+            time.sleep(min(look, 1))
+            entries, _, workers = dvc(self.root, "queue", "status").rpartition("Worker status:")
+            if alive := not workers.startswith(" 0 active, 0 idle"):
+                break
+        rows = [row for row in map(str.split, entries.splitlines()) if row and row[-1] in _STATES]
+        return {name: state for _, name, *_, state in sorted(rows, key=lambda row: _STATES.index(row[-1]))}, alive
 
     def start(self, jobs: int) -> None:
         """Start DVC's workers, which go on without this process and end when the queue is empty."""
@@ -207,24 +216,25 @@ def experiment(experiments: dict[str, Settings], targets: list[str] | None = Non
 
 
 def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[str], jobs: int) -> State[None]:
-    shown = get_run_logger()
     failed = dict[str, str]()
     """Reasons of what failed in this run, by name; what failed before is tried again."""
+    states, alive = queue.states()
     for _ in range(_ROUNDS):
         # 1. What has no result and is neither queued nor at work is queued: new, failed before, or lost with its worker.
         # An entry that lost its worker stays: `dvc queue kill` would signal whatever has the worker's process id by now.
-        done, (states, alive) = queue.done(), queue.states()
+        # Results are read after the states: what ended in between has one.
+        done = queue.done()
         waits = ("Queued", "Running") if alive else ("Queued",)
         missing = [name for name in experiments if name not in done | failed.keys() and states.get(name) not in waits]
         if not missing and not alive and "Queued" not in states.values():
             break
-        shown.info("%d experiments are done, %d wait", len(done & experiments.keys()), len(experiments.keys() - done))
+        get_run_logger().info("%d of %d experiments are done", len(done & experiments.keys()), len(experiments))
         queue.remove([name for name in missing if states.get(name) == "Failed"])
         for name in missing:
             queue.add(name, experiments[name], targets)
         # 2. DVC's workers empty the queue.
         queue.start(min(jobs, len(experiments.keys() - done) or jobs))
-        states = _wait(queue, done)
+        states, alive = _wait(queue, done), False
         # 3. What failed before a stage began, as two workers that met in DVC's locks do, is queued again.
         reasons = {name: queue.reason(name) for name in experiments.keys() - failed if states.get(name) == "Failed"}
         failed |= {name: reason for name, reason in reasons.items() if reason is not None}
@@ -243,12 +253,11 @@ def _run(queue: Queue, experiments: Mapping[str, Settings], targets: Sequence[st
 
 def _wait(queue: Queue, done: set[str]) -> dict[str, str]:
     """Log each experiment that ends until no worker is left; return the states of the entries."""
-    pause, silent, ended = 1.0, 0, set(done)
-    # A busy worker may be too slow to answer DVC once.
-    while silent < _SILENT:
+    pause, ended, alive = 1.0, set(done), True
+    while alive:
         time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
         states, alive = queue.states()
-        pause, silent = (min(2 * pause, _LONGEST_PAUSE), 0) if alive else (1.0, silent + 1)
         for name in [name for name, state in states.items() if state == "Success" and name not in ended]:
             get_run_logger().info("%s: done", name)
             ended.add(name)
