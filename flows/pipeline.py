@@ -23,12 +23,13 @@ from prefect.client.schemas.objects import State, StateType, TaskRun
 from prefect.context import FlowRunContext
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.futures import PrefectFuture, wait
+from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
 from flows.graph import Stage, read_graph
-from flows.server import AlreadyLockedError, lock_file, prefect_server
+from flows.server import AlreadyLockedError, is_up, lock_file, prefect_server
 from flows.stage import PipelineSettings, StageError, StageResult, StageRunner, pipeline_parser
 from tasks.console import log
 from tasks.errors import one_line_errors
@@ -146,7 +147,10 @@ def _wait(futures: list[PrefectFuture[State[StageResult]]], runner: StageRunner,
     while wait(futures, timeout=_POLL_SECONDS).not_done:
         if served and os.getppid() != parent:
             runner.close()
-            os._exit(1)  # the next serving process marks this run as crashed
+            if not is_up(str(get_current_settings().api.url)):
+                os._exit(1)  # no server is left to report to; the next run marks this one as crashed
+            # Prefect reports the failure, which leaves the deployment's only place to the next run.
+            raise RuntimeError("the process that serves this flow has ended")
         if time.monotonic() > asked + _CANCELLED_POLL_SECONDS:
             if read_state(run_id) in (StateType.CANCELLING, StateType.CANCELLED):
                 runner.close()

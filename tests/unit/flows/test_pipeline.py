@@ -156,6 +156,20 @@ def test_a_run_that_is_cancelled_on_the_server_closes_its_stages(monkeypatch: py
         StageRunner.run(runner, "align", print)
 
 
+def test_a_run_whose_worker_has_ended_fails_which_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = argparse.Namespace(flow_run=argparse.Namespace(deployment_id="a deployment"))
+    parents = iter([1, 2])
+    monkeypatch.setattr(pipeline.FlowRunContext, "get", lambda: context)
+    monkeypatch.setattr("os.getppid", lambda: next(parents))
+    monkeypatch.setattr(pipeline, "is_up", lambda _: True)
+    monkeypatch.setattr(pipeline, "wait", lambda *_, **__: argparse.Namespace(not_done={"a stage"}))
+    runner = FakeRunner(StageResult("align", "ran", 1.0))
+    with pytest.raises(RuntimeError, match="has ended"):
+        pipeline._wait([], runner, "run-1")
+    with pytest.raises(StageError, match=r"was stopped$"):
+        StageRunner.run(runner, "align", print)
+
+
 def test_options_are_the_settings() -> None:
     assert read_options(PipelineSettings, parsed()) == PipelineSettings()
     options = parsed("--targets", "align", "report", "--workers", "2", "--retries", "0", "--timeout-minutes", "1.5")
