@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -136,14 +137,22 @@ def step_was_skipped(engine: DeepSpeedEngine) -> bool:
     return engine.skipped_steps > 0 and not engine.fp16_enabled()
 
 
+@contextlib.contextmanager
+def restored_linear() -> Iterator[None]:
+    """Restore torch's `linear` at the end, also after an error; ZeRO stage 3 replaces it for the life of the process."""
+    try:
+        yield
+    finally:
+        torch.nn.functional.linear = _LINEAR
+
+
 def close(engine: DeepSpeedEngine) -> None:
     """Destroy an engine; every process keeps the complete weights of the model."""
     # Partitioned weights are copied before the engine goes, and put back into the model after it.
     weights = list(engine.module.parameters())
     with gathered_weights(engine):
         whole = [weight.detach().clone() for weight in weights] if engine.zero_optimization_stage() == 3 else []
-    engine.destroy()
-    # ZeRO stage 3 replaces this function for the life of the process.
-    torch.nn.functional.linear = _LINEAR
+    with restored_linear():
+        engine.destroy()
     for weight, values in zip(weights, whole, strict=False):
         weight.data = values

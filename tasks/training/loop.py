@@ -22,7 +22,15 @@ from tasks.models.settings import TextSettings
 from tasks.training import checkpoints, distributed
 from tasks.training.checkpoints import BestWeights
 from tasks.training.data import Batch, BatchSource, TokenDataset, pad_rows
-from tasks.training.engine import backward, close, create_engine, gathered_weights, step_was_skipped, weights_finite
+from tasks.training.engine import (
+    backward,
+    close,
+    create_engine,
+    gathered_weights,
+    restored_linear,
+    step_was_skipped,
+    weights_finite,
+)
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 
@@ -73,6 +81,7 @@ class TrainingResult:
     """What was logged step by step, from the first step on even if the run was interrupted."""
 
 
+@restored_linear()
 def train(
     objective: Objective,
     source: BatchSource,

@@ -340,7 +340,9 @@ def _report(job: TrainingJob, parameters: int, outcome: TrainingResult, check: O
     """Log the run in one line, and a warning for everything that speaks against the model."""
     kept = "" if outcome.kept == outcome.steps else f", step {outcome.kept} kept"
     measured = ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in outcome.measured.items())
-    took = f"{outcome.steps} steps in {outcome.seconds:.0f} s{kept}" if outcome.steps else "taken as it is"
+    # The seconds are those of this process, without the steps before an interruption.
+    resumed = f", resumed at step {outcome.resumed_from}," if outcome.resumed_from else ""
+    took = f"{outcome.steps} steps{resumed} in {outcome.seconds:.0f} s{kept}" if outcome.steps else "taken as it is"
     name = job.name if job.seed is None else f"{job.name}/{job.seed}"
     log.info("%s/%s: %.2f M parameters, %s, %s", job.paths.task, name, parameters / 1e6, took, measured)
     if check is not None:

@@ -198,6 +198,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(changes: dict[str, Any], 
     expected = train_on(whole, TEXTS, settings, tmp_path / "whole")
     with pytest.raises(InterruptedRun):
         train_on(cut, TEXTS, settings, tmp_path / "cut", interrupt_at(4))
+    assert torch.nn.functional.linear is LINEAR
     outcome = train_on(resumed, TEXTS, settings, tmp_path / "cut")
     assert (expected.resumed_from, outcome.resumed_from) == (0, 2)
     assert outcome.measured == expected.measured
