@@ -56,7 +56,7 @@ def sweep(clone: Path, module: str, *options: str, **variables: str) -> dict[str
         command, cwd=clone, env=environment(clone) | variables, capture_output=True, text=True, timeout=4 * PATIENCE
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert " 0 failed" in done.stdout and "has ended" not in done.stderr, done.stdout + done.stderr
+    assert " 0 failed" in done.stderr and "has ended" not in done.stderr, done.stderr
     folder = clone / "results/translation/sweep/aligned"
     return {str(file.relative_to(folder)): rows_of(file) for file in sorted(folder.rglob("rows*.jsonl"))}
 

@@ -95,6 +95,7 @@ def test_all_servers_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     Path("data/toy/corpus").mkdir(parents=True)
     write_jsonl([Example(source, (source,)) for source in SOURCES], Path("data/toy/corpus/validation.jsonl"))
     console.set_up()
+    capsys.readouterr()  # transformers imports DeepSpeed to save a model, and DeepSpeed prints its choice of accelerator
     serving.main(["--quick", "--task", "toy"])
     printed = capsys.readouterr()
     line = json.loads(printed.out)
