@@ -33,6 +33,9 @@ def add_task(clone: Path) -> None:
     [shown] = [yaml.safe_load(block) for block in blocks("yaml")]
     params = read_params(clone)
     copied = {**params["tasks"]["translation"], **shown["tasks"]["mytask"], "seeds": [1]}
+    # With 240 steps, no output for this page's small validation split reaches an end token.
+    longer = {**copied["finetune"]["large"], "steps": 480}
+    copied["finetune"] = {**copied["finetune"], "large": longer}
     # The grid of these tests has methods for trained extras; one entry shows the way as well.
     copied["sweep"] = {**copied["sweep"], "grid": [{"method": "speculative", "values": {"draft_length": [3]}}]}
     params["active"] = shown["active"]
