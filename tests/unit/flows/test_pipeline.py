@@ -159,7 +159,7 @@ def test_a_run_that_is_cancelled_on_the_server_closes_its_stages(monkeypatch: py
 def test_a_run_whose_worker_has_ended_fails_which_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     context = argparse.Namespace(flow_run=argparse.Namespace(deployment_id="a deployment"))
     parents = iter([1, 2])
-    monkeypatch.setattr(pipeline.FlowRunContext, "get", lambda: context)
+    monkeypatch.setattr("prefect.context.FlowRunContext.get", lambda: context)
     monkeypatch.setattr("os.getppid", lambda: next(parents))
     monkeypatch.setattr(pipeline, "is_up", lambda _: True)
     monkeypatch.setattr(pipeline, "wait", lambda *_, **__: argparse.Namespace(not_done={"a stage"}))
