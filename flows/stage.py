@@ -199,7 +199,7 @@ def dvc(root: Path, *words: str) -> str:
         # Files, since workers that `dvc queue start` leaves behind would hold pipes open.
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             streams: Any = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors, "start_new_session": True}
-            status = subprocess.call([*_DVC, *words], cwd=root, env=environment(), **streams)  # noqa: S603
+            status = subprocess.call([*_DVC, *words], cwd=root, env=environment(), **streams)  # noqa: S603 (our words)
             output.seek(0)
             errors.seek(0)
             said, failures = output.read(), errors.read()

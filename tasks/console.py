@@ -90,7 +90,7 @@ def _progress_lines() -> type[tqdm[Any]]:
     """Return bars in whole lines, for a standard error that is no terminal."""
     from tqdm import tqdm
 
-    class ProgressLines(tqdm):  # type: ignore[type-arg]
+    class ProgressLines(tqdm):  # type: ignore[type-arg]  # tqdm is no generic when it runs
         def __init__(self, iterable: Iterable[Any] | None, **options: Any) -> None:
             line = "{desc}: {n_fmt} of {total_fmt} {unit}s in {elapsed}, {remaining} left{postfix}"
             every = {"mininterval": _INTERVAL, "maxinterval": 2 * _INTERVAL}

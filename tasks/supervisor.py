@@ -103,7 +103,7 @@ def _supervise(request: str, *command: str) -> int:
         return 1
     try:
         # A supervisor that is itself killed can end nothing any more; the kernel then ends the command.
-        status = subprocess.Popen(command, preexec_fn=die_with_parent).wait()  # noqa: S603
+        status = subprocess.Popen(command, preexec_fn=die_with_parent).wait()  # noqa: S603 (as above)
     except OSError as error:
         print(f"{command[0]} does not start: {error}", file=sys.stderr)
         return _NOT_STARTED
