@@ -21,9 +21,9 @@ from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingS
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, measure_acceptance
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairSizes
+from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.fan_out import FanOut, count_workers
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.fingerprint import code_of, fingerprint

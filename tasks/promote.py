@@ -20,12 +20,12 @@ from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.inference import VANILLA
 from tasks.errors import STATUS_NOT_PROMOTED, InputError, stage
-from tasks.evaluation.frontier import REPORTED_ON
 from tasks.evaluation.promotion import Gain, Setting, Side, decide, gain, measure_sides
 from tasks.evaluation.results.rows import TimedRound
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import Quality
 from tasks.evaluation.scoring.statistics import combined
+from tasks.evaluation.settings import REPORTED_ON
 from tasks.files import checksum
 from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock

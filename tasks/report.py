@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError, stage
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.record import record_report
 from tasks.evaluation.report.charts import save
 from tasks.evaluation.report.export import export_pair, registered_pair
@@ -28,7 +27,8 @@ from tasks.evaluation.results.files import STEM, read_hypotheses, split_at, temp
 from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, Summary, Sweeps, summary_json, sweep_command
-from tasks.evaluation.settings import MarginSettings
+from tasks.evaluation.selection import BASELINES
+from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.files import atomic_path
 from tasks.locks import host_lock
 from tasks.models.settings import TextSettings

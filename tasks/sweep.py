@@ -17,7 +17,6 @@ from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request
 from tasks.errors import InputError, stage
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.operations import pair_memory
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
@@ -26,6 +25,7 @@ from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import unsupported_script
+from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import expand
 from tasks.evaluation.sweep.replay import Split

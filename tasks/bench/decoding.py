@@ -40,8 +40,8 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.errors import InputError
-from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.scoring.quality import Quality, score
+from tasks.evaluation.settings import CHOSEN_ON
 from tasks.evaluation.timing import MARGIN_TOLERANCE, find_mismatches, on_threads, widest_margin
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size

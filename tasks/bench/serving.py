@@ -47,7 +47,7 @@ from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.inference import VANILLA as VANILLA_POINT
 from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
-from tasks.evaluation.frontier import CHOSEN_ON
+from tasks.evaluation.settings import CHOSEN_ON
 from tasks.models.checkpoints import load_model
 from tasks.paths import TaskPaths
 from tasks.serve.__main__ import listen, serve

@@ -26,13 +26,13 @@ from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
-from tasks.evaluation.frontier import CHOSEN_ON, frontier, resolution, tradeoff_of
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.pair import PredictionError
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import forget
-from tasks.evaluation.settings import GridSettings, SweepSettings
+from tasks.evaluation.selection import frontier, resolution, tradeoff_of
+from tasks.evaluation.settings import CHOSEN_ON, GridSettings, SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint, expand
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter

@@ -24,12 +24,12 @@ from pydantic import JsonValue
 from scipy.special import ndtri
 
 from tasks.errors import InputError
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import CHOICE_NAMES, metric_name, settings_text
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import ModelAlone, SweepRow, TimedMeasurements, TimedPoint, TimedRow, read_rows
 from tasks.evaluation.results.summary import Summary, read_summary
 from tasks.evaluation.scoring.statistics import Interval, resampled_sums
+from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.paths import ARMS
 
 SUMMARY = "summary.json"

@@ -1,4 +1,4 @@
-"""The choice of operating points: margins, lower bounds that are corrected for comparing many points, and the check on test.
+"""The choice of operating points: frontiers, margins, and lower bounds that are corrected for comparing many points.
 
 For each method the fastest timed point is chosen whose quality is not inferior to vanilla's by more than a margin: the lower
 bound of its paired difference lies above minus the margin. Whoever takes the fastest of many points tends to take one whose
@@ -20,19 +20,66 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.decoding.methods.baselines import VANILLA
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, TradeOff, tradeoff_of
 from tasks.evaluation.results.codec import Setting, Settings
-from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow
+from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import Floats
 from tasks.evaluation.scoring.quality import Quality, gradients_of, values_of, worthless
-from tasks.evaluation.settings import CHOICES, MarginSettings, RiskSettings
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, MarginSettings, RiskSettings
 from tasks.paths import ARMS
+
+# Frontiers. Lists hold None for points that failed or were not timed, so that indices stay those of the rows.
+
+BASELINES = (VANILLA, "vanilla_small")
+_RESOLUTION = 0.1
+# 61.2 - 0.1 is slightly more than 61.1 in floating point, and 0.07 * 100 slightly more than 7.
+_EDGE = 1e-9
+
+
+class TradeOff(NamedTuple):
+    """Quality, in points, and speed-up of one setting over the vanilla large model; higher is better for both."""
+
+    quality: float
+    speedup: float
+
+    @property
+    def latency(self) -> float:
+        """Relative to vanilla, which is 1."""
+        return 1.0 / self.speedup
+
+
+def tradeoff_of(row: SweepRow) -> TradeOff | None:
+    """Quality and speed-up of a timed row; None for a row that failed, was not timed, or holds no finite measurements."""
+    if not isinstance(row, TimedRow):
+        return None
+    measurable = math.isfinite(row.value) and math.isfinite(row.speedup) and row.speedup > 0
+    return TradeOff(row.value, row.speedup) if measurable else None
+
+
+def frontier(points: Sequence[TradeOff | None]) -> list[int]:
+    """Indices of the points that no other point beats in both quality and speed-up, the fastest first.
+
+    Only the first of equal points is kept.
+    """
+    measured = [(index, point) for index, point in enumerate(points) if point is not None]
+    kept: list[int] = []
+    best = -math.inf
+    for index, point in sorted(measured, key=lambda item: (-item[1].speedup, -item[1].quality, item[0])):
+        if point.quality > best:
+            kept.append(index)
+            best = point.quality
+    return kept
+
+
+def resolution(quality: float, vanilla: float) -> float:
+    """Differences in quality that do not matter, in points: 0.1 near vanilla, a fifth of the loss further below."""
+    return max(_RESOLUTION, (vanilla - quality) / 5) + _EDGE
+
 
 # Paired differences, with the influence of each example on them: the derivative of the corpus metric in the example's weight
 # (Hampel, 1974). Its mean is 0 and its variance over n is the squared standard error of the difference; for a mean, such as
@@ -299,8 +346,6 @@ def choose_rows(rows: Sequence[SweepRow], margins: MarginSettings = DEFAULT_MARG
 CONTROLLED = "calm"
 """The method whose threshold is tested, from the highest, with which tokens exit late."""
 _THRESHOLD = "threshold"
-# 0.07 * 100 is slightly more than 7 in floating point.
-_EDGE = 1e-9
 
 
 class Tested(Protocol):

@@ -20,6 +20,8 @@ class GridSettings:
     )
 
 
+CHOSEN_ON, REPORTED_ON = "validation", "test"
+"""The split on which settings are chosen, and the split on which they are reported."""
 CHOICES = ("no_loss", "one_point")
 """What a point may be chosen for, the strictest first; each has its margin."""
 

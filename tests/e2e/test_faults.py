@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tasks.errors import stage
-from tasks.evaluation.frontier import BASELINES
+from tasks.evaluation.selection import BASELINES
 from tests.e2e.conftest import GRID, ROOT, copy_of, environment, read_params, run_in, tiny, write_params
 
 

@@ -11,7 +11,7 @@ import pytest
 from dvc.repo import Repo
 
 from tasks.decoding.registry import METHODS, ORACLES
-from tasks.evaluation.frontier import BASELINES
+from tasks.evaluation.selection import BASELINES
 from tasks.generate.__main__ import main as generate
 from tasks.tracking import tracking_uri, upload_all
 from tests.e2e.conftest import GRID, copy_of, read_params, run_in, write_params

@@ -17,12 +17,12 @@ from tasks.decoding.method import CALIBRATED
 from tasks.decoding.pair_folder import PairManifest, read_examples, read_manifest, write_pair_folder
 from tasks.decoding.registry import configure_method
 from tasks.errors import InputError
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import field_text, method_name, metric_name, settings_text
 from tasks.evaluation.report.recommendation import processor
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.rows import Measurements
 from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 from tasks.tracking import RegisteredModel, model_name

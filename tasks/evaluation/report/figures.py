@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import altair as alt
 
 from tasks.decoding.registry import ORACLES
-from tasks.evaluation.frontier import TradeOff, frontier
 from tasks.evaluation.report import charts, formatting
 from tasks.evaluation.report.charts import ARM_SERIES, COLORS, INK, MOST_SERIES, Panel, Record, figure, point_record
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.rows import OperatingPoint, TimedMeasurements, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary, Sweeps, TemperaturePoints, chosen, fastest, temperature
+from tasks.evaluation.selection import TradeOff, frontier
 from tasks.evaluation.settings import CHOICES
 
 CALLS = "large calls for each token"

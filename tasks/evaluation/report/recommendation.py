@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.registry import METHODS
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import (
     difference_text,
     interval_text,
@@ -42,7 +41,7 @@ from tasks.evaluation.results.summary import (
 )
 from tasks.evaluation.scoring.quality import against_teacher
 from tasks.evaluation.selection import keeps_quality
-from tasks.evaluation.settings import CHOICES
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON
 from tasks.paths import ARMS, TaskPaths
 
 _CHOICES = {"no_loss": "at no loss", "one_point": "within one point of vanilla"}

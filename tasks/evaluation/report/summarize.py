@@ -27,7 +27,6 @@ from tasks.decoding.method import OF_SMALL
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
 from tasks.evaluation.effect import Counted, cost_model, effect_of_choices, effect_of_frontiers
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TradeOff, frontier, tradeoff_of
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.report.paper_tables import paper_tables
 from tasks.evaluation.report.recommendation import recommend
@@ -54,8 +53,8 @@ from tasks.evaluation.results.summary import (
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import example_statistics, value_of
 from tasks.evaluation.scoring.statistics import Interval, speed_ratio, speedup_of
-from tasks.evaluation.selection import choose_rows
-from tasks.evaluation.settings import CHOICES, MarginSettings
+from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier, tradeoff_of
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.paths import ARMS
 
 Swept = tuple[Sequence[SweepRow], PairRecord | None]

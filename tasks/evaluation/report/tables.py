@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import (
     CHOICE_NAMES,
     METRIC_NAMES,
@@ -27,6 +26,7 @@ from tasks.evaluation.results.pair import BatchTimings
 from tasks.evaluation.results.rows import Choice, ModelAlone, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import ArmPoint, Summary, TableRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
+from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.paths import ARMS
 
 Cells = list[list[str]]

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.errors import InputError
-from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.results.codec import VERSION, Settings, Source, encode, parse
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
+from tasks.evaluation.settings import CHOSEN_ON
 from tasks.files import append_line, atomic_path, atomic_write
 
 _WORK = b"draftline.fingerprint"

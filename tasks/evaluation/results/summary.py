@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tasks.decoding.method import LOOK_UPS, SamplingSettings
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import (
@@ -29,7 +28,7 @@ from tasks.evaluation.results.rows import (
     WorstOutput,
 )
 from tasks.evaluation.scoring.statistics import Interval, status_of
-from tasks.evaluation.settings import CHOICES, MarginSettings
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.models.settings import TrainingRecord
 
 TableRow = dict[str, Any]

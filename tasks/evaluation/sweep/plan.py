@@ -32,10 +32,9 @@ from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.compiled import LEAST_SHARE, bandwidth_share
-from tasks.evaluation.frontier import TradeOff, resolution
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, PredictionError, interpolated
-from tasks.evaluation.selection import choose, keeps_quality
+from tasks.evaluation.selection import TradeOff, choose, keeps_quality, resolution
 from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.files import atomic_write
 

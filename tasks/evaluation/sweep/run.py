@@ -24,13 +24,12 @@ from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod
 from tasks.decoding.registry import GREEDY_ONLY, METHODS, ORACLES
-from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, SweepPlan, VanillaBatch, VanillaScatter
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import metric_of
-from tasks.evaluation.selection import choose_rows, controlled
-from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
+from tasks.evaluation.selection import choose_rows, controlled, tradeoff_of
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, MarginSettings, SweepSettings
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import (

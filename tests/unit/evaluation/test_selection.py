@@ -1,4 +1,4 @@
-"""Choices by hand, bounds that hold for all points at once, what shares the level, and Learn then Test."""
+"""Frontiers and choices by hand, bounds that hold for all points at once, what shares the level, and Learn then Test."""
 
 import math
 from collections.abc import Callable
@@ -11,13 +11,34 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from tasks.evaluation import selection
-from tasks.evaluation.frontier import TradeOff
 from tasks.evaluation.results.codec import Settings, joined
-from tasks.evaluation.results.rows import DifferenceBounds, FailedRow, SweepRow, TimedRow
+from tasks.evaluation.results.rows import DifferenceBounds, FailedRow, MeasuredRow, Prediction, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import LIKELIHOOD_SUMS, bleus_of
 from tasks.evaluation.scoring.quality import Quality, score
+from tasks.evaluation.selection import TradeOff, frontier, tradeoff_of
 from tasks.evaluation.settings import MarginSettings, RiskSettings
 from tests.unit.evaluation.conftest import timed
+
+
+def test_the_frontier_drops_what_is_beaten_and_keeps_indices() -> None:
+    points = [TradeOff(50, 2.0), TradeOff(49, 1.5), None, TradeOff(60, 1.2), TradeOff(60, 1.1), TradeOff(61, 0.9)]
+    assert frontier([*points, points[0]]) == [0, 3, 5]
+    assert frontier([TradeOff(50, 2.0), TradeOff(51, 2.0)]) == [1], "of equally fast points the better"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        timed("bild", 1.0, float("nan")),
+        timed("bild", float("inf")),
+        timed("bild", 0.0),
+        replace(timed("bild", 1.0), metric="rougeL"),
+        joined(FailedRow, timed("bild", 1.0), error="out of memory"),
+        joined(MeasuredRow, timed("bild", 2.0), predicted=Prediction(latency_ms=1.0, speedup=2.0)),
+    ],
+)
+def test_rows_without_finite_measurements_are_no_points(broken: SweepRow) -> None:
+    assert tradeoff_of(broken) is None
 
 
 @pytest.mark.parametrize(

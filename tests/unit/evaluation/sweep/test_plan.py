@@ -19,8 +19,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import SequenceCascadeSettings, TokenCascadeSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
-from tasks.evaluation.frontier import TradeOff, frontier
-from tasks.evaluation.selection import choose, keeps_quality
+from tasks.evaluation.selection import TradeOff, choose, frontier, keeps_quality
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep import plan as planning
 from tasks.evaluation.sweep.plan import Candidate, Costs, MethodOverhead, Overheads, Plan, load_or_measure_costs

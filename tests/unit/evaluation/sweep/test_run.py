@@ -11,11 +11,10 @@ import torch
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
-from tasks.evaluation.frontier import TradeOff as Measured
-from tasks.evaluation.frontier import frontier
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, VanillaBatch
 from tasks.evaluation.results.rows import SweepRow, Timing
-from tasks.evaluation.selection import choose_rows
+from tasks.evaluation.selection import TradeOff as Measured
+from tasks.evaluation.selection import choose_rows, frontier
 from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.evaluation.sweep import plan as costs_module
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
