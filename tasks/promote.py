@@ -10,26 +10,40 @@ and 2 for bad input.
 
 from __future__ import annotations
 
+import functools
+import gc
+import random
 import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks import tracking
 from tasks.config import Params
 from tasks.console import log
-from tasks.corpora.example import read_jsonl
-from tasks.decoding.inference import VANILLA
+from tasks.corpora.example import Example, read_jsonl
+from tasks.decoding.generation import Generation
+from tasks.decoding.inference import VANILLA, DecodingPair, load_pair
+from tasks.decoding.method import DecodingMethod, Request
+from tasks.decoding.registry import ConfiguredMethod, decode_all
 from tasks.errors import STATUS_NOT_PROMOTED, InputError, stage
-from tasks.evaluation.promotion import Gain, Setting, Side, decide, gain, measure_sides
+from tasks.evaluation.report.formatting import metric_name, number_text, points_text
 from tasks.evaluation.results.rows import TimedRound
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.scoring.quality import Quality
-from tasks.evaluation.scoring.statistics import combined
-from tasks.evaluation.settings import REPORTED_ON
+from tasks.evaluation.scoring.quality import Quality, score
+from tasks.evaluation.scoring.statistics import Interval, combined, speedup_interval
+from tasks.evaluation.selection import normal_bounds, paired_differences, upper_bounds
+from tasks.evaluation.settings import REPORTED_ON, SweepSettings
+from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.replay import Split, collect_outputs
+from tasks.evaluation.timing import count_mismatches, measure, on_threads, synchronised_clock
 from tasks.files import checksum
 from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock
-from tasks.machine import set_up
+from tasks.machine import MachineSettings, set_up
 from tasks.paths import CACHE, TaskPaths
 from tasks.tracking.registry import REFUSED_TAG, WHY_TAG, Champions
 
@@ -37,6 +51,180 @@ ROUNDS = 8
 """Rounds of timing: more than a sweep's, because a single pair of points is compared."""
 _FEWEST_ROUNDS = 2
 _ALONE = "its large model alone"
+SLOWER = 0.05
+"""The share of its speed that a better candidate may lose."""
+_TAIL = 0.025
+"""What lies beyond either end of an interval."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared."""
+
+    name: str
+    folder: Path
+    """The folder of its pair."""
+    point: ConfiguredMethod | None = None
+    """What it decodes with; None: the pair's operating point."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The examples that both decode, and how they are measured."""
+
+    examples: list[Example]
+    split: str
+    metric: str
+    sweep: SweepSettings
+    """Sampling, batch size, timed examples, warm-up, threads, resamples and seed."""
+    machine: MachineSettings
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a candidate gives beside a reference on the same examples."""
+
+    quality_difference: float
+    """Quality minus the reference's, in points of the metric."""
+    quality_interval: Interval
+    """95 %, over examples."""
+    speed_ratio: float
+    """Σ time of the reference / Σ time of the candidate."""
+    speed_interval: Interval
+    """95 %, over examples and rounds."""
+
+
+def measure_sides(
+    sides: tuple[Side, Side], setting: Setting, rounds: int, say: Callable[[str], object]
+) -> tuple[tuple[Quality, Quality], list[TimedRound]]:
+    """Decode the examples with both sides, then time both: their qualities, and milliseconds, the second as vanilla.
+
+    Both pairs are opened anew for each round, in alternating order. An advantage that lasts as long as a pair is open, such as
+    where its weights happen to lie in memory, then counts as scatter of the rounds; within one opening it would be a bias.
+
+    Args:
+        sides: What is compared; two sides with one folder share its models.
+        setting: The examples, and how they are measured.
+        rounds: How often each timed example is decoded by both.
+        say: Receives a line before each part.
+
+    Raises:
+        InputError: a folder is damaged, or its pair does not run with these settings.
+        TimedTokensError: a timed call generated other tokens than were scored.
+    """
+    found: list[TimedRound] = []
+    runners: list[_Runner] = []
+    for number in range(rounds):
+        opened = _open([side.folder for side in (sides if number % 2 == 0 else sides[::-1])], setting.machine)
+        for side in () if runners else sides:
+            say(f"{side.name}: {len(setting.examples)} examples of {setting.split} are decoded")
+            runners.append(_Runner(side, setting, opened[side.folder]))
+        say(f"round {number + 1} of {rounds}: {len(runners[0].split.timed)} examples are timed with both")
+        found.append(_time_round(runners, [opened[side.folder] for side in sides], setting, number))
+        del opened
+        gc.collect()
+    return (runners[0].quality, runners[1].quality), found
+
+
+def gain(
+    candidate: NDArray[np.generic], reference: NDArray[np.generic], rounds: Sequence[TimedRound], samples: int, seed: int
+) -> Gain:
+    """Return what a candidate gives beside a reference.
+
+    The interval of quality is that by which a sweep chooses (`selection.bounds`), here of a single difference: where losses are
+    rare and large it is wider than a bootstrap's. The interval of speed is that of a sweep's speed-ups (`rounds`).
+
+    Args:
+        candidate: `[examples, values]`, its `quality.example_statistics`.
+        reference: The same of the reference, on the same examples.
+        rounds: Milliseconds of both, the reference in the place of vanilla.
+        samples: Bootstrap resamples.
+        seed: Of the resamples.
+    """
+    found = paired_differences(candidate[None], reference)
+    ours, theirs = combined(rounds)
+    return Gain(
+        float(found.values[0]),
+        (float(normal_bounds(found, _TAIL)[0]), float(upper_bounds(found, _TAIL)[0])),
+        sum(theirs) / sum(ours),
+        speedup_interval(rounds, samples, seed),
+    )
+
+
+def decide(found: Gain, metric: str, margin: float, reference: str) -> tuple[bool, str]:
+    """Apply the rule: whether the candidate is promoted, and why in a line.
+
+    Args:
+        found: What the candidate gives.
+        metric: Of the quality, for the line.
+        margin: Points that a faster candidate may lose.
+        reference: What the candidate is compared with, for the line: `the champion`.
+    """
+    faster, kept = found.speed_interval[0] > 1, found.quality_interval[0] > -margin
+    better, not_slower = found.quality_interval[0] > 0, found.speed_interval[0] > 1 - SLOWER
+    speed = f"{number_text(found.speed_ratio, found.speed_interval, unit='×')} as fast as {reference}"
+    quality = f"{metric_name(metric)} {number_text(found.quality_difference, found.quality_interval, sign='+')}"
+    if faster and kept:
+        gained = " and better" if better else f", and loses less than {points_text(margin)}"
+        return True, f"faster{gained}: {speed}, {quality}"
+    if better and not_slower:
+        return True, f"better, and loses less than {SLOWER:.0%} of the speed: {speed}, {quality}"
+    if faster:
+        reason = f"faster, but it may lose {points_text(margin)} or more"
+    elif better:
+        reason = f"better, but it may lose {SLOWER:.0%} of the speed or more"
+    else:
+        reason = "neither faster nor better beyond noise"
+    return False, f"{reason}: {speed}, {quality}"
+
+
+def _open(folders: Sequence[Path], machine: MachineSettings) -> dict[Path, DecodingPair]:
+    device, dtype, runtime, threads = machine.device, machine.dtype, machine.runtime, machine.threads
+    return {one: load_pair(one, device=device, dtype=dtype, runtime=runtime, threads=threads) for one in dict.fromkeys(folders)}
+
+
+def _time_round(runners: Sequence[_Runner], pairs: Sequence[DecodingPair], setting: Setting, number: int) -> TimedRound:
+    """Time each timed example with both, back to back in random order."""
+    sweep = setting.sweep
+    ours, theirs = (functools.partial(runner.run, runner.method(pair)) for runner, pair in zip(runners, pairs, strict=True))
+    with on_threads(sweep.latency_threads):
+        latencies = measure(
+            ours,
+            theirs,
+            runners[0].split.timed,
+            warmup=sweep.warmup_examples,
+            rng=random.Random(f"{sweep.seed} promotion {number}"),  # noqa: S311 (an order, not a secret)
+            clock=synchronised_clock(pairs[0].device),
+        )
+    if sweep.sampling.greedy:
+        for runner, pair, timed in zip(runners, pairs, (latencies.method_outputs, latencies.vanilla_outputs), strict=True):
+            count_mismatches(runner.point, timed, runner.outputs, runner.split, pair.decoders)
+    return TimedRound(latency_ms=latencies.method, vanilla_latency_ms=latencies.vanilla)
+
+
+class _Runner:
+    """A side whose examples are encoded, decoded and scored; each round gives it a pair that was opened anew."""
+
+    def __init__(self, side: Side, setting: Setting, pair: DecodingPair) -> None:
+        sweep, chosen = setting.sweep, side.point or pair.manifest.point
+        self.point = SweepPoint(chosen.method, chosen.settings)
+        self.split = Split(setting.split, setting.examples, pair.tokenizer, pair.manifest.text, sweep)
+        self._request = Request(pair.manifest.text.max_target_tokens, sweep.sampling, sweep.seed)
+        method, sources = (self.point.method, self.point.settings), self.split.sources
+        generations = decode_all(*method, pair.decoders, sources, self._request, sweep.quality_batch)
+        self.outputs = collect_outputs("decoded", generations, self.split)
+        texts = [pair.decode(tokens) for tokens in self.outputs.tokens]
+        references = [example.references for example in setting.examples]
+        self.quality = score(texts, references, setting.metric, sweep.bootstrap_samples, sweep.seed)
+
+    def method(self, pair: DecodingPair) -> DecodingMethod:
+        """Compose the method of this side with its pair."""
+        return pair.method(self.point, self._request)
+
+    def run(self, method: DecodingMethod, example: int) -> Generation:
+        """Decode one example alone."""
+        [generation] = method.run([self.split.sources[example]], [example], self._request.max_new_tokens)
+        return generation
 
 
 def promote(params: Params, task: str, champions: Champions, number: str | None, rounds: int, again: bool) -> tuple[bool, str]:

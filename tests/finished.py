@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.evaluation.comparison import LoadedResult
+from tasks.compare import LoadedResult
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.rows import row_from
 from tasks.evaluation.results.summary import Summary

@@ -18,7 +18,6 @@ from tasks import promote
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding import load_pair
 from tasks.errors import InputError
-from tasks.evaluation import promotion
 from tasks.tracking import Recorder, RegisteredModel, tracking_uri, upload_all
 from tasks.tracking.upload import connect
 from tests.calibration import SOURCES
@@ -42,7 +41,7 @@ class Workspace:
         """Run the command; return its exit status and the line that it ends with."""
         with pytest.MonkeyPatch.context() as patch, pytest.MonkeyPatch.context() as shown:
             lines: list[str] = []
-            patch.setattr(promotion, "synchronised_clock", lambda device: time.thread_time)
+            patch.setattr(promote, "synchronised_clock", lambda device: time.thread_time)
             patch.setattr(sys, "argv", ["promote", "--task", "toy", "--rounds", str(ROUNDS), *arguments])
             shown.setattr("builtins.print", lambda *words, **_: lines.append(" ".join(map(str, words))))
             return promote.main(), lines[-1]

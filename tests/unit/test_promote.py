@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from tasks.config import Params
 from tasks.errors import InputError
-from tasks.evaluation.promotion import Gain, decide, gain
 from tasks.evaluation.results.rows import TimedRound
-from tasks.promote import promote
+from tasks.promote import Gain, decide, gain, promote
 
 MARGIN = 0.5
 
