@@ -4,12 +4,16 @@
 `REV:results/translation`, the result of a commit, tag or DVC experiment. Both must be measured in the same metric; changes
 are those from A to B. A result of another format version is refused; one without a version is read as version 1.
 
-The numbers are those of the two summaries. Points chosen on validation are compared on test where both results have test
-numbers, because a choice is the luckiest of many points and its validation numbers flatter it.
+Qualities and acceptance rates are those of the two summaries. Points chosen on validation are compared on test where both
+results have test numbers, because a choice is the luckiest of many points and its validation numbers flatter it.
 
-*Noise* is the change that another sample of examples, timed once more, would cause. Every change comes with a standard error,
-an interval of 1.96 standard errors to either side, and the p-value of no change, all by the normal approximation. The intervals
-do not cover differences between whole runs, such as the load of the machine or the seed of the training.
+Speed is compared by counts. The two results were timed in different processes, at other times or on other machines, and no
+interval covers what that does to a clock. So the large calls, checked positions and drafter steps of a chosen point on every
+text of test are turned into time by one cost model for both. The speed-ups are shown, each by its own clock, and not compared.
+
+*Noise* is the change that another sample of texts would cause. Every change comes with a standard error, an interval of 1.96
+standard errors to either side, and the p-value of no change, all by the normal approximation. The intervals do not cover
+differences between whole runs, such as the seed of the training.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import yaml
@@ -31,17 +36,21 @@ from pydantic import JsonValue
 from scipy.special import ndtri
 
 from tasks.config import DEFAULT
-from tasks.console import command_parser
+from tasks.console import command_parser, log
+from tasks.decoding.method import LOOK_UPS, OF_SMALL
 from tasks.errors import InputError, stage
+from tasks.evaluation.effect import milliseconds
 from tasks.evaluation.report.formatting import CHOICE_NAMES, NOTHING, aligned_columns, metric_name, number_text, settings_text
+from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.files import read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import ModelAlone, SweepRow, TimedMeasurements, TimedPoint, TimedRow, read_rows
-from tasks.evaluation.results.summary import Summary, read_summary
+from tasks.evaluation.results.rows import ModelAlone, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.summary import CostModel, Summary, read_summary
+from tasks.evaluation.scoring.metrics import Floats
 from tasks.evaluation.scoring.statistics import Interval, resampled_sums
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
-from tasks.paths import ARMS
+from tasks.paths import ARMS, TaskPaths
 
-SUMMARY = "summary.json"
 _FIX = "write it with this revision's tasks.report, from rows of this revision"
 LEVEL = 0.05
 """The share of comparisons in which pure noise may be called more than noise."""
@@ -54,25 +63,23 @@ _NORMAL = float(ndtri(0.975))
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A number of one result."""
+
+    value: float
+    interval: Interval | None = None
+    """95 %, where it was measured."""
+
+
+@dataclass(frozen=True)
 class Change:
-    """The change of a number: `second - first`, or `second / first` where it is a ratio."""
+    """The change of a number: `second - first`, or `first / second` of times."""
 
     value: float
     interval: Interval | None
     """95 %; None where a result has no interval, so that its error is unknown."""
     p: float | None
     """Probability of a change at least this large by chance alone."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number of one result."""
-
-    value: float
-    interval: Interval | None
-    """95 %, where it was measured."""
-    latencies: NDArray[np.float64] | None = None
-    """Of a speed-up where its row is known, `[timed examples, 2]`: milliseconds of vanilla, and of the method."""
 
 
 def difference(first: Estimate, second: Estimate) -> Change:
@@ -86,32 +93,22 @@ def difference(first: Estimate, second: Estimate) -> Change:
     return _change(second.value - first.value, error)
 
 
-def speedup_ratio(first: Estimate, second: Estimate, paired: bool, seed: int = 0, samples: int = SAMPLES) -> Change:
-    """The change of a speed-up as a ratio; its error comes from the bootstrap over timed examples, on the logarithm.
+def ratio_of_times(first: Floats, second: Floats, paired: bool, seed: int = 0, samples: int = SAMPLES) -> Change:
+    """How many times as fast the second is; its error comes from the bootstrap over texts, on the logarithm.
 
     Args:
-        first: The speed-up of the earlier result.
-        second: That of the later result.
-        paired: Whether both timed the same examples in the same order, so that they are resampled alike.
+        first: Time of each text in the earlier result, `[texts]`.
+        second: The same in the later one, of as many texts where they are paired.
+        paired: Whether both decode the same texts in the same order, so that they are resampled alike.
         seed: Of the resamples.
-        samples: How many resamples; without latencies the error comes from the two intervals.
+        samples: How many resamples.
     """
-    if first.latencies is not None and second.latencies is not None:
-        seeds = (seed, seed if paired else seed + 1)
-        sums = [
-            resampled_sums(one, samples, draw) for one, draw in zip((first.latencies, second.latencies), seeds, strict=True)
-        ]
-        ours, theirs = (np.log(one[:, 0] / one[:, 1]) for one in sums)
-        change = _change(math.log(second.value / first.value), float(np.std(theirs - ours, ddof=1)))
-    else:
-        change = difference(*map(_logarithm, (first, second)))
+    ratio = float(first.mean() / second.mean())
+    seeds = (seed, seed if paired else seed + 1)
+    logs = [np.log(resampled_sums(one[:, None], samples, draw)) for one, draw in zip((first, second), seeds, strict=True)]
+    change = _change(math.log(ratio), float(np.std(logs[0] - logs[1], ddof=1)))
     interval = None if change.interval is None else (math.exp(change.interval[0]), math.exp(change.interval[1]))
-    return Change(second.value / first.value, interval, change.p)
-
-
-def _logarithm(number: Estimate) -> Estimate:
-    ends = number.interval
-    return Estimate(math.log(number.value), (math.log(ends[0]), math.log(ends[1])) if ends and ends[0] > 0 else None)
+    return Change(ratio, interval, change.p)
 
 
 def _change(value: float, error: float | None) -> Change:
@@ -122,13 +119,13 @@ def _change(value: float, error: float | None) -> Change:
     return Change(value, (value - _NORMAL * error, value + _NORMAL * error), p)
 
 
-def more_than_noise(changes: Sequence[Change]) -> list[bool]:
+def more_than_noise(changes: Sequence[Change | None]) -> list[bool]:
     """Which changes are more than noise, tested together (Holm, 1979).
 
     Of many numbers some leave their interval by chance. If nothing changed at all, the probability that any of them is reported
     is at most `LEVEL`; a single number is reported when its interval does not contain "no change".
     """
-    ordered = sorted((change.p, index) for index, change in enumerate(changes) if change.p is not None)
+    ordered = sorted((change.p, index) for index, change in enumerate(changes) if change and change.p is not None)
     found = [False] * len(changes)
     for rank, (p, index) in enumerate(ordered):
         if p > LEVEL / (len(ordered) - rank):
@@ -148,14 +145,7 @@ Difference = tuple[str, str, str]
 
 
 def facts(pairs: Mapping[str, PairRecord]) -> Facts:
-    """What the sweeps recorded of their origin.
-
-    Args:
-        pairs: the `pair.json` of each arm's sweep.
-
-    Returns:
-        A fact that both sweeps share once, and one that they do not share under the name of each arm.
-    """
+    """What the sweeps of both arms recorded of their origin: shared facts once, others under the name of each arm."""
     recorded, found = {arm: _facts_of(pair) for arm, pair in pairs.items()}, Facts()
     for name in dict.fromkeys(name for one in recorded.values() for name in one):
         values = {arm: one[name] for arm, one in recorded.items() if name in one}
@@ -189,22 +179,6 @@ def differing(first: Facts, second: Facts) -> list[Difference]:
     return [row for row in both if row[1] != row[2]]
 
 
-def same_examples(first: PairRecord, second: PairRecord, split: str) -> bool:
-    """Whether two sweeps are known to have timed the same examples of a split in the same order: the same data, seed and
-    number of examples, by their `pair.json`."""
-    sampled = _sampled_by(first, split)
-    return sampled is not None and sampled == _sampled_by(second, split)
-
-
-def _sampled_by(pair: PairRecord, split: str) -> list[str] | None:
-    """What decides which examples are timed; None where a part of it was not recorded."""
-    recorded = _facts_of(pair)
-    data = next((value for name, value in recorded.items() if name.endswith(f"corpus/{split}.jsonl")), None)
-    found = [data, *(recorded.get(f"sweep.{name}") for name in ("seed", "latency_examples"))]
-    known = [value for value in found if value is not None]
-    return known if len(known) == len(found) else None
-
-
 # Two results.
 
 
@@ -215,40 +189,44 @@ class LoadedResult:
     name: str
     """What the user called it."""
     summary: Summary
-    rows: Mapping[str, Sequence[SweepRow]]
-    """Of each drafter's sweep, for the latencies behind the speed-ups; empty where only the summary is available."""
+    work: Mapping[tuple[str, str, str], NDArray[np.int32]] = field(default_factory=dict)
+    """Counts of the points on each text of test, `[texts, 3]`, by `point_name`; empty where only the summary is available."""
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     """What `params.yaml` of the result's revision says of its task; empty for a folder, whose file may have changed since."""
 
-    def chosen(self) -> dict[tuple[str, str, str], int | None]:
-        """`{(arm, method, choice): index of the point, or None}`."""
-        return {(one.arm, one.method, one.choice): one.point for one in self.summary.choices}
+    def work_of(self, point: TimedPoint) -> NDArray[np.int32] | None:
+        """The counts of a point on each text of test, if there are any."""
+        return self.work.get(point_name(point.arm, point.method, point.settings))
 
-    def speedup(self, point: TimedPoint, split: str) -> Estimate:
-        """The speed-up of a point on a split, with its latencies where there are rows."""
-        shown, wanted = on_split(point, split) or point, (split, point.method, settings_text(point.settings))
-        rows = [row for row in self.rows.get(point.arm, ()) if isinstance(row, TimedRow)]
-        rows = [row for row in rows if (row.split, row.method, settings_text(row.settings)) == wanted]
-        latencies = np.transpose([rows[-1].vanilla_latency_ms, rows[-1].latency_ms]) if rows else None
-        return Estimate(shown.speedup, shown.speedup_interval, latencies)
+    def texts(self, arm: str) -> str:
+        """The hash of the texts of test that an arm's sweep decoded; empty where it was not recorded."""
+        return self.summary.pairs.of(arm).origin(f"input {TaskPaths(self.summary.task).split(REPORTED_ON)}")
+
+
+def point_name(arm: str, method: str, settings: Settings) -> tuple[str, str, str]:
+    """A point to the six digits that a summary keeps."""
+    return arm, method, settings_text(settings)
 
 
 def load_result(path: Path, name: str) -> LoadedResult:
-    """Reads a result.
-
-    Args:
-        path: the folder of a task's results, or a summary alone.
-        name: what the user calls it.
+    """Reads the results of a task in a folder, or a summary alone; `name` is what the user calls it.
 
     Raises:
-        InputError: there is no summary, or a file is damaged or of another version.
+        InputError: there is no summary, or it is damaged or of another version.
     """
-    summary = path / SUMMARY if path.is_dir() else path
+    summary = path / "summary.json" if path.is_dir() else path
     if not summary.is_file():
         raise InputError(f"{name}: no {summary.name} there; write it by: python -m tasks.report --task NAME")
-    files = {arm: Path("sweep", arm, "rows.jsonl") for arm in ARMS}
-    rows = {arm: read_rows(summary.parent / file, _FIX, f"{name}: {file}") for arm, file in files.items()}
-    return LoadedResult(name, read_summary(summary, f"{name}: {summary.name}", _FIX), rows)
+    work = {}
+    for arm in ARMS:
+        outputs = summary.parent / "sweep" / arm / f"hypotheses-{REPORTED_ON}.parquet"
+        try:
+            kept = read_hypotheses(outputs) if outputs.is_file() else {}
+        except InputError as error:  # everything but the speed is compared all the same
+            log.warning("%s: %s", name, error)
+        else:
+            work |= {point_name(arm, method, json.loads(settings)): one.work for (method, settings), one in kept.items()}
+    return LoadedResult(name, read_summary(summary, f"{name}: {summary.name}", _FIX), work)
 
 
 def open_result(text: str) -> LoadedResult:
@@ -266,17 +244,11 @@ def open_result(text: str) -> LoadedResult:
         copy = Path(folder) / Path(path).name
         _fetch(revision, path, copy)
         found = load_result(copy, text)
-        return dataclasses.replace(found, params=_params(revision, found.summary.task, Path(folder)))
-
-
-def _params(revision: str, task: str, folder: Path) -> dict[str, JsonValue]:
-    """Return what params.yaml of a revision says of a task; empty where it has no such file or task."""
-    copy = folder / DEFAULT.name
-    with contextlib.suppress(InputError):
-        _fetch(revision, str(DEFAULT), copy)
-        tasks = (yaml.safe_load(copy.read_text(encoding="utf-8")) or {}).get("tasks") or {}
-        return dict(tasks.get(task) or {})
-    return {}
+        with contextlib.suppress(InputError):  # a revision without such a file
+            _fetch(revision, str(DEFAULT), Path(folder) / DEFAULT.name)
+            tasks = (yaml.safe_load((Path(folder) / DEFAULT.name).read_text(encoding="utf-8")) or {}).get("tasks") or {}
+            found = dataclasses.replace(found, params=tasks.get(found.summary.task) or {})
+        return found
 
 
 def _fetch(revision: str, path: str, copy: Path) -> None:
@@ -294,9 +266,7 @@ def _fetch(revision: str, path: str, copy: Path) -> None:
         raise InputError(f"{revision}:{path} cannot be read: {error}") from None
 
 
-def on_split(measured: TimedPoint | ModelAlone | None, split: str) -> TimedMeasurements | None:
-    """The measurements on that split, if there are any."""
-    return measured if measured is None or split == CHOSEN_ON else measured.test
+# The comparison.
 
 
 @dataclass(frozen=True)
@@ -305,17 +275,16 @@ class Number:
 
     name: str
     split: str
-    unit: str
-    """The change is a difference of `points` or of a `share`, or a ratio (`×`)."""
-    first: float
-    second: float
-    first_interval: Interval | None
-    second_interval: Interval | None
-    change: Change
+    unit: Literal["points", "share", "ms", "×"]
+    """Of milliseconds the change is a ratio, else a difference."""
+    first: Estimate
+    second: Estimate
+    change: Change | None
+    """None for speed-ups, which two clocks measured."""
+    uncounted: str = ""
+    """Of a speed-up: why the speed was not compared by counts; empty where it was."""
     paired: bool = False
-    """Whether both were measured on examples known to be the same, and resampled alike."""
-    settings: tuple[str, str] | None = None
-    """The settings behind the two, where they differ."""
+    """Of milliseconds: whether both are of texts known to be the same, and resampled alike."""
     more_than_noise: bool = False
 
 
@@ -326,12 +295,16 @@ class Comparison:
     first: str
     """The user's name of the first result."""
     second: str
+    task: str
+    """Of the second result."""
     metric: str
+    costs: CostModel | None
+    """What turns the counts of both into time: of the first result, or of the second where the first has none."""
     differing: list[Difference]
     """What the results were made from, as far as it differs."""
     numbers: list[Number]
-    unmatched: list[str]
-    """A sentence for each choice that only one result has."""
+    choices: list[str]
+    """A line for each choice that only one result has, or that took other settings."""
     more_than_noise: list[str]
     """Names of the numbers that changed by more than noise."""
 
@@ -341,7 +314,7 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
 
     Args:
         first: the earlier one, A.
-        second: the later one, B; differences are B - A, ratios B / A.
+        second: the later one, B; differences are B - A, ratios of times A / B.
         seed: of the resamples.
 
     Raises:
@@ -352,105 +325,128 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
         raise InputError(
             f"{first.name} is measured in {metrics[0]} and {second.name} in {metrics[1]}; compare results of one metric"
         )
-    numbers = list(_numbers(first, second, seed))
+    # Settings of data and trainings, which a sweep does not record, are compared where they are known of both.
+    both, origins = (first, second), [facts({arm: one.summary.pairs.of(arm) for arm in ARMS}) for one in (first, second)]
+    if first.params and second.params:
+        origins = [dict(_flat({**one.params, "sweep": None})) | known for one, known in zip(both, origins, strict=True)]
+    costs = next((known.costs for one in both if (known := one.summary.alignment) is not None), None)
+    chosen, choices = _choices(first, second)
+    numbers = list(_of_models(first, second))
+    for label, (before, after) in chosen.items():
+        numbers += _of_choice(label, (first, before), (second, after), costs, seed)
+        shown = settings_text(before.settings), settings_text(after.settings)
+        choices += [f"{label}: {' -> '.join(shown)}"] if shown[0] != shown[1] else []
     found = more_than_noise([number.change for number in numbers])
     numbers = [dataclasses.replace(number, more_than_noise=more) for number, more in zip(numbers, found, strict=True)]
     return Comparison(
         first=first.name,
         second=second.name,
+        task=second.summary.task,
         metric=metrics[0],
-        differing=differing(*_facts(first, second)),
+        costs=costs,
+        differing=differing(*origins),
         numbers=numbers,
-        unmatched=list(_unmatched(first, second)),
+        choices=choices,
         more_than_noise=[number.name for number in numbers if number.more_than_noise],
     )
 
 
-def _facts(first: LoadedResult, second: LoadedResult) -> Iterator[Facts]:
-    """What either was made from; the settings that a sweep does not record, of data and trainings, where known of both."""
-    for one in (first, second):
-        params = {name: value for name, value in one.params.items() if name != "sweep"}
-        known = dict(_flat(params)) if first.params and second.params else Facts()
-        yield known | facts({arm: one.summary.pairs.of(arm) for arm in ARMS})
-
-
-def _numbers(first: LoadedResult, second: LoadedResult, seed: int) -> Iterator[Number]:
+def _of_models(first: LoadedResult, second: LoadedResult) -> Iterator[Number]:
+    """Qualities of the models alone, and acceptance rates."""
     metric = metric_name(first.summary.metric)
     for split in (CHOSEN_ON, REPORTED_ON):
         for key, label in {"large": "large", "small": "small", "small_aligned": "small, aligned"}.items():
-            ours, theirs = (on_split(getattr(one.summary.vanilla, key), split) for one in (first, second))
-            if ours and theirs:
-                yield _difference(f"vanilla {label}: {metric}", split, [_quality(ours), _quality(theirs)])
+            models = [_on_split(getattr(one.summary.vanilla, key), split) for one in (first, second)]
+            found = [_quality(one) for one in models if one is not None]
+            if len(found) == 2:
+                yield _difference(f"vanilla {label}: {metric}", split, found)
     for arm in ARMS:
         for kind in ("greedy", "sampled"):
             rates = [one.summary.pairs.of(arm).acceptance_rate(sampled=kind == "sampled") for one in (first, second)]
             found = [Estimate(one.rate, one.interval) for one in rates if one is not None]
             if len(found) == 2 and len({one.temperature for one in rates if one is not None}) == 1:
                 yield _difference(f"{arm}: acceptance rate, {kind}", CHOSEN_ON, found, "share")
-    for label, before, after in _choices(first, second):
-        split = REPORTED_ON if before.test and after.test else CHOSEN_ON
-        shown = settings_text(before.settings), settings_text(after.settings)
-        for number in _point(label, split, (first, before), (second, after), seed):
-            yield dataclasses.replace(number, settings=None if shown[0] == shown[1] else shown)
 
 
-def _difference(name: str, split: str, both: Sequence[Estimate], unit: str = "points") -> Number:
-    ours, theirs = both
-    change = difference(ours, theirs)
-    return Number(name, split, unit, ours.value, theirs.value, ours.interval, theirs.interval, change)
+def _on_split(measured: ModelAlone | None, split: str) -> TimedMeasurements | None:
+    return measured if measured is None or split == CHOSEN_ON else measured.test
 
 
 def _quality(measured: TimedMeasurements) -> Estimate:
     return Estimate(measured.quality, measured.quality_interval)
 
 
-def _choices(first: LoadedResult, second: LoadedResult) -> Iterator[tuple[str, TimedPoint, TimedPoint]]:
-    """The points chosen in both, each pair of points once: both choices may be one point."""
-    chosen = [first.chosen(), second.chosen()]
-    together: dict[tuple[str, str, int, int], list[str]] = {}
-    for (arm, method, choice), index in chosen[0].items():
-        other = chosen[1].get((arm, method, choice))
-        if index is not None and other is not None:
-            together.setdefault((arm, method, index, other), []).append(CHOICE_NAMES[choice])
-    for (arm, method, index, other), names in together.items():
-        points = first.summary.timed_point(index), second.summary.timed_point(other)
-        yield f"{method} {arm}, {' and '.join(names)}", *points
+def _difference(name: str, split: str, both: Sequence[Estimate], unit: Literal["points", "share"] = "points") -> Number:
+    return Number(name, split, unit, *both, change=difference(*both))
 
 
-def _point(
-    label: str, split: str, ours: tuple[LoadedResult, TimedPoint], theirs: tuple[LoadedResult, TimedPoint], seed: int
-) -> Iterator[Number]:
-    """Quality, quality beside the own vanilla, and speed-up of one chosen point."""
-    (first, before), (second, after) = ours, theirs
-    entries = [on_split(one, split) or one for one in (before, after)]
-    metric = metric_name(first.summary.metric)
-    yield _difference(f"{label}: {metric}", split, [_quality(one) for one in entries])
-    bases = [on_split(one.summary.vanilla.large, split) for one in (first, second)]
+def _choices(first: LoadedResult, second: LoadedResult) -> tuple[dict[str, tuple[TimedPoint, TimedPoint]], list[str]]:
+    """The points chosen in both by their label, once where both choices are one point; a line for each choice of only one."""
+    chosen = [{(one.arm, one.method, one.choice): one.point for one in loaded.summary.choices} for loaded in (first, second)]
+    together, single = dict[tuple[str, str, int, int], list[str]](), list[str]()
+    for arm, method, choice in dict.fromkeys([*chosen[0], *chosen[1]]):
+        ours, theirs = (one.get((arm, method, choice)) for one in chosen)
+        if ours is not None and theirs is not None:
+            together.setdefault((arm, method, ours, theirs), []).append(CHOICE_NAMES[choice])
+        elif ours is not None or theirs is not None:
+            single.append(f"{method} {arm}, {CHOICE_NAMES[choice]}: only {'A' if theirs is None else 'B'} has such a point")
+    points = {
+        f"{method} {arm}, {' and '.join(names)}": (first.summary.timed_point(ours), second.summary.timed_point(theirs))
+        for (arm, method, ours, theirs), names in together.items()
+    }
+    return points, single
+
+
+_Side = tuple[LoadedResult, TimedPoint]
+"""A result, and its point of a choice."""
+
+
+def _of_choice(label: str, ours: _Side, theirs: _Side, costs: CostModel | None, seed: int) -> Iterator[Number]:
+    """Quality of a choice, quality beside the own vanilla, time by counts, and speed-ups."""
+    points = ours[1], theirs[1]
+    tests = [point.test for point in points if point.test is not None]
+    split, measured = (REPORTED_ON, tests) if len(tests) == 2 else (CHOSEN_ON, points)
+    metric = metric_name(ours[0].summary.metric)
+    yield _difference(f"{label}: {metric}", split, [_quality(one) for one in measured])
+    bases = [_on_split(one.summary.vanilla.large, split) for one, _ in (ours, theirs)]
     losses = [
         Estimate(one.quality - base.quality, one.quality_difference_interval)
-        for one, base in zip(entries, bases, strict=True)
+        for one, base in zip(measured, bases, strict=True)
         if base is not None and one.quality_difference_interval
     ]
     if len(losses) == 2:
         yield _difference(f"{label}: {metric} minus vanilla's", split, losses)
-    speeds = first.speedup(before, split), second.speedup(after, split)
-    lengths = {None if one.latencies is None else len(one.latencies) for one in speeds}
-    first_pair, second_pair = (one.summary.pairs.of(before.arm) for one in (first, second))
-    paired = same_examples(first_pair, second_pair, split) and len(lengths) == 1 and None not in lengths
-    number = _difference(f"{label}: speed-up", split, speeds, "×")
-    yield dataclasses.replace(number, change=speedup_ratio(*speeds, paired, seed), paired=paired)
+    work = [found for one, point in (ours, theirs) if (found := one.work_of(point)) is not None]
+    uncounted = _why_not(ours, theirs, costs)
+    if costs is not None and not uncounted:
+        times = [milliseconds(one, costs) for one in work]
+        texts = [one.texts(point.arm) for one, point in (ours, theirs)]
+        paired = texts[0] == texts[1] != "" and len(work[0]) == len(work[1])
+        means = [Estimate(float(one.mean())) for one in times]
+        change = ratio_of_times(*times, paired, seed)
+        yield Number(f"{label}: time of a text, by counts", REPORTED_ON, "ms", *means, change, paired=paired)
+    speed_ups = [Estimate(one.speedup, one.speedup_interval) for one in measured]
+    yield Number(f"{label}: speed-up, by two clocks", split, "×", *speed_ups, None, uncounted=uncounted)
 
 
-def _unmatched(first: LoadedResult, second: LoadedResult) -> Iterator[str]:
-    """What is chosen in one result and not in the other."""
-    chosen = [first.chosen(), second.chosen()]
-    for arm, method, choice in dict.fromkeys([*chosen[0], *chosen[1]]):
-        points = [one.get((arm, method, choice)) for one in chosen]
-        if (points[0] is None) != (points[1] is None):
-            yield f"{method} {arm}, {CHOICE_NAMES[choice]}: only {'A' if points[1] is None else 'B'} has such a point"
+def _why_not(ours: _Side, theirs: _Side, costs: CostModel | None) -> str:
+    """Why the counts of two points are not compared; empty where they are."""
+    both = {"A": ours, "B": theirs}
+    lacking = [side for side, (one, point) in both.items() if one.work_of(point) is None]
+    if lacking:
+        return f"no counts of {REPORTED_ON} in {' and '.join(lacking)}"
+    if costs is None:
+        return "neither result has a cost model"
+    sizes = [one.summary.pairs.of(point.arm).sizes for one, point in both.values()]
+    if len({None if one is None else (one.small, one.large) for one in sizes}) > 1:
+        return "models of other sizes have other costs"
+    drafters = {point.settings.get("drafter", "small") for _, point in both.values()}
+    if not drafters <= {*OF_SMALL, *LOOK_UPS} or any(point.counts.layers for _, point in both.values()):
+        return "what it runs is neither of the two whole models, and has no price"
+    return ""
 
 
-# For a terminal, and for programs.
+# For a terminal.
 
 _HASH = 12
 _SMALLEST_P = 0.001
@@ -463,61 +459,64 @@ def as_text(comparison: Comparison) -> str:
         shortened = [[name, *map(_short, values)] for name, *values in comparison.differing]
         heading = "settings, data (md5), code, hardware and versions"
         sections.append(_section(heading, aligned_columns([["", "A", "B"], *shortened])))
-    if comparison.unmatched:
-        sections.append(_section("choices", comparison.unmatched))
-    heading = "numbers (B - A, or B / A of speed-ups; 95 %)"
-    sections.append(_section(heading, [*aligned_columns(list(_table(comparison.numbers))), *_notes(comparison.numbers)]))
-    return "\n\n".join([*sections, conclusion(comparison)])
+    if comparison.choices:
+        sections.append(_section("choices", comparison.choices))
+    heading = "numbers (B - A, or A / B of times; 95 %)"
+    sections.append(_section(heading, [*aligned_columns(list(_table(comparison.numbers))), *_notes(comparison)]))
+    return "\n\n".join([*sections, conclusion(comparison.numbers)])
 
 
-def conclusion(comparison: Comparison) -> str:
+def conclusion(numbers: Sequence[Number]) -> str:
     """One line: what changed by more than noise."""
-    found = [number for number in comparison.numbers if number.more_than_noise]
-    unjudged = sum(number.change.p is None for number in comparison.numbers)
-    rest = f" (not compared, since they have no interval: {unjudged} of {len(comparison.numbers)} numbers)" if unjudged else ""
-    if not found:
-        return f"nothing that is more than noise{rest}"
-    names = [f"{number.name} ({number.split}) {_change_text(number)}" for number in found]
-    return f"more than noise: {'; '.join(names)}{rest}"
+    speeds = [number for number in numbers if number.change is None]
+    without_interval = sum(number.change is not None and number.change.p is None for number in numbers)
+    left = {
+        f"of {len(numbers) - len(speeds)} numbers, without an interval": without_interval,
+        f"of {len(speeds)} speeds, without counts": sum(number.uncounted != "" for number in speeds),
+    }
+    unjudged = [f"{count} {words}" for words, count in left.items() if count]
+    rest = f" (not compared: {'; '.join(unjudged)})" if unjudged else ""
+    names = [f"{number.name} ({number.split}) {_change_text(number)}" for number in numbers if number.more_than_noise]
+    return (f"more than noise: {'; '.join(names)}" if names else "nothing that is more than noise") + rest
 
 
 def _table(numbers: Sequence[Number]) -> Iterator[list[str]]:
     yield ["", "split", "A", "B", "change", "p", ""]
     for number in numbers:
-        p = number.change.p
+        p = None if number.change is None else number.change.p
+        unit = {"ms": " ms", "×": "×"}.get(number.unit, "")
         yield [
-            number.name + ("" if number.settings is None else " *"),
+            number.name,
             number.split,
-            _value(number.first, number.first_interval, number.unit),
-            _value(number.second, number.second_interval, number.unit),
+            *(number_text(one.value, one.interval, unit=unit) for one in (number.first, number.second)),
             _change_text(number),
             NOTHING if p is None else f"< {_SMALLEST_P}" if p < _SMALLEST_P else f"{p:.3f}",
             "more than noise" if number.more_than_noise else "",
         ]
 
 
-def _notes(numbers: Sequence[Number]) -> Iterator[str]:
-    """What the table leaves out: other settings behind a choice, and how the errors were estimated."""
-    changed = {number.name.partition(":")[0]: number.settings for number in numbers if number.settings is not None}
-    yield from (f"* {name}: {before} -> {after}" for name, (before, after) in changed.items())
-    timed = [number for number in numbers if number.unit == "×"]
-    if timed:
-        paired = sum(number.paired for number in timed)
-        yield (
-            f"speed-ups: bootstrap over timed examples, {paired} of {len(timed)} paired (known to be the same examples in the "
-            "same order)"
-        )
-    yield "qualities: as of independent samples of examples, which is cautious where both results hold the same split"
-    yield f"more than noise: at 5 % over all {len(numbers)} numbers together (Holm)"
-
-
-def _value(value: float | None, interval: Interval | None, unit: str) -> str:
-    return "" if value is None else number_text(value, interval, unit="×" if unit == "×" else "")
-
-
 def _change_text(number: Number) -> str:
-    value, interval = number.change.value, number.change.interval
-    return number_text(value, interval, digits=3, unit="×") if number.unit == "×" else number_text(value, interval, sign="+")
+    if number.change is None:
+        return "not compared"
+    if number.unit == "ms":
+        return f"{number_text(number.change.value, number.change.interval, digits=3, unit='×')} as fast"
+    return number_text(number.change.value, number.change.interval, sign="+")
+
+
+def _notes(comparison: Comparison) -> Iterator[str]:
+    """What the table leaves out: speeds without counts, and how errors were estimated."""
+    numbers, costs = comparison.numbers, comparison.costs
+    yield from (f"{one.name.partition(':')[0]}: speed is not judged: {one.uncounted}" for one in numbers if one.uncounted)
+    timed = [number for number in numbers if number.unit == "ms"]
+    if timed and costs is not None:
+        prices = ", ".join(f"{name.removesuffix('_ms').replace('_', ' ')} {value:.3g}" for name, value in vars(costs).items())
+        paired = f"{sum(number.paired for number in timed)} of {len(timed)} paired (known to be the same texts)"
+        yield f"times by counts: in ms, for both alike, {prices}; bootstrap over texts, {paired}"
+    if any(number.change is None for number in numbers):
+        command = f"python -m tasks.promote --task {comparison.task}"
+        yield f"speed-ups: each by the clock of its own process; {command} times two registered pairs in turn"
+    yield "qualities: as of independent samples of examples, which is cautious where both results hold the same split"
+    yield "more than noise: at 5 % over all numbers together (Holm)"
 
 
 def _short(value: str) -> str:

@@ -5,18 +5,18 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from tasks import compare
 from tasks.compare import open_result
 from tasks.errors import InputError
-from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.pair import ModelSizes, PairRecord
 from tests.commands import Run, runner
 from tests.finished import finished, loaded, write
 from tests.toy_project import git
@@ -28,11 +28,15 @@ def numbers(found: compare.Comparison) -> dict[str, compare.Number]:
     return {f"{one.name} ({one.split})": one for one in found.numbers}
 
 
+def changes(found: compare.Comparison) -> list[compare.Change]:
+    return [one.change for one in found.numbers if one.change is not None]
+
+
 def test_a_result_against_itself_is_nothing_and_every_number_is_there_once_on_the_split_that_holds_it() -> None:
     found = compare.compare(BEFORE, BEFORE)
-    assert (found.differing, found.unmatched, found.more_than_noise) == ([], [], [])
-    assert {one.change.value for one in found.numbers} == {0, 1}
-    assert all(one.change.p == 1 for one in found.numbers)
+    assert (found.differing, found.choices, found.more_than_noise) == ([], [], [])
+    assert {one.value for one in changes(found)} == {0, 1}
+    assert all(one.p == 1 for one in changes(found))
     assert list(numbers(found)) == [
         "vanilla large: BLEU (validation)",
         "vanilla small: BLEU (validation)",
@@ -43,70 +47,112 @@ def test_a_result_against_itself_is_nothing_and_every_number_is_there_once_on_th
             f"bild {arm}, {choice}: {what} (test)"
             for arm in ("unaligned", "aligned")
             for choice in ("no loss", "≤ 1 point")
-            for what in ("BLEU", "BLEU minus vanilla's", "speed-up")
+            for what in ("BLEU", "BLEU minus vanilla's", "time of a text, by counts", "speed-up, by two clocks")
         ),
     ]
 
 
-def test_a_second_run_of_the_same_is_noise() -> None:
+def test_other_drafters_of_the_same_recipe_are_noise() -> None:
     found = compare.compare(BEFORE, loaded("B", *finished(seed=1)))
     assert found.more_than_noise == []
-    speedups = [one for one in found.numbers if one.name.endswith(": speed-up")]
-    assert all(one.paired and one.change.value != 1 for one in speedups)
+    times = [one for one in found.numbers if one.unit == "ms"]
+    assert len(times) == 4 and all(one.paired and one.change and one.change.value != 1 for one in times)
 
 
-def test_a_faster_drafter_is_found_and_nothing_else() -> None:
+def test_a_clock_that_runs_at_half_the_speed_changes_nothing() -> None:
+    busy = loaded("B", *finished(clock=2.0))
+    for found in (compare.compare(BEFORE, busy), compare.compare(busy, BEFORE)):
+        assert found.more_than_noise == []
+        assert {one.value for one in changes(found)} == {0, 1}
+        clocks = [one for one in found.numbers if one.unit == "×"]
+        assert len(clocks) == 4 and all(one.change is None and one.first.value != one.second.value for one in clocks)
+        assert compare.conclusion(found.numbers) == "nothing that is more than noise"
+    assert found.costs == busy.summary.alignment.costs, "the cost model is that of A"  # type: ignore[union-attr]
+
+
+def test_a_drafter_that_needs_fewer_runs_is_found_and_nothing_else() -> None:
     found = compare.compare(BEFORE, loaded("B", *finished(faster=1.2, seed=1)))
-    assert found.more_than_noise == ["bild aligned, no loss: speed-up", "bild aligned, ≤ 1 point: speed-up"]
-    change = numbers(found)["bild aligned, no loss: speed-up (test)"].change
-    assert change.value == pytest.approx(1.2, rel=0.03)
-    assert change.interval is not None and change.interval[0] < 1.2 < change.interval[1]
+    assert found.more_than_noise == [
+        f"bild aligned, {choice}: time of a text, by counts" for choice in ("no loss", "≤ 1 point")
+    ]
+    change = numbers(found)["bild aligned, no loss: time of a text, by counts (test)"].change
+    assert change and change.value == pytest.approx(1.2, rel=0.03)
+    assert change.interval and change.interval[0] < 1.2 < change.interval[1]
 
 
 def test_better_quality_is_found_relative_to_vanilla_before_it_is_found_alone() -> None:
     found = compare.compare(BEFORE, loaded("B", *finished(better=0.8)))
     assert "bild aligned, no loss: BLEU minus vanilla's" in found.more_than_noise
     assert "bild aligned, no loss: BLEU" not in found.more_than_noise, "0.8 points are within its own interval's noise"
-    assert not any("unaligned" in name or "speed-up" in name for name in found.more_than_noise)
+    assert not any("unaligned" in name or "time" in name for name in found.more_than_noise)
 
 
-def test_other_examples_are_not_paired() -> None:
-    summary, rows = finished(seed=1)
-    summary["pairs"]["aligned"]["lineage"]["settings"]["sweep"]["seed"] = 2
-    found = numbers(compare.compare(BEFORE, loaded("B", summary, rows)))
-    assert found["bild unaligned, no loss: speed-up (test)"].paired
-    assert not found["bild aligned, no loss: speed-up (test)"].paired
+@pytest.mark.parametrize("texts", ["2" * 32, None])
+def test_other_or_unknown_texts_are_not_paired(texts: str | None) -> None:
+    summary, work = finished()
+    summary["pairs"]["aligned"]["lineage"]["input data/toy/corpus/test.jsonl"] = texts
+    other = loaded("B", summary, work)
+    found = numbers(compare.compare(BEFORE if texts else other, other))
+    unaligned, aligned = (found[f"bild {arm}, no loss: time of a text, by counts (test)"] for arm in ("unaligned", "aligned"))
+    assert (unaligned.paired, aligned.paired) == (True, False)
+    assert unaligned.change == compare.Change(1.0, (1.0, 1.0), 1.0)
+    assert aligned.change and aligned.change.interval and aligned.change.interval[0] < 0.95 and aligned.change.value == 1.0
 
 
-def test_a_summary_alone_is_compared_by_its_intervals() -> None:
+def resized(summary: dict[str, Any]) -> None:
+    model = dict.fromkeys([field.name for field in dataclasses.fields(ModelSizes)], 1)
+    summary["pairs"]["aligned"]["sizes"] = {"small": model, "large": model}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda summary: summary["points"][5]["settings"].update(max_draft=3), "no counts of test in B"),
+        (resized, "models of other sizes have other costs"),
+        (lambda summary: summary["points"][5]["counts"].update(layers=4), "what it runs is neither of the two whole models"),
+    ],
+)
+def test_a_speed_that_counts_do_not_tell_is_not_judged(change: Callable[[dict[str, Any]], None], why: str) -> None:
+    summary, work = finished(clock=3.0)
+    change(summary)
+    found = compare.compare(BEFORE, loaded("B", summary, work))
+    name = "bild aligned, no loss"
+    assert numbers(found)[f"{name}: speed-up, by two clocks (test)"].uncounted.startswith(why)
+    assert f"{name}: time of a text, by counts (test)" not in numbers(found)
+    assert not numbers(found)["bild unaligned, no loss: speed-up, by two clocks (test)"].uncounted
+    assert f"  {name}: speed is not judged: {why}" in compare.as_text(found)
+
+
+def test_results_without_a_cost_model_show_speed_ups_alone() -> None:
+    without = dataclasses.replace(BEFORE, summary=dataclasses.replace(BEFORE.summary, alignment=None))
+    found = compare.compare(without, without)
+    assert {one.uncounted for one in found.numbers if one.unit == "×"} == {"neither result has a cost model"}
+    assert compare.compare(without, BEFORE).costs is not None
+
+
+def test_a_summary_alone_shows_speed_ups_and_judges_none() -> None:
     before, after = (loaded("one", finished(faster=faster)[0], {}) for faster in (1.0, 1.5))
     found = compare.compare(before, after)
-    assert "bild aligned, no loss: speed-up" in found.more_than_noise
-    assert not numbers(found)["bild aligned, no loss: speed-up (test)"].paired
-    assert compare.compare(before, before).more_than_noise == []
+    assert found.more_than_noise == [] and not any(one.unit == "ms" for one in found.numbers)
+    assert numbers(found)["bild aligned, no loss: speed-up, by two clocks (test)"].second.value == pytest.approx(1.8)
+    assert compare.conclusion(found.numbers) == "nothing that is more than noise (not compared: 4 of 4 speeds, without counts)"
 
 
-def test_other_settings_behind_a_choice_are_named() -> None:
-    summary, rows = finished()
+def test_other_settings_behind_a_choice_and_a_choice_of_only_one_result_are_listed() -> None:
+    summary, work = finished()
+    summary["choices"][1]["point"] = None
     summary["choices"][2]["point"] = 4
-    found = numbers(compare.compare(BEFORE, loaded("B", summary, rows)))
-    number = found["bild aligned, no loss: speed-up (test)"]
-    assert number.settings == ("α_FB 0.9 α_RB ∞ ≤ 10", "α_FB 0.7 α_RB ∞ ≤ 10")
+    assert compare.compare(BEFORE, loaded("B", summary, work)).choices == [
+        "bild unaligned, ≤ 1 point: only A has such a point",
+        "bild aligned, no loss: α_FB 0.9 α_RB ∞ ≤ 10 -> α_FB 0.7 α_RB ∞ ≤ 10",
+    ]
 
 
 def test_two_choices_that_are_one_point_are_one_number() -> None:
-    summary, rows = finished()
+    summary, work = finished()
     summary["choices"][2]["point"] = 4
-    both = loaded("both", summary, rows)
-    assert "bild aligned, no loss and ≤ 1 point: speed-up (test)" in numbers(compare.compare(both, both))
-
-
-def test_a_choice_of_only_one_result_is_listed() -> None:
-    summary, rows = finished()
-    summary["choices"][1]["point"] = None
-    assert compare.compare(BEFORE, loaded("B", summary, rows)).unmatched == [
-        "bild unaligned, ≤ 1 point: only A has such a point"
-    ]
+    both = loaded("both", summary, work)
+    assert "bild aligned, no loss and ≤ 1 point: time of a text, by counts (test)" in numbers(compare.compare(both, both))
 
 
 VALIDATION = "input data/toy/corpus/validation.jsonl"
@@ -162,37 +208,6 @@ def test_differences_of_the_two_sweeps_are_listed_by_drafter() -> None:
     assert commits == {"git_commit (unaligned)": "a" * 40, "git_commit (aligned)": "c" * 40, "git_dirty": "false"}
 
 
-@pytest.mark.parametrize(
-    ("other", "same"),
-    [
-        (pair(), True),
-        (pair({"git_commit": "b" * 40}), True),
-        (pair(seed=2), False),
-        (pair({VALIDATION: "2" * 32}), False),
-        (pair({"settings": {}}), False),
-        (PairRecord(), False),
-    ],
-)
-def test_the_same_data_seed_and_number_mean_the_same_examples(other: PairRecord, same: bool) -> None:
-    assert compare.same_examples(pair(), other, "validation") is same
-
-
-def test_what_neither_recorded_is_not_the_same() -> None:
-    assert not compare.same_examples(pair({"settings": {}}), pair({"settings": {}}), "validation")
-    assert not compare.same_examples(pair(), pair(), "test"), "the hash of that split was not recorded"
-
-
-Latencies = NDArray[np.float64]
-
-
-def timed(speedup: float, rng: np.random.Generator, lengths: Latencies) -> compare.Estimate:
-    """A method that is on average `speedup` times as fast as vanilla, both timed with noise of a tenth."""
-    noise = np.exp(0.1 * rng.normal(size=(len(lengths), 2)))
-    latencies = np.column_stack((lengths, lengths / speedup)) * noise
-    sums = latencies.sum(axis=0)
-    return compare.Estimate(float(sums[0] / sums[1]), None, latencies)
-
-
 def known(value: float, error: float) -> compare.Estimate:
     """A number with that standard error."""
     return compare.Estimate(value, (value - 1.959964 * error, value + 1.959964 * error))
@@ -203,40 +218,17 @@ def test_a_difference_by_hand() -> None:
     assert change.value == 1.0
     assert change.interval == pytest.approx((1 - 0.98, 1 + 0.98), abs=1e-4)
     assert change.p == pytest.approx(math.erfc(2 / math.sqrt(2)))
-    assert compare.difference(known(30.0, 0.3), compare.Estimate(31.0, None)) == compare.Change(1.0, None, None)
+    assert compare.difference(known(30.0, 0.3), compare.Estimate(31.0)) == compare.Change(1.0, None, None)
 
 
-def test_a_speed_up_without_latencies_has_the_error_of_its_interval() -> None:
-    ends = math.exp(-1.959964 * 0.1), math.exp(1.959964 * 0.1)
-    change = compare.speedup_ratio(compare.Estimate(1.0, ends), compare.Estimate(1.0, ends), paired=False)
-    assert change.interval is not None and math.log(change.interval[1]) == pytest.approx(1.959964 * math.hypot(0.1, 0.1))
-    assert compare.speedup_ratio(
-        compare.Estimate(1.0, ends), compare.Estimate(2.0, (0.0, 3.0)), paired=False
-    ) == compare.Change(2.0, None, None)
-
-
-def test_a_point_against_itself_is_no_change() -> None:
-    rng = np.random.default_rng(1)
-    one = timed(1.5, rng, rng.uniform(10, 50, 40))
-    for paired in (True, False):
-        change = compare.speedup_ratio(one, one, paired)
-        assert change.value == 1 and change.p == 1
-    assert compare.speedup_ratio(one, one, paired=True) == compare.Change(1.0, (1.0, 1.0), 1.0)
-
-
-def test_a_faster_copy_is_found_and_pairing_sees_more() -> None:
-    rng = np.random.default_rng(2)
-    lengths = rng.uniform(10, 50, 40)
-    # Long examples gain more in both results: what they share is noise unless they are paired.
-    gains = 1 + lengths / 20
-    before = np.column_stack((lengths, lengths / gains))
-    after = before / np.array([1.0, 1.06])
-    first, second = (compare.Estimate(float(one[:, 0].sum() / one[:, 1].sum()), None, one) for one in (before, after))
-    paired, unpaired = (compare.speedup_ratio(first, second, paired) for paired in (True, False))
+def test_a_cheaper_copy_is_found_and_pairing_sees_more() -> None:
+    times = np.random.default_rng(2).uniform(10, 50, 40)
+    paired, unpaired = (compare.ratio_of_times(times, times / 1.06, paired) for paired in (True, False))
     assert paired.value == unpaired.value == pytest.approx(1.06)
-    assert paired.interval == pytest.approx((1.06, 1.06))
-    assert paired.p == pytest.approx(0)
-    assert unpaired.interval[0] < 1 < unpaired.interval[1]
+    assert paired.interval == pytest.approx((1.06, 1.06)) and paired.p == pytest.approx(0)
+    assert unpaired.interval and unpaired.interval[0] < 1 < unpaired.interval[1]
+    # Samples of other sizes: the mean time of a text is compared.
+    assert compare.ratio_of_times(times, np.tile(times, 3), paired=False).value == pytest.approx(1)
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -245,8 +237,8 @@ def test_noise_is_called_a_change_of_speed_in_about_five_per_cent(paired: bool) 
     found, runs = 0, 400
     for _ in range(runs):
         lengths = [rng.uniform(10, 50, 60) for _ in range(2)]
-        both = [timed(1.5, rng, lengths[0 if paired else index]) for index in range(2)]
-        change = compare.speedup_ratio(both[0], both[1], paired, samples=200)
+        first, second = (lengths[0 if paired else index] * np.exp(0.1 * rng.normal(size=60)) for index in range(2))
+        change = compare.ratio_of_times(first, second, paired, samples=200)
         assert change.p is not None
         found += change.p < compare.LEVEL
     assert 0.025 < found / runs < 0.085
@@ -282,10 +274,10 @@ def before(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def after(tmp_path: Path) -> Path:
-    summary, rows = finished(faster=1.2, seed=1)
+    summary, work = finished(faster=1.2, seed=1)
     for pair in summary["pairs"].values():
         pair["lineage"]["git_commit"] = "b" * 40
-    return write(tmp_path / "after", summary, rows)
+    return write(tmp_path / "after", summary, work)
 
 
 def test_a_result_against_itself(run: Run, before: Path) -> None:
@@ -297,11 +289,14 @@ def test_a_result_against_itself(run: Run, before: Path) -> None:
 def test_a_change_is_listed_in_its_section_and_in_the_last_line(run: Run, before: Path, after: Path) -> None:
     lines = run(before, after).printed.splitlines()
     assert any(line.split() == ["git_commit", "a" * 12, "b" * 12] for line in lines)
-    assert lines[-1].startswith("more than noise: bild aligned, no loss: speed-up (test) 1.")
+    assert lines[-1].startswith("more than noise: bild aligned, no loss: time of a text, by counts (test) 1.")
     assert "unaligned, no loss" not in lines[-1]
-    (speedup,) = (line for line in lines if line.strip().startswith("bild aligned, no loss: speed-up"))
-    assert speedup.endswith("< 0.001  more than noise")
-    assert any("4 of 4 paired" in line for line in lines)
+    (time,) = (line for line in lines if line.strip().startswith("bild aligned, no loss: time of a text"))
+    assert " ms  " in time and " as fast  " in time and time.endswith("< 0.001  more than noise")
+    (clocks,) = (line for line in lines if line.strip().startswith("bild aligned, no loss: speed-up, by two clocks"))
+    assert clocks.split()[-3:] == ["not", "compared", "–"]
+    assert any("text 1, large call 0.1," in line and "4 of 4 paired" in line for line in lines)
+    assert any("python -m tasks.promote --task toy times two registered pairs in turn" in line for line in lines)
 
 
 def test_json_for_programs(run: Run, before: Path, after: Path) -> None:
@@ -316,7 +311,15 @@ def test_numbers_without_an_interval_are_counted(run: Run, tmp_path: Path) -> No
     summary["pairs"] = {}
     older = write(tmp_path / "older", summary, {})
     last = run(older, older).printed.splitlines()[-1]
-    assert last == "nothing that is more than noise (not compared, since they have no interval: 1 of 15 numbers)"
+    left = "1 of 11 numbers, without an interval; 4 of 4 speeds, without counts"
+    assert last == f"nothing that is more than noise (not compared: {left})"
+
+
+def test_everything_but_the_speed_is_compared_without_readable_counts(run: Run, before: Path) -> None:
+    (before / "sweep/aligned/hypotheses-test.parquet").write_text("no parquet", encoding="utf-8")
+    _, printed, said = run(before, before)
+    assert printed.splitlines()[-1] == "nothing that is more than noise (not compared: 2 of 4 speeds, without counts)"
+    assert f"{before}: " in said and "hypotheses-test.parquet is damaged or of another revision" in said
 
 
 @pytest.mark.parametrize(
@@ -337,8 +340,8 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path, content: str | Non
 
 
 def test_a_mistake_is_one_line_and_status_2(run: Run, tmp_path: Path, before: Path) -> None:
-    summary, rows = finished()
-    other = write(tmp_path / "other", {**summary, "metric": "rougeL"}, rows)
+    summary, work = finished()
+    other = write(tmp_path / "other", {**summary, "metric": "rougeL"}, work)
     status, _, said = run(before, other)
     (line,) = said.splitlines()
     assert status == 2 and "is measured in bleu and" in line and "compare results of one metric" in line
@@ -375,7 +378,9 @@ def test_a_revision_is_read_from_git_and_dvc_with_the_settings_of_its_trainings(
     (repository / "results/toy/summary.json").write_text(json.dumps(finished(faster=1.5)[0]), encoding="utf-8")
     earlier = open_result("HEAD:results/toy")
     expected = loaded("HEAD:results/toy", *finished())
-    assert (earlier.summary, earlier.rows) == (expected.summary, expected.rows)
+    assert earlier.summary == expected.summary
+    assert earlier.work.keys() == expected.work.keys()
+    assert all(np.array_equal(one, expected.work[name]) for name, one in earlier.work.items())
     assert open_result("HEAD:results/toy/summary.json").summary == earlier.summary
     with pytest.raises(InputError, match=r"v1:results/toy cannot be read: unknown Git revision 'v1'"):
         open_result("v1:results/toy")
