@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,6 +36,10 @@ def create_engine(model: torch.nn.Module, settings: TrainingSettings, device: to
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     # DeepSpeed calls functions of torch by names that are deprecated; nothing can be done about it here.
     warnings.filterwarnings("ignore", category=FutureWarning, message=r".*`torch\.distributed\.")
+    # A stub in the place of DeepSpeed's autotuner: no training uses it, and it imports MLflow, which takes seconds.
+    autotuner = ModuleType("deepspeed.autotuning.autotuner")
+    autotuner.__dict__["Autotuner"] = None
+    sys.modules.setdefault(autotuner.__name__, autotuner)
     import deepspeed
 
     if device.type == "cpu":
