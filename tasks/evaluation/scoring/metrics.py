@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -267,11 +267,24 @@ def rouge_signature(tokenizer: str) -> str:
     return f"tok:{tokenizer}|stem:{stemmer}|sent:rules|version:{version('rouge-score')}"
 
 
+@contextlib.contextmanager
+def _hidden(*modules: str) -> Iterator[None]:
+    """Let these modules be missing: nltk imports them for parts that ROUGE does not use, and takes three times as long then."""
+    missing = [name for name in modules if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(missing))  # type: ignore[arg-type]  # None is Python's mark of a module that is not found
+    try:
+        yield
+    finally:
+        for name in missing:
+            del sys.modules[name]
+
+
 @functools.cache
 def _rouge_scorer(names: tuple[str, ...], tokenizer: str) -> Any:
-    # Importing rouge-score takes more than a second because it imports nltk.
-    from nltk.stem.porter import PorterStemmer
-    from rouge_score import rouge_scorer, tokenize
+    # Only now: rouge-score imports nltk, which takes long even so.
+    with _hidden("sklearn", "scipy.stats"):
+        from nltk.stem.porter import PorterStemmer
+        from rouge_score import rouge_scorer, tokenize
 
     # Stemming took two thirds of the time without a cache.
     stemmer = SimpleNamespace(stem=functools.lru_cache(maxsize=_REMEMBERED)(PorterStemmer().stem))

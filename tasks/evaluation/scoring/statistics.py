@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 if TYPE_CHECKING:
     from tasks.evaluation.results.rows import TimedRound
@@ -175,6 +174,8 @@ def rounds_reach(rounds: Sequence[TimedRound]) -> float:
 
 def student(freedom: int) -> float:
     """The 97.5th percentile of Student's t."""
+    from scipy.special import stdtrit  # the stages that train score texts too, and need not import it
+
     return float(stdtrit(freedom, 0.975))
 
 
