@@ -20,6 +20,7 @@ two); a model that runs at all reads every source (in a sequence cascade the lar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tasks.evaluation.results.pair import ModelMemory, ModelSizes, PairMemory, PairSizes
@@ -33,54 +34,35 @@ if TYPE_CHECKING:
     from tasks.decoding.method import Pair
 
 
-def operations_of(
-    counts: DecodingCounts,
-    examples: int,
-    source_tokens: float,
-    small: ModelSizes | None,
-    large: ModelSizes,
-    *,
-    shares_encoder: bool = False,
-) -> Operations | None:
+def operations_of(counts: DecodingCounts, examples: int, sizes: PairSizes) -> Operations | None:
     """Operations and bytes of one generated token.
 
     Args:
         counts: Summed over the examples.
         examples: Number of texts that the counts are of.
-        source_tokens: Mean length of a source.
-        small: The drafting model; None where the drafter is not a model of its own.
-        large: The verifying model.
-        shares_encoder: Whether the small model decodes from the large model's encoder output.
+        sizes: Of the models; `small` is None where the drafter is not a model of its own.
 
     Returns:
         None where counts and sizes are not enough: runs of a drafter of unknown size, or of a model that leaves layers out.
     """
-    runs = counts.verified
-    if counts.layers != 0 or runs is None or (counts.small_steps and small is None):
+    small, large, source_tokens, runs = sizes.small, sizes.large, sizes.source_tokens, counts.verified
+    if large is None or source_tokens is None or runs is None or counts.layers != 0 or (counts.small_steps and small is None):
         return None
     text_tokens = counts.tokens / examples
     parts = [_work(large, runs, examples, source_tokens, text_tokens, encodes=True)]
     if small is not None:
         # A shared encoder is counted with the large model, unless that model never runs.
-        steps, encodes = {1: counts.small_steps}, not (shares_encoder and any(runs.values()))
+        steps, encodes = {1: counts.small_steps}, not (sizes.shares_encoder and any(runs.values()))
         parts.append(_work(small, steps, examples, source_tokens, text_tokens, encodes=encodes))
     flops, moved = (sum(column) / counts.tokens for column in zip(*parts, strict=True))
     return Operations(flops=flops, bytes=moved, intensity=flops / moved)
 
 
-def relative_operations(
-    counts: DecodingCounts,
-    examples: int,
-    source_tokens: float,
-    small: ModelSizes | None,
-    large: ModelSizes,
-    *,
-    shares_encoder: bool = False,
-) -> Operations | None:
+def relative_operations(counts: DecodingCounts, examples: int, sizes: PairSizes) -> Operations | None:
     """The same relative to the large model alone on texts of this length: 1 is vanilla (BiLD, Figure 8)."""
-    found = operations_of(counts, examples, source_tokens, small, large, shares_encoder=shares_encoder)
+    found = operations_of(counts, examples, sizes)
     alone = DecodingCounts(tokens=counts.tokens, verified={1: counts.tokens}, layers=0)
-    vanilla = operations_of(alone, examples, source_tokens, None, large)
+    vanilla = operations_of(alone, examples, replace(sizes, small=None))
     if found is None or vanilla is None:
         return None
     return Operations(
@@ -171,40 +153,24 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
     )
 
 
-def memory_of(
-    decoder: Decoder, sizes: ModelSizes, source_tokens: int, target_tokens: int, shared_parameters: int = 0
-) -> ModelMemory:
-    """Bytes of a model's weights, and of its caches for one text: those of the runtime or, where it does not know, computed.
-
-    Args:
-        decoder: The model in its runtime.
-        sizes: Its sizes.
-        source_tokens: Of the text.
-        target_tokens: Of the text.
-        shared_parameters: Those of its parameters that are counted with another model.
-    """
-    can = decoder.capabilities
-    if can.cache_bytes is not None:
-        cache = can.cache_bytes(source_tokens, target_tokens)
-    else:
-        # Without an encoder the source is cached as a part of the text.
-        source_width = 2 * sizes.attention_width if sizes.encoder_layers else sizes.cache_width
-        numbers = sizes.layers * (sizes.cache_width * target_tokens + source_width * source_tokens)
-        cache = numbers * sizes.cache_bytes
-    weights = can.weight_bytes or (sizes.parameters - shared_parameters) * sizes.weight_bytes
-    return ModelMemory(weights=weights, cache=cache)
-
-
 def pair_memory(pair: Pair, sizes: PairSizes, source_tokens: int, target_tokens: int) -> PairMemory | None:
     """The memory of both models for a text of these lengths, what they share with the large one; None without their sizes."""
     if sizes.small is None or sizes.large is None:
         return None
-    return PairMemory(
-        small=memory_of(pair.small, sizes.small, source_tokens, target_tokens, sizes.shared_parameters),
-        large=memory_of(pair.large, sizes.large, source_tokens, target_tokens),
-        source_tokens=source_tokens,
-        target_tokens=target_tokens,
-    )
+
+    def memory(decoder: Decoder, own: ModelSizes, shared_parameters: int = 0) -> ModelMemory:
+        """Weights and caches as the runtime knows them, otherwise computed."""
+        can = decoder.capabilities
+        if can.cache_bytes is not None:
+            cache = can.cache_bytes(source_tokens, target_tokens)
+        else:
+            # Without an encoder the source is cached as a part of the text.
+            source_width = 2 * own.attention_width if own.encoder_layers else own.cache_width
+            cache = own.layers * (own.cache_width * target_tokens + source_width * source_tokens) * own.cache_bytes
+        weights = can.weight_bytes or (own.parameters - shared_parameters) * own.weight_bytes
+        return ModelMemory(weights=weights, cache=cache)
+
+    return PairMemory(small=memory(pair.small, sizes.small, sizes.shared_parameters), large=memory(pair.large, sizes.large))
 
 
 def _numbers(matrix: Any) -> int:

@@ -228,12 +228,11 @@ class SweepPoints:
 
 def _operations(row: MeasuredRow, pair: PairRecord) -> records.Operations | None:
     """The theoretical work of a point over that of the large model alone; None where sizes were not recorded."""
-    sizes = pair.sizes
-    if sizes is None or sizes.large is None or sizes.source_tokens is None or not row.examples:
+    if pair.sizes is None or not row.examples:
         return None
-    small = sizes.small if row.settings.get("drafter", "small") == "small" else None
-    shares = sizes.shares_encoder
-    return relative_operations(row.counts, row.examples, sizes.source_tokens, small, sizes.large, shares_encoder=shares)
+    drafts = row.settings.get("drafter", "small") == "small"
+    sizes = pair.sizes if drafts else dataclasses.replace(pair.sizes, small=None)
+    return relative_operations(row.counts, row.examples, sizes)
 
 
 def acceptance_by_position(counts: records.DecodingCounts) -> list[float]:

@@ -128,12 +128,10 @@ class ModelMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class PairMemory:
-    """Memory of both models, and the lengths of the text that the caches are for."""
+    """Memory of both models."""
 
     small: ModelMemory
     large: ModelMemory
-    source_tokens: int
-    target_tokens: int
 
 
 BUSY = 0.2
