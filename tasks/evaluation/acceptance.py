@@ -16,6 +16,7 @@ from tasks.decoding.loop import make_drafter
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
+from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.scoring.statistics import ratio_interval
 
@@ -73,36 +74,24 @@ def measure_acceptance(
     lengths: list[int] = []
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
-        rows = [sources[index] for index in chosen]
-        written = decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen)
-        texts = list(_at_most([one.tokens for one in written], most_tokens - sum(lengths)))
+        rows, texts = [sources[index] for index in chosen], list[list[int]]()
+        for one in decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen):
+            if left := most_tokens - sum(lengths):
+                texts.append(one.tokens[:left])
+                lengths.append(len(texts[-1]))
         given = _Texts(pair, rows[: len(texts)], texts, chosen[: len(texts)], sampling, seed)
-        for one, found in _agreements(given, wanted).items():
-            sums[one] += found
-        lengths += map(len, texts)
+        for drafting, found in _agreements(given, wanted).items():
+            sums[drafting] += found
         if sum(lengths) == most_tokens:
             break
     tokens, temperature = sum(lengths), sampling.temperature
+    intervals = {one: ratio_interval(found, lengths, samples, seed) for one, found in sums.items()}
     return {
-        one: AcceptanceRate(
-            drafter=one.drafter,
-            lenience=one.lenience,
-            temperature=temperature,
-            rate=sum(found) / tokens if tokens else 0.0,
-            interval=ratio_interval(found, lengths, samples, seed),
-            tokens=tokens,
+        one: joined(
+            AcceptanceRate, one, temperature=temperature, rate=sum(found) / tokens, interval=intervals[one], tokens=tokens
         )
         for one, found in sums.items()
     }
-
-
-def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
-    """The first texts, up to this many tokens in all."""
-    for text in texts:
-        if tokens <= 0:
-            return
-        yield text[:tokens]
-        tokens -= len(text)
 
 
 @dataclass(frozen=True)
