@@ -20,14 +20,14 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.evaluation.results.codec import Setting, Settings
-from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow, TimedRow
+from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow, TimedPoint, TimedRow
 from tasks.evaluation.scoring.metrics import Floats
 from tasks.evaluation.scoring.quality import Quality, gradients_of, values_of, worthless
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, MarginSettings, RiskSettings
@@ -348,27 +348,7 @@ CONTROLLED = "calm"
 _THRESHOLD = "threshold"
 
 
-class Tested(Protocol):
-    """A setting with what it loses."""
-
-    @property
-    def method(self) -> str:
-        """Its method."""
-
-    @property
-    def settings(self) -> Settings:
-        """Its settings as rows hold them."""
-
-    @property
-    def loss_share(self) -> float | None:
-        """Mean loss over the examples, in [0, 1]."""
-
-    @property
-    def examples(self) -> int | None:
-        """How many examples the mean is over."""
-
-
-_Tested = TypeVar("_Tested", bound=Tested)
+_Tested = TypeVar("_Tested", TimedRow, TimedPoint)
 
 
 @dataclass(frozen=True)
@@ -439,7 +419,7 @@ def _tested(fixed: Settings, own: Sequence[_Tested], tolerance: float, level: fl
     return TestedSequence(fixed, points, p_values, level, fixed_sequence(p_values, level))
 
 
-def threshold_of(point: Tested) -> float:
+def threshold_of(point: TimedRow | TimedPoint) -> float:
     """λ of a point."""
     return float(point.settings[_THRESHOLD] or 0.0)
 

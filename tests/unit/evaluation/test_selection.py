@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -264,20 +264,15 @@ NOISE = LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / SETS)
 Draw = Callable[[np.random.Generator, float, int], np.ndarray]
 
 
-@dataclass(frozen=True)
-class Point:
+def calm(threshold: float, loss: float | None, examples: int | None = 100, decay: float = 0.0) -> TimedRow:
     """A setting of CALM with its mean loss."""
+    settings: Settings = {"confidence": "softmax", "threshold": threshold, "decay": decay}
+    return replace(timed("calm", 1.0), settings=settings, loss_share=loss, examples=examples)
 
-    threshold: float
-    loss_share: float | None
-    examples: int | None = 100
-    method: str = "calm"
-    decay: float = 0.0
-    settings: Settings = field(init=False)
 
-    def __post_init__(self) -> None:
-        values: Settings = {"confidence": "softmax", "threshold": self.threshold, "decay": self.decay}
-        object.__setattr__(self, "settings", values)
+def chosen_threshold(sequence: selection.TestedSequence[TimedRow]) -> float:
+    """The threshold that is chosen; 1, which accepts nothing, where none is."""
+    return 1.0 if sequence.chosen is None else selection.threshold_of(sequence.chosen)
 
 
 def test_p_values_by_hand() -> None:
@@ -305,18 +300,18 @@ def test_a_sequence_stops_at_the_first_failure() -> None:
 
 
 def test_the_smallest_threshold_before_the_first_failure_is_chosen_whatever_the_order_of_rows() -> None:
-    points = [Point(0.7, 0.0), Point(0.9, 0.01), Point(0.98, 0.0), Point(0.8, 0.3)]
+    points = [calm(0.7, 0.0), calm(0.9, 0.01), calm(0.98, 0.0), calm(0.8, 0.3)]
     [sequence] = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
-    assert [point.threshold for point in sequence.points] == [0.98, 0.9, 0.8, 0.7]
+    assert [selection.threshold_of(point) for point in sequence.points] == [0.98, 0.9, 0.8, 0.7]
     assert sequence.accepted == 2 and sequence.chosen == points[1]
     assert sequence.p_values[3] < LEVEL, "λ = 0.7 would pass, but is not reached"
-    [refused] = selection.controlled([Point(0.9, 0.2), Point(0.8, 0.0)], RiskSettings(tolerance=TOLERANCE, level=LEVEL))
+    [refused] = selection.controlled([calm(0.9, 0.2), calm(0.8, 0.0)], RiskSettings(tolerance=TOLERANCE, level=LEVEL))
     assert (refused.accepted, refused.chosen) == (0, None)
 
 
 def test_sequences_of_other_settings_share_the_level_and_other_rows_are_left_out() -> None:
-    points = [Point(0.9, 0.0), Point(0.9, 0.0, decay=4.0), Point(0.8, None), Point(0.7, 0.0, method="bild")]
-    points.append(Point(0.6, 0.0, examples=None))
+    points = [calm(0.9, 0.0), calm(0.9, 0.0, decay=4.0), calm(0.8, None), replace(calm(0.7, 0.0), method="bild")]
+    points.append(calm(0.6, 0.0, examples=None))
     found = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
     assert [one.fixed for one in found] == [{"confidence": "softmax", "decay": decay} for decay in (0.0, 4.0)]
     assert [one.points for one in found] == [[points[0]], [points[1]]]
@@ -358,12 +353,12 @@ def test_a_grid_accepts_an_invalid_threshold_in_no_more_sets_than_the_level() ->
     wrong = reached = 0
     for own in means:
         points = [
-            Point(threshold, float(own[decay, index]), examples, decay=float(decay))
+            calm(threshold, float(own[decay, index]), examples, decay=float(decay))
             for decay in range(2)
             for index, threshold in enumerate(thresholds)
         ]
         found = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
-        wrong += any(one.chosen is not None and one.chosen.threshold <= 0.8 for one in found)
-        reached += any(one.chosen is not None and one.chosen.threshold <= 0.95 for one in found)
+        wrong += any(chosen_threshold(one) <= 0.8 for one in found)
+        reached += any(chosen_threshold(one) <= 0.95 for one in found)
     assert wrong / SETS <= NOISE
     assert reached / SETS > 0.9
