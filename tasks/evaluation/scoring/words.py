@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
+from importlib import resources
+
+import yaml
 
 WITHOUT_SPACES = {
-    "kana": ((0x3040, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F)),
-    "han": ((0x2E80, 0x2FDF), (0x3005, 0x303B), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF)),
-    # Thai and Lao, Burmese, Khmer, Tai scripts, Balinese, Javanese, Bopomofo
-    "other": (
-        *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19DF), (0x1A20, 0x1AAF), (0x1B00, 0x1B7F)),
-        *((0x3100, 0x312F), (0x31A0, 0x31BF), (0xA980, 0xA9FF), (0xAA60, 0xAADF)),
+    "kana": re.compile("[\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f]"),
+    "han": re.compile("[\u2e80-\u2fdf\u3005-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
+    # Thai and Lao, Burmese, Khmer, Tai scripts, Balinese, Bopomofo, Javanese
+    "other": re.compile(
+        "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\u3100-\u312f\u31a0-\u31bf\ua980-\ua9ff"
+        "\uaa60-\uaadf]"
     ),
 }
-"""Code points of scripts that put no spaces between words, first and last."""
+"""The letters of scripts that put no spaces between words."""
 
 
 @functools.cache
 def script_without_spaces(character: str) -> str:
     """Whether a letter's script puts no spaces between words: `han`, `kana`, `other`, or empty where it does."""
-    code = ord(character)
-    for name, ranges in WITHOUT_SPACES.items():
-        if any(low <= code <= high for low, high in ranges):
-            return name
-    return ""
+    return next((name for name, letters in WITHOUT_SPACES.items() if letters.match(character)), "")
 
 
 @functools.cache
@@ -59,14 +60,10 @@ def unicode_words(text: str) -> list[str]:
 
 def letters(texts: Iterable[str]) -> dict[str, int]:
     """Letters and digits of texts: `ascii`, of a script without spaces, or `spaced` for all others."""
-    counts = dict.fromkeys(("ascii", "spaced", "han", "kana", "other"), 0)
-    for text in texts:
-        if text.isascii():
-            counts["ascii"] += sum(map(str.isalnum, text))
-            continue
-        for character in text:
-            if character.isalnum():
-                counts["ascii" if character.isascii() else script_without_spaces(character) or "spaced"] += 1
+    counts = dict.fromkeys(("ascii", "spaced", *WITHOUT_SPACES), 0)
+    for character, count in Counter(itertools.chain.from_iterable(texts)).items():
+        if character.isalnum():
+            counts["ascii" if character.isascii() else script_without_spaces(character) or "spaced"] += count
     return counts
 
 
@@ -87,36 +84,11 @@ _ROMAN = re.compile(r"[IVXL]{2,}")
 _NEXT_WORD = re.compile(r"\W*(\w+)(\.?)")
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_NEVER_LAST = _words(
-    "mr mrs ms messrs mme mlle hr dr prof e.g i.e vs cf viz approx bzw ca vgl sog inkl z.b d.h u.a evtl ggf p.ej"
-)
-_ABBREVIATIONS = _words(
-    """st mt ft gen sen rep gov hon rev lt col capt sgt maj adm cmdr cpl pvt pres det insp supt fr sr sra srta dott ing dipl
-    ph.d m.d jr esq inc ltd co corp bros dept univ assn jan feb mar apr jun jul aug sep sept oct nov dec okt dez mon tue tues
-    wed thu thur thurs fri fig figs abb eq vol ed eds al etc usw bspw str tel min max ave blvd rd"""
-)
-"""Titles, firms, dates, references."""
-_BEFORE_NUMBERS = _words("no nos nr num art pp sec ch kap abs bd")
-"""Abbreviations where a number follows, words elsewhere."""
-_BEFORE_ORDINALS = _words(
-    """am im der die das den dem des ein eine einem einen einer zum zur vom beim bis ab seit und oder jeder jedes jeden dieser
-    dieses diesem"""
-)
-_AFTER_ORDINALS = _words(
-    """januar februar märz april mai juni juli august september oktober november dezember jahrhundert jahrhunderts"""
-)
-_STARTERS = _words(
-    """The A An This That These Those He She It They We I You His Her Its Their Our My In On At But And However There When
-    While After Before If As For Then What Who Why How Where Which Some Many Most All No Not Yes Also Meanwhile With By From
-    Since So To Although Though Despite Because Now Later Until During Police Officials
-    Der Die Das Den Dem Ein Eine Er Sie Es Wir Ich Ihr Und Aber Doch Dann Auch Im Am Auf Bei Nach Mit Für Von Zu Als Wenn Dies
-    Diese Dieser Dieses Hier Da Nun Nur
-    Il Elle Ils Elles Ce Cette Mais Nous Vous Pero Esta Este Ella Ellos"""
-)
+@functools.cache
+def _lexicon() -> dict[str, frozenset[str]]:
+    """The words of `sentences.yaml`, where each list is described."""
+    text = resources.files(__package__ or "").joinpath("sentences.yaml").read_text(encoding="utf-8")
+    return {name: frozenset(words.split()) for name, words in yaml.safe_load(text).items()}
 
 
 def split_sentences(text: str) -> str:
@@ -150,13 +122,14 @@ def _ends(before: str, marks: str, closed: str, after: str) -> bool:
     following, stop = (match[1], match[2]) if (match := _NEXT_WORD.match(after)) else ("", "")
     *earlier, word = before.split() or [""]
     word = word.lstrip(_OPENING)
-    plain = word.casefold()
-    if plain in _NEVER_LAST or (plain in _BEFORE_NUMBERS and following[:1].isdigit()):
+    plain, lexicon = word.casefold(), _lexicon()
+    if plain in lexicon["never_last"] or (plain in lexicon["before_numbers"] and following[:1].isdigit()):
         return False
-    if plain in _ABBREVIATIONS or _LETTERS.fullmatch(word):
+    if plain in lexicon["abbreviations"] or _LETTERS.fullmatch(word):
         # "J. A. Smith": an initial follows, not a word that begins a sentence.
-        return following in _STARTERS and not (len(following) == 1 and stop)
+        return following in lexicon["starters"] and not (len(following) == 1 and stop)
     if plain.isdecimal() and len(plain) <= 2:
-        ordinal = (earlier and earlier[-1].casefold() in _BEFORE_ORDINALS) or following.casefold() in _AFTER_ORDINALS
+        after_article = bool(earlier) and earlier[-1].casefold() in lexicon["before_ordinals"]
+        ordinal = after_article or following.casefold() in lexicon["after_ordinals"]
         return bool(earlier) and not ordinal and not in_lower_case
     return not (in_lower_case and (closed or _ROMAN.fullmatch(word)))
