@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from tasks.decoding.method import SamplingSettings
@@ -26,24 +27,17 @@ CHOICES = ("no_loss", "one_point")
 """What a point may be chosen for, the strictest first; each has its margin."""
 
 
+_margin = functools.partial(setting, unit="points", gt=0, le=100)
+
+
 @settings
 class MarginSettings:
     """How much quality a choice may lose, in points of the task's metric, and how sure that has to be."""
 
-    no_loss: float = setting(
-        "A choice for no loss has a lower bound of its quality difference to vanilla above minus this.",
-        default=0.5,
-        unit="points",
-        gt=0,
-        le=100,
+    no_loss: float = _margin(
+        "A choice for no loss has a lower bound of its quality difference to vanilla above minus this.", default=0.5
     )
-    one_point: float = setting(
-        "The same for a choice that may lose a point; at least the margin for no loss.",
-        default=1.0,
-        unit="points",
-        gt=0,
-        le=100,
-    )
+    one_point: float = _margin("The same for a choice that may lose a point; at least the margin for no loss.", default=1.0)
     confidence: float = setting(
         "Probability that the lower bounds of all settings and drafters hold at once, and that a bound on test holds.",
         default=0.95,

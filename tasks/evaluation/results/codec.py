@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -79,6 +80,21 @@ def decode(kind: type[_Record], value: object, source: Source) -> _Record:
         found = "is missing" if first["type"] == "missing" else f"is {_short(first['input'])}: {first['msg']}"
         raise source.error(f"field {path!r} {found}") from None
     return record
+
+
+def read(kind: type[_Record], path: Path, source: Source) -> _Record:
+    """The one record that a file holds.
+
+    Raises:
+        InputError: the file is damaged or of another version.
+    """
+    return decode(kind, parse(path.read_text(encoding="utf-8", errors="replace"), source), source)
+
+
+def text_of(record: DataclassInstance, digits: int | None = None) -> str:
+    """The text of such a file; floats rounded to so many significant digits, or exact."""
+    values = {"version": VERSION, **encode(record, digits=digits)}
+    return json.dumps(values, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 def encode(record: DataclassInstance, *, digits: int | None = None, omit_null: bool = False) -> dict[str, Any]:

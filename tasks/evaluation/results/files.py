@@ -54,7 +54,6 @@ class SweepRowFile:
         self.path, self.fingerprint = path, fingerprint
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: list[SweepRow] = [row for row in _intact(path) if row.fingerprint == fingerprint]
-        self._rewrite()
         self.compact()
 
     def append(self, row: SweepRow) -> SweepRow:
@@ -65,21 +64,16 @@ class SweepRowFile:
         return marked
 
     def compact(self) -> None:
-        """Leave only the last row of each point and split."""
-        last = {(row.split, row.method, str(row.settings)): row for row in self.rows}
-        if len(last) < len(self.rows):
-            kept = {id(row) for row in last.values()}
-            self.rows = [row for row in self.rows if id(row) in kept]
-            self._rewrite()
+        """Write the file anew, in one step, with only the last row of each point and split."""
+        last = {(row.split, row.method, str(row.settings)): id(row) for row in self.rows}
+        kept = set(last.values())
+        self.rows = [row for row in self.rows if id(row) in kept]
+        atomic_write(self.path, "".join(map(row_line, self.rows)), sync=True)
 
     def find(self, split: str, method: str, settings: Settings) -> SweepRow | None:
         """The last row of a point on a split, if there is one."""
         wanted = split, method, settings
         return next((row for row in reversed(self.rows) if (row.split, row.method, row.settings) == wanted), None)
-
-    def _rewrite(self) -> None:
-        """Write the file anew, in one step."""
-        atomic_write(self.path, "".join(map(row_line, self.rows)), sync=True)
 
 
 def row_line(row: SweepRow) -> str:
@@ -132,14 +126,12 @@ class HypothesisFile:
 
     def add(self, points: Mapping[tuple[str, str], KeptOutputs]) -> None:
         """Add the outputs of points by `point_key`, and write the file."""
-        self._points |= points
-        if points:
-            self._write()
-
-    def _write(self) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 
+        if not points:
+            return
+        self._points |= points
         # Example by example: neighbouring lines then mostly have one text, which compresses best.
         texts = list(zip(*(one.texts for one in self._points.values()), strict=True))
         work = np.stack([one.work for one in self._points.values()], axis=1).reshape(-1, len(WORK)).astype(np.int32)

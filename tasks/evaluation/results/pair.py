@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from tasks.decoding.method import OF_SMALL
-from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
+from tasks.evaluation.results.codec import Settings, Source, read, text_of
 from tasks.evaluation.scoring.quality import OutputCheck
 from tasks.evaluation.scoring.statistics import Interval
 from tasks.evaluation.settings import MarginSettings, RiskSettings
@@ -363,13 +362,9 @@ def read_pair(path: Path, fix: str) -> PairRecord | None:
     Raises:
         InputError: the file is damaged or of another version.
     """
-    if not path.is_file():
-        return None
-    source = Source(str(path), fix)
-    return decode(PairRecord, parse(path.read_text(encoding="utf-8", errors="replace"), source), source)
+    return read(PairRecord, path, Source(str(path), fix)) if path.is_file() else None
 
 
 def write_pair(pair: PairRecord, path: Path) -> Path:
     """Writes `pair.json` in one step."""
-    text = json.dumps({"version": VERSION, **encode(pair)}, ensure_ascii=False, indent=2, allow_nan=False)
-    return atomic_write(path, text + "\n")
+    return atomic_write(path, text_of(pair))

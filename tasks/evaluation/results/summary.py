@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tasks.decoding.method import LOOK_UPS, SamplingSettings
-from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
+from tasks.evaluation.results.codec import Settings, Source, decode, encode, read, text_of
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import (
     Choice,
@@ -314,8 +314,7 @@ def rounded(summary: Summary) -> Summary:
 
 def summary_json(summary: Summary) -> str:
     """The text of `summary.json`."""
-    values = {"version": VERSION, **encode(summary, digits=_DIGITS)}
-    return json.dumps(values, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return text_of(summary, _DIGITS)
 
 
 def read_summary(path: Path, name: str, fix: str) -> Summary:
@@ -329,8 +328,7 @@ def read_summary(path: Path, name: str, fix: str) -> Summary:
     Raises:
         InputError: the file is damaged or of another version.
     """
-    source = Source(name, fix)
-    return decode(Summary, parse(path.read_text(encoding="utf-8", errors="replace"), source), source)
+    return read(Summary, path, Source(name, fix))
 
 
 # What figures, tables and the recommendation ask of a summary's points: which is chosen, fastest, measured where. A point

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 Interval = tuple[float, float]
 """Lower and upper end of a 95 % confidence interval."""
 
-_PERCENTILES = (2.5, 97.5)
-
 
 def resampled_sums(columns: ArrayLike, samples: int, seed: int) -> NDArray[np.float64]:
     """Sums of `columns` over bootstrap resamples of its rows.
@@ -57,7 +55,7 @@ def _times_drawn(rows: int, samples: int, seed: int) -> NDArray[np.float64]:
 
 def percentile_interval(resampled: ArrayLike) -> Interval:
     """The 2.5th and the 97.5th percentile of `resampled` values, shape `[samples]`."""
-    low, high = np.percentile(np.asarray(resampled, dtype=np.float64), _PERCENTILES)
+    low, high = np.percentile(np.asarray(resampled, dtype=np.float64), (2.5, 97.5))
     return float(low), float(high)
 
 
@@ -140,22 +138,15 @@ def speed_ratio(method: Sequence[TimedRound], other: Sequence[TimedRound], sampl
         ValueError: the two were timed on different numbers of examples.
     """
     columns = np.column_stack([*combined(method), *combined(other)])
-    ratios = _ratio_of_speedups(resampled_sums(columns, samples, seed))
-    ratio = float(_ratio_of_speedups(columns.sum(axis=0)))
-    reach = math.hypot(rounds_reach(method), rounds_reach(other))
-    return ratio, _widened(ratio, percentile_interval(ratios), reach)
+    sums = np.vstack([columns.sum(axis=0), resampled_sums(columns, samples, seed)])
+    ratio, *drawn = ((sums[:, 1] / sums[:, 0]) / (sums[:, 3] / sums[:, 2])).tolist()
+    return ratio, _widened(ratio, percentile_interval(drawn), math.hypot(rounds_reach(method), rounds_reach(other)))
 
 
 def _widened(ratio: float, interval: Interval, reach: float) -> Interval:
     """The interval over examples with another error of its logarithm added in quadrature."""
     below, above = (math.hypot(math.log(ratio / interval[0]), reach), math.hypot(math.log(interval[1] / ratio), reach))
     return ratio * math.exp(-below), ratio * math.exp(above)
-
-
-def _ratio_of_speedups(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of sums `[…, 4]`: the method, vanilla beside it, the other, vanilla beside that."""
-    ratios: NDArray[np.float64] = (sums[..., 1] / sums[..., 0]) / (sums[..., 3] / sums[..., 2])
-    return ratios
 
 
 def rounds_reach(rounds: Sequence[TimedRound]) -> float:
