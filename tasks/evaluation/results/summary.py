@@ -11,22 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tasks.decoding.method import LOOK_UPS, SamplingSettings
+from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.codec import Settings, Source, decode, encode, read, text_of
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
-from tasks.evaluation.results.rows import (
-    Choice,
-    FailedRow,
-    MeasuredRow,
-    ModelAlone,
-    OperatingPoint,
-    SweepRow,
-    TestStatus,
-    TimedMeasurements,
-    TimedPoint,
-    TimedRow,
-    UntimedPoint,
-    WorstOutput,
-)
+from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.scoring.statistics import Interval, status_of
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.models.settings import TrainingRecord
@@ -50,7 +38,7 @@ class ArmPoint:
     quality_difference_interval: Interval | None = None
     margin: float | None = None
     """Points that the choice may lose; None for vanilla."""
-    test: TestStatus | None = None
+    test: records.TestStatus | None = None
     """What test says of the choice; None for vanilla."""
 
 
@@ -118,7 +106,7 @@ class TemperaturePoints:
     temperature: float
     vanilla_quality: float
     """Of the large model alone at this temperature, in points."""
-    points: list[Annotated[TimedPoint | UntimedPoint, Field(discriminator="timed")]]
+    points: list[Annotated[TimedPoint | records.UntimedPoint, Field(discriminator="timed")]]
     """None of them is chosen."""
 
 
@@ -143,7 +131,7 @@ class PointOutputs:
     point: int
     """Index into the summary's points."""
     split: str
-    worst: list[WorstOutput]
+    worst: list[records.WorstOutput]
 
 
 ALL_METHODS = "all"
@@ -156,11 +144,11 @@ _NESTED = Source("summary", "this is an error of tasks.report")
 class VanillaModels:
     """The models alone: large and small of the unaligned sweep, and the aligned small model."""
 
-    large: ModelAlone
-    small: ModelAlone | None = None
-    small_aligned: ModelAlone | None = None
+    large: records.ModelAlone
+    small: records.ModelAlone | None = None
+    small_aligned: records.ModelAlone | None = None
 
-    def small_models(self) -> list[tuple[str, ModelAlone]]:
+    def small_models(self) -> list[tuple[str, records.ModelAlone]]:
         """The small models that were measured, each with its arm."""
         both = (("unaligned", self.small), ("aligned", self.small_aligned))
         return [(arm, model) for arm, model in both if model is not None]
@@ -209,7 +197,7 @@ class Recommendation:
     """Index into the summary's points; None for vanilla large."""
     choice: str | None = None
     """What the point was chosen for, one of `CHOICES`; None for vanilla, and for a lossless point that no choice names."""
-    test: TestStatus | None = None
+    test: records.TestStatus | None = None
     """What the test split says of it."""
     passed_over: list[PassedOver] = field(default_factory=list)
     """Faster choices that the test split spoke against, the fastest first."""
@@ -244,9 +232,9 @@ class Summary:
     chrf_signature: str | None = None
     """How chrF was computed."""
     vanilla: VanillaModels
-    points: list[Annotated[TimedPoint | UntimedPoint, Field(discriminator="timed")]]
+    points: list[Annotated[TimedPoint | records.UntimedPoint, Field(discriminator="timed")]]
     """Both sweeps' settings, unaligned first, baselines left out."""
-    choices: list[Choice]
+    choices: list[records.Choice]
     margins: MarginSettings = field(default_factory=MarginSettings)
     """What a choice may lose, and how sure that has to be."""
     alignment: Alignment | None = None
@@ -257,7 +245,7 @@ class Summary:
     """The drafters of both arms and all seeds."""
     worst: list[PointOutputs] = field(default_factory=list)
     """Of the chosen points, an entry for each split."""
-    failed: list[FailedRow]
+    failed: list[records.FailedRow]
     definitions: dict[str, str]
     """What each number is, by its key."""
     tables: dict[str, list[dict[str, Any]]]
@@ -286,11 +274,11 @@ class Summary:
         assert isinstance(point, TimedPoint)  # noqa: S101 (`choose` and `frontier` see timed points only)
         return point
 
-    def index_of(self, point: OperatingPoint) -> int:
+    def index_of(self, point: records.OperatingPoint) -> int:
         """The index of one of the points, by identity: two settings may measure the same."""
         return next(index for index, one in enumerate(self.points) if one is point)
 
-    def chosen_points(self) -> Iterator[tuple[Choice, TimedPoint]]:
+    def chosen_points(self) -> Iterator[tuple[records.Choice, TimedPoint]]:
         """The choices that found a point, in order."""
         for choice in self.choices:
             if choice.point is not None:
@@ -334,16 +322,16 @@ def read_summary(path: Path, name: str, fix: str) -> Summary:
 # What figures, tables and the recommendation ask of a summary's points: which is chosen, fastest, measured where. A point
 # without times has exact quality and counts and a predicted latency; it is never chosen and lies on no frontier.
 
-Sweeps = Mapping[str, Sequence[SweepRow]]
+Sweeps = Mapping[str, Sequence[records.SweepRow]]
 """The rows of both sweeps by arm."""
 
 
-def test_status(test: TimedMeasurements | None, margin: float) -> TestStatus | None:
+def test_status(test: records.TimedMeasurements | None, margin: float) -> records.TestStatus | None:
     """What the test split says of a point that may lose `margin` points; None where it was not measured there."""
     if test is None:
         return None
     bounds, speedup = test.difference_bounds, test.speedup_interval
-    return TestStatus(
+    return records.TestStatus(
         quality=None if bounds is None else status_of((bounds.lower, bounds.upper), -margin),
         speed=None if speedup is None else status_of(speedup, 1.0),
     )
@@ -354,13 +342,13 @@ def sweep_command(task: str, arm: str) -> str:
     return f"python -m tasks.sweep --task {task} --arm {arm}"
 
 
-def is_faster(measured: TimedMeasurements) -> bool:
+def is_faster(measured: records.TimedMeasurements) -> bool:
     """Faster than vanilla beyond the noise of its timing: the whole interval of the speed-up lies above 1."""
     interval = measured.speedup_interval
     return (interval[0] if interval else measured.speedup) > 1.0
 
 
-def reported(point: TimedPoint) -> tuple[TimedMeasurements, str]:
+def reported(point: TimedPoint) -> tuple[records.TimedMeasurements, str]:
     """The measurements to report of a point, and their split: test where it was measured there, else validation."""
     return (point.test, REPORTED_ON) if point.test else (point, CHOSEN_ON)
 
@@ -396,7 +384,7 @@ def strictest_choices(summary: Summary) -> list[TimedPoint]:
     return list(found.values())
 
 
-def speedup_of(point: OperatingPoint, points: Sequence[OperatingPoint]) -> tuple[float | None, bool]:
+def speedup_of(point: records.OperatingPoint, points: Sequence[records.OperatingPoint]) -> tuple[float | None, bool]:
     """A point's speed-up, and whether it was measured on it or on a point that behaves the same; else it is predicted."""
     same = _key(point, point.settings if point.same_as is None else point.same_as)
     for other in (point, *points):
@@ -405,31 +393,31 @@ def speedup_of(point: OperatingPoint, points: Sequence[OperatingPoint]) -> tuple
     return (point.predicted.speedup if point.predicted else None), False
 
 
-def rows_of(point: OperatingPoint, sweeps: Sweeps) -> list[MeasuredRow]:
+def rows_of(point: records.OperatingPoint, sweeps: Sweeps) -> list[records.MeasuredRow]:
     """The measured rows behind a point, the reported split first; of several rows of a split the last counts."""
     wanted = _key(point, point.settings)
-    rows = [row for row in sweeps[point.arm] if isinstance(row, MeasuredRow) and _key(row, row.settings) == wanted]
+    rows = [row for row in sweeps[point.arm] if isinstance(row, records.MeasuredRow) and _key(row, row.settings) == wanted]
     by_split = {row.split: row for row in rows}
     return [by_split[split] for split in (REPORTED_ON, CHOSEN_ON) if split in by_split]
 
 
-def reported_row(point: OperatingPoint, sweeps: Sweeps) -> TimedRow | None:
+def reported_row(point: records.OperatingPoint, sweeps: Sweeps) -> records.TimedRow | None:
     """The timed row that is reported for a point: of the test split, else of the validation split."""
-    return next((row for row in rows_of(point, sweeps) if isinstance(row, TimedRow)), None)
+    return next((row for row in rows_of(point, sweeps) if isinstance(row, records.TimedRow)), None)
 
 
-def _key(point: OperatingPoint | MeasuredRow, settings: Settings) -> str:
+def _key(point: records.OperatingPoint | records.MeasuredRow, settings: Settings) -> str:
     """Identifies a point to the six digits that a summary keeps."""
     short = {name: f"{value:.6g}" if type(value) in (int, float) else value for name, value in settings.items()}
     return json.dumps([point.method, point.arm, short, repr(point.sampling)], sort_keys=True)
 
 
-def temperature(point: OperatingPoint) -> float:
+def temperature(point: records.OperatingPoint) -> float:
     """The temperature of sampling; 0 is greedy."""
     return 0.0 if point.sampling is None else point.sampling.temperature
 
 
-def acceptance_of(pair: PairRecord, point: OperatingPoint) -> AcceptanceRate | None:
+def acceptance_of(pair: PairRecord, point: records.OperatingPoint) -> AcceptanceRate | None:
     """α of what drafts at a point, by the point's sampling and lenience; None where it was measured for others only."""
     used, lenience = point.sampling or SamplingSettings(), point.settings.get("lenience")
     drafter, lenience = str(point.settings.get("drafter", "small")), 1.0 if lenience is None else float(lenience)
@@ -439,13 +427,13 @@ def acceptance_of(pair: PairRecord, point: OperatingPoint) -> AcceptanceRate | N
     return found if found is not None and untruncated and found.temperature == used.temperature else None
 
 
-def cost_of(pair: PairRecord, point: OperatingPoint) -> float | None:
+def cost_of(pair: PairRecord, point: records.OperatingPoint) -> float | None:
     """c of what drafts at a point: measured for the small model, 0 without a model as in the paper, else None."""
     drafter = point.settings.get("drafter", "small")
     return 0.0 if drafter in LOOK_UPS else pair.cost_ratio if drafter == "small" else None
 
 
-def work_of(pair: PairRecord, point: OperatingPoint) -> float | None:
+def work_of(pair: PairRecord, point: records.OperatingPoint) -> float | None:
     """ĉ of what drafts at a point: weights of its decoder over those of the large one, 0 without a model."""
     drafter = point.settings.get("drafter", "small")
     if drafter in LOOK_UPS:

@@ -19,19 +19,7 @@ from numpy.typing import NDArray
 from tasks.corpora.example import UNLABELLED, Example
 from tasks.errors import InputError
 from tasks.evaluation.scoring import metrics, words
-from tasks.evaluation.scoring.metrics import (
-    METRICS,
-    PERPLEXITY,
-    PROGRAMS,
-    ROUGES,
-    SCORES,
-    Floats,
-    MetricSettings,
-    References,
-    Texts,
-    metric_of,
-    points_of,
-)
+from tasks.evaluation.scoring.metrics import Floats, MetricSettings, References, Texts, metric_of
 from tasks.evaluation.scoring.statistics import Interval, percentile_interval, resampled_sums
 
 
@@ -77,7 +65,7 @@ def score(hypotheses: Texts, references: References, metric: str, samples: int, 
     """
     _check(hypotheses, references, metric)
     settings = metric_of(metric)
-    names = METRICS[settings.name]
+    names = metrics.METRICS[settings.name]
     means = tuple(name for name in names if name != "bleu")
     table = dict(zip(means, _table(hypotheses, references, means, settings).mean(axis=0).tolist(), strict=True))
     if "bleu" in names:
@@ -86,7 +74,7 @@ def score(hypotheses: Texts, references: References, metric: str, samples: int, 
     signature = ""
     if settings.name == "bleu":
         signature = metrics.bleu_signature(tuple(map(len, references)), settings.bleu_tokenizer)
-    elif settings.name in ROUGES:
+    elif settings.name in metrics.ROUGES:
         signature = metrics.rouge_signature(settings.rouge_tokenizer)
     statistics = example_statistics(hypotheses, references, metric)
     return _quality(metric, table[settings.name], table, signature, statistics, samples, seed)
@@ -107,8 +95,8 @@ def score_likelihoods(log_likelihoods: Sequence[float], tokens: Sequence[int], s
     """
     statistics = metrics.likelihood_statistics(log_likelihoods, tokens)
     [value] = values_of(statistics.sum(axis=0, keepdims=True), len(tokens)).tolist()
-    table = {PERPLEXITY: points_of(PERPLEXITY, value)}
-    return _quality(PERPLEXITY, value, table, metrics.likelihood_signature(sum(tokens)), statistics, samples, seed)
+    table = {metrics.PERPLEXITY: metrics.points_of(metrics.PERPLEXITY, value)}
+    return _quality(metrics.PERPLEXITY, value, table, metrics.likelihood_signature(sum(tokens)), statistics, samples, seed)
 
 
 def _quality(
@@ -156,7 +144,7 @@ def example_statistics(hypotheses: Texts, references: References, metric: str) -
     settings = metric_of(metric)
     if settings.name == "bleu":
         return metrics.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
-    means = tuple(name for name in METRICS[settings.name] if name != "bleu")  # as in `score`, whose caches are read
+    means = tuple(name for name in metrics.METRICS[settings.name] if name != "bleu")  # as in `score`, whose caches are read
     return _table(hypotheses, references, means, settings)[:, [means.index(settings.name)]]
 
 
@@ -187,23 +175,23 @@ def worthless(statistics: NDArray[np.generic]) -> Floats | None:
 
 def _table(hypotheses: Texts, references: References, names: tuple[str, ...], settings: MetricSettings) -> Floats:
     """Metrics that are means over examples, `[examples, names]`, in points."""
-    if names[0] in ROUGES:
+    if names[0] in metrics.ROUGES:
         return metrics.rouge_table(hypotheses, references, names, settings.rouge_tokenizer)
-    if names[0] == PROGRAMS:
+    if names[0] == metrics.PROGRAMS:
         with ThreadPoolExecutor(os.cpu_count()) as threads:  # each waits for a process
-            return np.array([[100.0 * one] for one in threads.map(SCORES[PROGRAMS], hypotheses, references)])
+            return np.array([[100.0 * one] for one in threads.map(metrics.SCORES[metrics.PROGRAMS], hypotheses, references)])
     pairs = zip(hypotheses, references, strict=True)
-    return np.array([[100.0 * SCORES[name](text, right) for name in names] for text, right in pairs], dtype=np.float64)
+    return np.array([[100.0 * metrics.SCORES[name](text, right) for name in names] for text, right in pairs], dtype=np.float64)
 
 
 def _check(hypotheses: Texts, references: References, metric: str) -> None:
     name = metric_of(metric).name
-    if name == PERPLEXITY:
+    if name == metrics.PERPLEXITY:
         raise InputError("the metric perplexity is of given texts, and these are outputs; choose another metric for them")
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} examples; one for each, and at least one")
     for index, texts in enumerate(references):
-        if len(texts) < (2 if name == PROGRAMS else 1):
+        if len(texts) < (2 if name == metrics.PROGRAMS else 1):
             what = "test; give a program and then its tests as references" if texts else "reference; it needs at least one"
             raise ValueError(f"example {index} has no {what}")
 
@@ -267,7 +255,9 @@ def against_teacher(check: OutputCheck, model: str = "the large model") -> list[
     Each entry is a clause without a full stop, for a warning or a verdict.
     """
     found = []
-    if _has_collapsed(check):
+    same = check.most_common_count >= COLLAPSED_SHARE * check.examples
+    unlike = check.most_common_count >= 2 * check.most_common_reference_count
+    if (same and unlike) or check.distinct < DISTINCT_SHARE * check.distinct_references:
         text = check.most_common if len(check.most_common) <= _SHOWN else f"{check.most_common[: _SHOWN - 3]}..."
         share = check.most_common_count / check.examples
         found.append(
@@ -300,13 +290,6 @@ def described(check: OutputCheck) -> str:
         f"{check.metric} {check.quality:.2f} on {check.examples} held-out inputs ({baselines}), "
         f"{check.distinct / check.examples:.0%} of the outputs distinct{length}"
     )
-
-
-def _has_collapsed(check: OutputCheck) -> bool:
-    same = check.most_common_count >= COLLAPSED_SHARE * check.examples
-    unlike = check.most_common_count >= 2 * check.most_common_reference_count
-    few = check.distinct < DISTINCT_SHARE * check.distinct_references
-    return (same and unlike) or few
 
 
 def check_outputs(
@@ -372,7 +355,7 @@ def unsupported_script(texts: Iterable[str], metric: str) -> str:
         metric: Its full name. BLEU or ROUGE-L that only stands beside it counts as well, where it is far off.
     """
     settings, letters = metric_of(metric), words.letters(texts)
-    total, shown = max(1, sum(letters.values())), METRICS[settings.name]
+    total, shown = max(1, sum(letters.values())), metrics.METRICS[settings.name]
     read = _READ_BY.get(settings.bleu_tokenizer, ())
     unsplit = sum(letters[name] for name in words.WITHOUT_SPACES if name not in read) / total
     dropped = (sum(letters.values()) - letters["ascii"]) / total
@@ -384,7 +367,7 @@ def unsupported_script(texts: Iterable[str], metric: str) -> str:
         )
         changes["bleu_tokenizer"] = _bleu_tokenizer_for(letters)
     by_default = "rougeL" in shown and settings.rouge_tokenizer == "default"
-    if by_default and dropped >= (_OFF if settings.name in ROUGES else _FAR_OFF):
+    if by_default and dropped >= (_OFF if settings.name in metrics.ROUGES else _FAR_OFF):
         found.append(f"ROUGE's default tokenizer drops {dropped:.1%} of the references' letters, all but a-z and 0-9")
         changes["rouge_tokenizer"] = "unicode"
     if not found:
@@ -407,29 +390,29 @@ def check_references(corpus: Mapping[str, Sequence[Example]], metric: str) -> li
             no sandbox for programs.
     """
     settings = metric_of(metric)
-    if "bleu" in METRICS[settings.name]:
+    if "bleu" in metrics.METRICS[settings.name]:
         metrics.require_bleu_tokenizer(settings.bleu_tokenizer)
     scored = [example for name, examples in corpus.items() if name not in ("train", UNLABELLED) for example in examples]
     unread = unsupported_script((text for example in scored for text in example.references), metric)
     found = [unread] if unread else []
     for name, examples in corpus.items():
-        if metric == PROGRAMS and name != UNLABELLED:
-            for number, example in enumerate(examples, start=1):
-                if len(example.references) < 2:
-                    raise InputError(
-                        f"{name}, example {number}: the metric pass_at_1 needs a program and then its tests as references; "
-                        "name the field of the tests in reference_fields, after that of the program"
-                    )
-        if metric == "numeric_answer" and name != UNLABELLED:
-            without = sum(all(metrics.last_number(text) is None for text in one.references) for one in examples)
-            if examples and without == len(examples):
+        if name == UNLABELLED:
+            continue
+        for number, example in enumerate(examples, start=1):
+            if metric == metrics.PROGRAMS and len(example.references) < 2:
                 raise InputError(
-                    f"{name}: no reference has a number, which the metric numeric_answer needs; choose another metric"
+                    f"{name}, example {number}: the metric pass_at_1 needs a program and then its tests as references; "
+                    "name the field of the tests in reference_fields, after that of the program"
                 )
-            if without:
-                found.append(
-                    f"{name}: {without} of {len(examples)} examples have a reference without a number and can never be right"
-                )
-    if metric == PROGRAMS:
+        if metric != "numeric_answer":
+            continue
+        without = sum(all(metrics.last_number(text) is None for text in one.references) for one in examples)
+        if examples and without == len(examples):
+            raise InputError(f"{name}: no reference has a number, which the metric numeric_answer needs; choose another metric")
+        if without:
+            found.append(
+                f"{name}: {without} of {len(examples)} examples have a reference without a number and can never be right"
+            )
+    if metric == metrics.PROGRAMS:
         metrics.require_sandbox()
     return found
