@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +53,13 @@ class SweepRowFile:
         """
         self.path, self.fingerprint = path, fingerprint
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.rows: list[SweepRow] = [row for row in _intact(path) if row.fingerprint == fingerprint]
+        self.rows: list[SweepRow] = []
+        source = Source(str(path), "remove the line")
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ():
+            with contextlib.suppress(InputError):
+                row = row_from(parse(line, source), source)
+                if isinstance(row, MeasuredRow) and row.fingerprint == fingerprint:
+                    self.rows.append(row)
         self.compact()
 
     def append(self, row: SweepRow) -> SweepRow:
@@ -79,16 +85,6 @@ class SweepRowFile:
 def row_line(row: SweepRow) -> str:
     """A row as a line of its file; fields that are None are left out."""
     return json.dumps({"version": VERSION, **encode(row, omit_null=True)}, ensure_ascii=False) + "\n"
-
-
-def _intact(path: Path) -> Iterator[SweepRow]:
-    """The measured rows of this version, from whole lines only."""
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ():
-        source = Source(str(path), "remove the line")
-        with contextlib.suppress(InputError):
-            row = row_from(parse(line, source), source)
-            if isinstance(row, MeasuredRow):
-                yield row
 
 
 def point_key(method: str, settings: Settings) -> tuple[str, str]:
@@ -118,8 +114,13 @@ class HypothesisFile:
             path: The file; its folder must exist when it is written.
             fingerprint: Of the settings, data and code that the outputs depend on.
         """
+        from pyarrow import ArrowException, parquet
+
         self.path, self._fingerprint = path, fingerprint
-        self._points: dict[tuple[str, str], KeptOutputs] = dict(_read(path, fingerprint))
+        self._points: dict[tuple[str, str], KeptOutputs] = {}
+        with contextlib.suppress(ArrowException, OSError, InputError):
+            if (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
+                self._points = read_hypotheses(path)
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self._points
@@ -164,11 +165,3 @@ def read_hypotheses(path: Path) -> dict[tuple[str, str], KeptOutputs]:
     # Example by example, in each of them the points in one order.
     points = list(dict.fromkeys(zip(method, settings, strict=True)))
     return {key: KeptOutputs(text[start :: len(points)], work[start :: len(points)]) for start, key in enumerate(points)}
-
-
-def _read(path: Path, fingerprint: str) -> Iterator[tuple[tuple[str, str], KeptOutputs]]:
-    from pyarrow import ArrowException, parquet
-
-    with contextlib.suppress(ArrowException, OSError, InputError):
-        if (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
-            yield from read_hypotheses(path).items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -257,10 +258,8 @@ class BatchTimings:
 
     def by_point(self) -> list[list[BatchTiming]]:
         """The timings of each point, in the order of measurement."""
-        found: dict[tuple[str, str], list[BatchTiming]] = {}
-        for one in self.points:
-            found.setdefault((one.method, str(one.settings)), []).append(one)
-        return list(found.values())
+        groups = itertools.groupby(self.points, key=lambda one: (one.method, one.settings))
+        return [list(timings) for _, timings in groups]
 
     def stops_paying(self) -> int | None:
         """The batch size from which on no point was faster than vanilla in every round; None if one was at the largest."""
