@@ -136,6 +136,8 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
             hook.remove()
     heads = _first(config, "decoder_attention_heads", "num_attention_heads")
     head_width = _first(config, "head_dim", default=config.hidden_size // heads)
+    # GPT-2 names no width of its inner layers where it is the usual one.
+    usual_width = 4 * config.hidden_size if hasattr(config, "n_inner") else None
     return ModelSizes(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         encoder_parameters=weights["encoder"],
@@ -149,7 +151,9 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
         cache_width=2 * _first(config, "num_key_value_heads", default=heads) * head_width,
         weight_bytes=1 if int8 else model.dtype.itemsize,
         cache_bytes=4 if int8 else model.dtype.itemsize,
-        feed_forward_width=_feed_forward_width(config),
+        feed_forward_width=_first(
+            config, "d_ff", "decoder_ffn_dim", "ffn_dim", "n_inner", "intermediate_size", default=usual_width
+        ),
     )
 
 
@@ -180,14 +184,6 @@ def _numbers(matrix: Any) -> int:
     return matrix.rows * matrix.in_features if isinstance(matrix, PrunedHead) else int(matrix.weight.numel())
 
 
-def _feed_forward_width(config: Any) -> int | None:
-    names = ("d_ff", "decoder_ffn_dim", "ffn_dim", "n_inner", "intermediate_size")
-    # GPT-2 names no width where it is the usual one.
-    usual = 4 * config.hidden_size if hasattr(config, "n_inner") else None
-    return next((int(value) for name in names if (value := getattr(config, name, None)) is not None), usual)
-
-
-def _first(config: Any, *names: str, default: int | None = None) -> int:
+def _first(config: Any, *names: str, default: int | None = None) -> Any:
     """The first of these settings that a configuration has; model families name them differently."""
-    values = [getattr(config, name, None) for name in names]
-    return next(int(value) for value in [*values, default] if value is not None)
+    return next((int(value) for name in names if (value := getattr(config, name, None)) is not None), default)
