@@ -8,18 +8,10 @@ import pytest
 
 from tasks.decoding.method import SamplingSettings
 from tasks.errors import InputError
-from tasks.evaluation.results.codec import VERSION
+from tasks.evaluation.results import rows as records
+from tasks.evaluation.results.codec import VERSION, joined
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.rows import (
-    DecodingCounts,
-    FailedRow,
-    MeasuredRow,
-    Prediction,
-    ShownExample,
-    SweepRow,
-    TimedRow,
-    read_rows,
-)
+from tasks.evaluation.results.rows import FailedRow, MeasuredRow, SweepRow, TimedRow, read_rows
 
 FIX = "measure it again"
 FAILED = FailedRow(
@@ -34,22 +26,25 @@ FAILED = FailedRow(
     sampling=SamplingSettings(),
     error="RuntimeError: out of memory",
 )
-HEADER = {field.name: getattr(FAILED, field.name) for field in dataclasses.fields(FAILED) if field.name != "error"}
-MEASURED = MeasuredRow(
-    **HEADER,
+MEASURED = joined(
+    MeasuredRow,
+    FAILED,
     how="replayed",
     quality={"bleu": 40.0, "rougeL": 60.0},
     quality_interval=(38.0, 42.0),
     signature="größer",
-    counts=DecodingCounts(tokens=100, small_steps=90, large_calls=40, verified={1: 20, 3: 20}, kept={"3/2": 20}, layers=0),
-    predicted=Prediction(latency_ms=21.0, speedup=1.5),
+    counts=records.DecodingCounts(
+        tokens=100, small_steps=90, large_calls=40, verified={1: 20, 3: 20}, kept={"3/2": 20}, layers=0
+    ),
+    predicted=records.Prediction(latency_ms=21.0, speedup=1.5),
 )
-TIMED = TimedRow(
-    **{field.name: getattr(MEASURED, field.name) for field in dataclasses.fields(MEASURED)},
+TIMED = joined(
+    TimedRow,
+    MEASURED,
     latency_ms=[10.0, 30.0],
     vanilla_latency_ms=[20.0, 40.0],
     speedup=1.5,
-    shown=[ShownExample(source="a", references=["b", "or b"], vanilla="c", pieces=[("d ", "s"), ("e", "l")])],
+    shown=[records.ShownExample(source="a", references=["b", "or b"], vanilla="c", pieces=[("d ", "s"), ("e", "l")])],
 )
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, TimedRound, TimedRow, Timing
+from tasks.evaluation.results.rows import MeasuredRow, TimedRound, TimedRow
 from tasks.evaluation.scoring import statistics
 from tasks.evaluation.sweep.run import vanilla_scatter
+from tests.unit.evaluation.conftest import timed
 
 
 def test_the_interval_holds_the_ratio_of_sums_and_narrows_with_examples() -> None:
@@ -161,36 +162,23 @@ def test_the_ratio_of_equal_methods_seldom_excludes_one(rounds: int) -> None:
     assert np.mean([low <= 1.0 <= high for low, high in found]) > 0.93
 
 
-UNTIMED = MeasuredRow(
-    arm="aligned",
-    split="validation",
-    method="bild",
-    settings={},
-    lossless=False,
-    metric="bleu",
-    quality={"bleu": 1.0},
-    counts=DecodingCounts(tokens=1),
-)
-
-
-def timed_row(vanilla: list[float], split: str = "validation") -> TimedRow:
+def visited(vanilla: list[float], split: str = "validation") -> TimedRow:
     rounds = rounds_of(*(([1.0, 1.0], [total / 2, total / 2]) for total in vanilla))
-    timing = Timing(latency_ms=[1.0, 1.0], vanilla_latency_ms=[1.0, 1.0], speedup=1.0, rounds=rounds)
-    return joined(TimedRow, UNTIMED, timing, split=split)
+    return timed("bild", 1.0, split=split, rounds=rounds)
 
 
 def test_the_scatter_of_vanilla_is_over_all_visits_of_a_split() -> None:
-    rows = [timed_row([100.0, 101.0, 99.0]), timed_row([100.0, 140.0, 100.0]), timed_row([500.0] * 9, "test")]
-    found = vanilla_scatter([*rows, UNTIMED], "validation")
+    rows = [visited([100.0, 101.0, 99.0]), visited([100.0, 140.0, 100.0]), visited([500.0] * 9, "test")]
+    found = vanilla_scatter([*rows, joined(MeasuredRow, rows[0])], "validation")
     assert (found.visits, found.median_ms) == (6, 100.0)
     assert found.low_ms == pytest.approx(99.25)
     assert found.high_ms == pytest.approx(130.25)
     assert found.share == pytest.approx(0.31)
     assert found.busy
     assert "was busy during the aligned sweep" in found.sentence("aligned") and "31%" in found.sentence("aligned")
-    calm = vanilla_scatter([timed_row([100.0, 102.0, 99.0, 101.0])], "validation")
+    calm = vanilla_scatter([visited([100.0, 102.0, 99.0, 101.0])], "validation")
     assert calm is not None and not calm.busy and "steady" in calm.sentence("aligned")
 
 
 def test_nothing_is_said_of_a_few_visits() -> None:
-    assert vanilla_scatter([timed_row([100.0, 900.0, 100.0])], "validation") is None
+    assert vanilla_scatter([visited([100.0, 900.0, 100.0])], "validation") is None
