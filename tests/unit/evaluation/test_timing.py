@@ -31,26 +31,19 @@ from tests.ticking import LIMIT, Clock, Words, evaluator_of, split_of, sweep_set
 from tests.toys import Prefix, prefix_pair
 
 
-class Machine:
-    """A simulated clock that runs advance by `cost` times the machine's slowness at that moment."""
+class Machine(Clock):
+    """A simulated clock that notes the runs which advance it."""
 
     def __init__(self, slowness: Callable[[float], float] = lambda now: 1.0) -> None:
-        self.now = 0.0
-        self.slowness = slowness
+        super().__init__(slowness)
         self.runs: list[tuple[str, int]] = []
-
-    def clock(self) -> float:
-        return self.now
 
     def run(self, name: str, cost: Callable[[int], float]) -> Callable[[int], None]:
         def run(example: int) -> None:
             self.runs.append((name, example))
-            self.spend(cost(example))
+            self.spend(1000 * cost(example))
 
         return run
-
-    def spend(self, seconds: float) -> None:
-        self.now += seconds * self.slowness(self.now)
 
 
 NAMES = ("method", "vanilla")
@@ -66,7 +59,7 @@ def timed(machine: Machine, examples: list[int], rounds: int = 1, warmup: int = 
             examples,
             warmup=warmup,
             rng=rng,
-            clock=machine.clock,
+            clock=machine,
         )
         for _ in range(rounds)
     ]
@@ -122,7 +115,6 @@ def test_warm_up_runs_both_and_is_not_timed() -> None:
 
 
 def test_threads_are_restored_after_the_block() -> None:
-
     before = torch.get_num_threads()
     with pytest.raises(RuntimeError, match="broken"), on_threads(before + 1):
         assert torch.get_num_threads() == before + 1
