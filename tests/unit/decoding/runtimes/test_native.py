@@ -38,7 +38,7 @@ COVERING = [
 
 @pytest.mark.parametrize(("name", "method"), COVERING)
 def test_every_method_decides_as_on_the_reference(name: str, method: str) -> None:
-    """Both models native, in a batch and one text at a time; and only the small model native."""
+    """Both models native, in a batch and one text at a time; and only the small model native, for fewer texts: it is slow."""
     native, reference = pair_of(name), pair_of(name, REFERENCE)
     assert isinstance(native.small, NativeDecoder)
     assert not isinstance(reference.small, NativeDecoder)
@@ -47,7 +47,7 @@ def test_every_method_decides_as_on_the_reference(name: str, method: str) -> Non
         expected = what_was_decided(decode(method, settings, reference, SOURCES, REQUEST))
         assert what_was_decided(decode(method, settings, native, SOURCES, REQUEST)) == expected
         assert what_was_decided(decode_all(method, settings, native, SOURCES, REQUEST, 1)) == expected
-        assert what_was_decided(decode_all(method, settings, mixed, SOURCES, REQUEST, 1)) == expected
+        assert what_was_decided(decode_all(method, settings, mixed, SOURCES[:3], REQUEST, 1)) == expected[:3]
 
 
 @pytest.mark.parametrize("name", ["t5", "llama"])
