@@ -70,23 +70,26 @@ def test_everything_arrives_once_and_the_outbox_is_empty_after(outbox: Path, mlf
     assert len(mlflow.requests) == requests
 
 
-def every_third_request(tmp_path: Path) -> Iterator[tuple[int, Path, FaultyClient]]:
-    """A recorded task for each request that may fail, until one is sent with fewer requests; each costs a second."""
-    request, hit = 0, True
+def every_fourth_request(tmp_path: Path, first: int) -> Iterator[tuple[int, Path, FaultyClient]]:
+    """A recorded task for each request that may fail, until one is sent with fewer requests; each costs a second.
+
+    Tests that begin at other requests fail other ones.
+    """
+    request, hit = first, True
     while hit:
-        request += 3
         folder = tmp_path / str(request)
         with local_mlflow(folder) as mlflow:
             record_a_task(folder)
             yield request, folder / "outbox", mlflow
             check_whole(mlflow)
             hit = len(mlflow.requests) >= request
-    assert request > 15
+        request += 4
+    assert request > 19
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the work", "after the work"])
 def test_an_upload_killed_at_any_request_neither_loses_nor_doubles(tmp_path: Path, after: bool) -> None:
-    for request, outbox, mlflow in every_third_request(tmp_path):
+    for request, outbox, mlflow in every_fourth_request(tmp_path, 1 + after):
 
         def kill(number: int, work: Callable[[], Any], request: int = request) -> Any:
             if number == request and after:
@@ -104,7 +107,7 @@ def test_an_upload_killed_at_any_request_neither_loses_nor_doubles(tmp_path: Pat
 
 def test_an_answer_lost_after_the_work_neither_loses_nor_doubles(tmp_path: Path) -> None:
     """A read time-out: the server has created, logged or ended, and its client does not know."""
-    for request, outbox, mlflow in every_third_request(tmp_path):
+    for request, outbox, mlflow in every_fourth_request(tmp_path, 3):
         mlflow.fault = lambda number, work, lost=request: lose_answer(work) if number == lost else work()  # type: ignore[misc]
         assert upload_all(outbox, tracking_uri()) == (2, [])
 
