@@ -23,10 +23,10 @@ from tasks.decoding.runtimes.layout import (
     NativeLoopModel,
     NativeTurn,
     Text,
-    empty_floats,
     integers,
     pack_acceptance,
 )
+from tasks.decoding.runtimes.packed import empty_floats
 from tasks.decoding.turn import AbandonedError, LoopParts, RowState, TurnRules
 
 _ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=0.0)

@@ -20,10 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import torch
-
 from tasks.decoding.runtimes.layout import declare_functions
-from tasks.decoding.runtimes.packed import HugePages
 
 KERNEL = Path(__file__).with_name("kernel")
 FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC"]
@@ -156,6 +153,11 @@ def read_bandwidth(size: int, threads: int = 1) -> float | None:
     Returns:
         Bytes a second; None where no compiler makes the kernel.
     """
+    # Not before: the doctor looks for a compiler, and should not wait for torch.
+    import torch
+
+    from tasks.decoding.runtimes.packed import HugePages
+
     functions = library()
     if functions is None:
         return None

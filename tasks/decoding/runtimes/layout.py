@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 if TYPE_CHECKING:
     from _ctypes import _CArgObject as Reference
 
@@ -22,7 +19,6 @@ FORMATS = ("float32", "bfloat16", "int8")
 Integers = ctypes.Array[ctypes.c_int32]
 _SHORT = 32
 """New tokens of a run up to which the single row's arrays are reused; prompts may be longer."""
-_FLOATS = torch.empty(0, dtype=torch.float32, device="cpu")
 
 _POINTER, _INT32, _INT64, _FLOAT, _DOUBLE = (
     ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_double,
@@ -190,11 +186,6 @@ def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
     agreement = 2 if rule.first_only else int(rule.keep_agreed)
     min_entropy, window = (math.inf, 0) if rule.deferred is None else (rule.deferred.min_entropy, rule.deferred.window)
     return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, min_entropy, agreement, window)
-
-
-def empty_floats(*shape: int) -> Tensor:
-    """Return uninitialised float32 memory for compiled code, whatever the default dtype of this process."""
-    return _FLOATS.new_empty(shape)
 
 
 def integers(values: Iterable[int]) -> Integers:

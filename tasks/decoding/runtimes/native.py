@@ -24,13 +24,12 @@ from tasks.decoding.runtimes.layout import (
     LoopModel,
     NativeLoopModel,
     SingleRow,
-    empty_floats,
     integers,
     pack_acceptance,
     several_rows,
 )
 from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, skipped_columns
-from tasks.decoding.runtimes.packed import PackedStack, tied_head
+from tasks.decoding.runtimes.packed import PackedStack, empty_floats, tied_head
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 from tasks.models.pruned_head import spread

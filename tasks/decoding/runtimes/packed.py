@@ -23,6 +23,7 @@ from tasks.decoding.runtimes import blueprint, layout
 from tasks.decoding.runtimes.layout import FORMATS
 
 _NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+_FLOATS = torch.empty(0, dtype=torch.float32, device="cpu")
 _READ = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """Number formats of weights that the kernel packs; others are widened before."""
 _BLOCK_BYTES = 1 << 22
@@ -206,6 +207,11 @@ def _matrices(stack: blueprint.Stack) -> list[blueprint.Linear]:
         found += [] if cross is None else [cross.query, cross.key_value, cross.out]
         found += [layer.feed_in, layer.feed_out]
     return [linear for linear in (*found, stack.head) if linear is not None]
+
+
+def empty_floats(*shape: int) -> Tensor:
+    """Return uninitialised float32 memory for compiled code, whatever the default dtype of this process."""
+    return _FLOATS.new_empty(shape)
 
 
 class HugePages:
