@@ -123,8 +123,9 @@ def test_each_kind_of_source_is_noticed(repository: Repository, monkeypatch: pyt
     prints = {first.fingerprint}
     for file, text, stage in (("raw.txt", "other", "first"), ("params.yaml", "rate: 2", "first"), ("more/a", "b", "other")):
         (root / file).write_text(text, encoding="utf-8")
-        assert stage in sources().outdated
-        prints.add(sources().fingerprint)
+        found = sources()
+        assert stage in found.outdated
+        prints.add(found.fingerprint)
     (root / "raw.txt").unlink()
     prints.add(sources().fingerprint)
     assert len(prints) == 5
