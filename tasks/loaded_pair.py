@@ -1,31 +1,39 @@
-"""The two models of a task, loaded once for all points of a sweep; what is measured of them, and what the rows depend on."""
+"""The models of a task, loaded once for all points of a sweep; what is measured of them, and what the rows depend on."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
+import gc
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import torch
+from transformers.utils import logging
 
 from tasks.config import Params, Task
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
-from tasks.decoding.inference import load_pair
+from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, measure_acceptance
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairSizes
+from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.sweep.clock import PointTimer
 from tasks.evaluation.sweep.fan_out import FanOut, count_workers
-from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.given_text import GivenTextTimer
+from tasks.evaluation.sweep.grid import Drafter, SweepPoint
+from tasks.evaluation.sweep.run import Grids
 from tasks.fingerprint import code_of, fingerprint
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
@@ -69,13 +77,26 @@ def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: PreTr
 class LoadedPair:
     """The two models of a task, loaded for a sweep."""
 
+    opened: DecodingPair
     pair: Pair
-    models: dict[str, PreTrainedModel]
-    """`small` and `large`."""
-    tokenizer: PreTrainedTokenizerBase
-    device: str
+    """Its decoders, with the calibration set that drafters without a model read."""
     inputs: list[Path]
     """Files and folders whose content a row depends on."""
+
+    @property
+    def models(self) -> dict[str, PreTrainedModel]:
+        """`small` and `large`."""
+        return self.opened.models
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The large model's."""
+        return self.opened.tokenizer
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda`."""
+        return self.opened.device
 
     @property
     def draft_vocabulary(self) -> DraftVocabulary | None:
@@ -84,7 +105,14 @@ class LoadedPair:
         return None if head is None else DraftVocabulary(tokens=head.rows, **head.coverage)
 
 
-def load_for_sweep(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> LoadedPair:
+def load_for_sweep(
+    params: Params,
+    task: Task,
+    paths: TaskPaths,
+    drafter: Path,
+    grid: Sequence[SweepPoint],
+    beside: LoadedPair | None = None,
+) -> LoadedPair:
     """Load the models once for all points.
 
     Args:
@@ -93,6 +121,7 @@ def load_for_sweep(params: Params, task: Task, paths: TaskPaths, drafter: Path, 
         paths: Its files.
         drafter: The folder of the small model.
         grid: The points.
+        beside: A loaded pair of another drafter, with which this one shares the large model.
 
     Raises:
         InputError: a model is missing, or the models do not fit each other or the task.
@@ -100,7 +129,8 @@ def load_for_sweep(params: Params, task: Task, paths: TaskPaths, drafter: Path, 
     large = paths.model("large")
     if not task.models.small.own_tokenizer:
         check_pair(load_tokenizer(drafter), load_tokenizer(large), str(drafter), str(large))
-    loaded = load_pair(large=large, drafter=drafter, text=task.text, **params.machine.of_models())
+    other = None if beside is None else beside.opened
+    loaded = load_pair(large=large, drafter=drafter, text=task.text, **params.machine.of_models(), beside=other)
     small = loaded.decoders.small
     if isinstance(small, TranslatedDecoder):
         shared = f"{len(small.translation.common)} of the large model's {small.vocabulary} tokens"
@@ -109,7 +139,50 @@ def load_for_sweep(params: Params, task: Task, paths: TaskPaths, drafter: Path, 
     # The calibration set counts even if no point drafts from it, so that rows stay valid when such a point is added.
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
     pair = dataclasses.replace(loaded.decoders, calibration=calibration)
-    return LoadedPair(pair, loaded.models, loaded.tokenizer, loaded.device, inputs)
+    return LoadedPair(loaded, pair, inputs)
+
+
+class LoadedPairs:
+    """The pairs of all drafters of a task, opened when one is needed, and closed while another process times."""
+
+    def __init__(self, load: Callable[[Drafter, LoadedPair | None], LoadedPair]) -> None:
+        """Take what loads the pair of a drafter, beside another one."""
+        self._load = load
+        self._loaded: dict[Drafter, LoadedPair] = {}
+
+    def of(self, drafter: Drafter) -> LoadedPair:
+        """The pair of a drafter."""
+        if drafter not in self._loaded:
+            self._loaded[drafter] = self._load(drafter, next(iter(self._loaded.values()), None))
+        return self._loaded[drafter]
+
+    def close(self) -> None:
+        """Let go of all models, and of the memory that they take on a GPU."""
+        self._loaded.clear()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def load_drafter(
+    params: Params, task: Task, paths: TaskPaths, grids: Grids, drafter: Drafter, beside: LoadedPair | None
+) -> LoadedPair:
+    """Load the pair of one drafter."""
+    return load_for_sweep(params, task, paths, paths.model(*drafter), grids[drafter], beside)
+
+
+def point_timer(pairs: LoadedPairs, task: Task, grids: Grids) -> PointTimer:
+    """What times the points of all drafters in this process."""
+    kind = GivenTextTimer if metric_of(task.metric).name == PERPLEXITY else PointTimer
+    loaded = {drafter: pairs.of(drafter) for drafter in grids}
+    return kind({drafter: one.pair for drafter, one in loaded.items()}, task.sweep, next(iter(loaded.values())).device)
+
+
+def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids) -> PointTimer:
+    """The same in a process that was started for it."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return point_timer(LoadedPairs(functools.partial(load_drafter, params, task, paths, grids)), task, grids)
 
 
 def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
@@ -197,8 +270,18 @@ def _read(loaded: LoadedPair) -> list[Path]:
     return [*loaded.inputs, *code_of("tasks.sweep")]
 
 
-def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Mapping[str, str]) -> str:
-    """The fingerprint of everything that a row depends on, the hardware included, since times belong to one machine."""
+def work_fingerprint(
+    params: Params, task: Task, loaded: LoadedPair, origin: Mapping[str, str], drafters: Sequence[Path] = ()
+) -> str:
+    """The fingerprint of everything that a row depends on, the hardware included, since times belong to one machine.
+
+    Args:
+        params: The whole file.
+        task: The task's part of it.
+        loaded: The pair.
+        origin: Its lineage, with the hardware.
+        drafters: Folders of all drafters that are timed in turn with this one's: a row is not measured with others.
+    """
     hardware = {name: value for name, value in origin.items() if name.startswith("host_")}
     measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
     how = {
@@ -208,4 +291,4 @@ def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Map
         "machine": params.machine.alone(),
         "ran on": [loaded.pair.described, hardware],
     }
-    return fingerprint(measured_as | how, _read(loaded), ["decoding"])
+    return fingerprint(measured_as | how, [*_read(loaded), *drafters], ["decoding"])

@@ -51,7 +51,7 @@ def read_rows_of(paths: TaskPaths, metric: str, arm: str, seed: int | None = Non
     Raises:
         InputError: a sweep has no rows, a row is damaged, or it was measured by another metric than the task's.
     """
-    path, fix = paths.rows(arm, seed, test), f"make it by: {sweep_command(paths.task, arm)}"
+    path, fix = paths.rows(arm, seed, test), f"make it by: {sweep_command(paths.task)}"
     rows = read_rows(path, f"remove the file and {fix}")
     if not rows:
         raise InputError(f"{path} is missing or holds no rows; {fix}")
@@ -72,14 +72,14 @@ def read_seeds(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tupl
     for arm in ARMS:
         for seed in seeds:
             other = None if seed == seeds[0] else seed
-            folder, fix = paths.sweep(arm, other), f"make it by: {sweep_command(paths.task, arm)}"
+            folder, fix = paths.sweep(arm, other), f"make it by: {sweep_command(paths.task)}"
             pair = read_pair(folder / "pair.json", fix)
             if pair is not None and pair.seed not in (None, seed):
                 raise InputError(f"{folder} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}")
             if pair is not None:
                 margins.setdefault(pair.margins, folder)
             if len(margins) > 1:
-                fix = f"sweep both arms with those of params.yaml: {sweep_command(paths.task, arm)}"
+                fix = f"sweep both arms with those of params.yaml: {sweep_command(paths.task)}"
                 raise InputError(f"{' and '.join(map(str, margins.values()))} chose their points by different margins; {fix}")
             found[arm, seed] = current_rows(read_rows_of(paths, metric, arm, other), pair), pair
     return found

@@ -1,13 +1,17 @@
-"""Stage `sweep`: plan and time the grid of one drafter on validation, and measure the chosen points on test.
+"""Stage `sweep`: plan and time the grids of all drafters on validation, and measure the chosen points on test.
 
-The drafter of the first seed is swept over the whole grid, those of the others over `sweep.seed_methods`.
+The drafters of both arms are timed in turn, so that they can be compared. Those of the first seed are swept over the whole
+grid, those of the others over `sweep.seed_methods`.
 
-`python -m tasks.sweep --task translation --arm aligned --workers 2`
+`python -m tasks.sweep --task translation --workers 2`
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -21,157 +25,227 @@ from tasks.evaluation.operations import pair_memory
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
-from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
+from tasks.evaluation.results.pair import BatchTimings, GridPoint, PairRecord, write_pair
+from tasks.evaluation.results.rows import FailedRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import unsupported_script
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.sweep.batches import points_by_batch
+from tasks.evaluation.sweep.clock import Starts
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
-from tasks.evaluation.sweep.grid import expand
+from tasks.evaluation.sweep.grid import Drafter, expand
+from tasks.evaluation.sweep.plan import Costs
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.sweep.run import (
-    BatchTimer,
+    Grids,
+    Rows,
     SweepRunner,
-    measure_temperatures,
-    measure_tests,
+    TaskSweep,
+    expected,
+    measured_costs,
     points_at,
-    points_by_batch,
-    vanilla_scatter,
 )
 from tasks.files import remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
-from tasks.loaded_pair import fan_out_of, load_for_sweep, measure_pair, require_composable, work_fingerprint
+from tasks.loaded_pair import (
+    LoadedPairs,
+    fan_out_of,
+    load_drafter,
+    measure_pair,
+    open_timer,
+    point_timer,
+    require_composable,
+    work_fingerprint,
+)
 from tasks.locks import timing_lock
 from tasks.models.checkpoints import read_training_record
 from tasks.paths import ARMS, TaskPaths
 
 
-def sweep_seeds(params: Params, task: Task, paths: TaskPaths, arm: str) -> tuple[list[SweepRow], list[PairRecord]]:
-    """Sweep the drafter of each seed; folders of seeds that are no longer asked for are removed.
-
-    Returns:
-        The rows of all seeds, and what each sweep recorded of its pair.
-    """
-    first, *others = task.seeds
-    for folder in paths.sweep(arm, first).parent.glob("*"):
-        if folder.name not in map(str, others):
-            remove(folder)
-    done, pair = sweep(params, task, paths, arm, first)
-    pairs = [pair]
+def grids_of(task: Task, arms: Sequence[str] = ARMS) -> Grids:
+    """The points of each drafter, those of the first seed before the others."""
     fewer = [entry for entry in task.sweep.grid if entry.method in task.sweep.seed_methods]
-    task = task.model_copy(update={"sweep": dataclasses.replace(task.sweep, grid=fewer, sample=0)})
-    for seed in others:
-        rows, pair = sweep(params, task, paths, arm, seed, first=False)
-        done, pairs = done + rows, [*pairs, pair]
-    return done, pairs
+    whole = expand(task.sweep.grid)
+    return {Drafter(arm, seed): whole if seed == task.seeds[0] else expand(fewer) for seed in task.seeds for arm in arms}
 
 
-def sweep(
-    params: Params, task: Task, paths: TaskPaths, arm: str, seed: int, *, first: bool = True
-) -> tuple[list[SweepRow], PairRecord]:
+def remove_other_seeds(paths: TaskPaths, seeds: Sequence[int]) -> None:
+    """Remove the sweeps of drafters of seeds that are no longer asked for."""
+    for arm in ARMS:
+        for folder in paths.sweep(arm, seeds[0]).parent.glob("*"):
+            if folder.name not in map(str, seeds[1:]):
+                remove(folder)
+
+
+class DrafterSweep:
+    """What the stage knows of one drafter: its rows' file, its run in MLflow, and what its sweep records of the pair."""
+
+    def __init__(
+        self, params: Params, task: Task, paths: TaskPaths, drafter: Drafter, pairs: LoadedPairs, grids: Grids
+    ) -> None:
+        """Load the pair, refuse points that it cannot run, and open the files.
+
+        Raises:
+            InputError: a model is missing, the two do not fit, or a point cannot be run.
+        """
+        settings, grid = task.sweep, grids[drafter]
+        self.params, self.task, self.paths, self.drafter, self.grid = params, task, paths, drafter, grid
+        self.first = drafter.seed == task.seeds[0]
+        self._pairs, self._other = pairs, None if self.first else drafter.seed
+        loaded = pairs.of(drafter)
+        self.request = Request(task.text.max_target_tokens, settings.sampling, settings.seed)
+        require_composable(grid, loaded.pair, self.request)
+        for temperature in settings.temperatures if self.first else ():
+            require_composable(points_at(temperature, grid), loaded.pair, self.request.at(temperature))
+        # The rows of an interrupted sweep are valid while what they depend on stays the same, predictions longer: they depend
+        # on one drafter, rows on all that are timed in turn.
+        tests = [paths.split(name) for name in paths.further_tests()]
+        self._inputs = [*loaded.inputs, *tests]
+        inputs = list(map(str, self._inputs))
+        self._origin = {name: value for name, value in lineage(inputs=inputs).items() if not name.startswith("mlflow.")}
+        own = work_fingerprint(params, task, loaded, self._origin)
+        self.cache = paths.resume(f"sweep-{drafter.arm}-{drafter.seed}") / own
+        discard_others(self.cache)
+        folders = [paths.model(*one) for one in grids if one != drafter]
+        self.rows = SweepRowFile(
+            paths.rows(drafter.arm, self._other), work_fingerprint(params, task, loaded, self._origin, folders)
+        )
+        described = {
+            "points": len(grid),
+            "latency_examples": settings.latency_examples,
+            "seed": settings.seed,
+            "drafter_seed": drafter.seed,
+        }
+        self.record = SweepRecord(paths, drafter.arm, loaded.pair.described, described, self._inputs, self._other)
+        self.evaluator = self.evaluator_at(self.request.sampling.temperature)
+
+    def evaluator_at(self, temperature: float) -> PointEvaluator:
+        """What evaluates points at a temperature. Perplexity is of given texts: nothing is generated."""
+        kind = GivenTextEvaluator if metric_of(self.task.metric).name == PERPLEXITY else PointEvaluator
+        tokenizer, request = self._pairs.of(self.drafter).tokenizer, self.request.at(temperature)
+        return kind(lambda: self._pairs.of(self.drafter).pair, tokenizer, self.task.metric, request, self.task.sweep)
+
+    def measure(self, validation: Split) -> None:
+        """Measure what does not depend on the method."""
+        params, task, loaded = self.params, self.task, self._pairs.of(self.drafter)
+        acceptance, sizes = measure_pair(
+            loaded, validation.sources, self.request, task, params.machine.dtype == "int8", self.grid
+        )
+        self.pair = PairRecord(
+            arm=self.drafter.arm,
+            seed=self.drafter.seed,
+            training=read_training_record(self.paths.model(*self.drafter)),
+            draft_vocabulary=loaded.draft_vocabulary,
+            runtime=loaded.pair.described,
+            acceptance=acceptance,
+            sizes=sizes,
+            memory=pair_memory(loaded.pair, sizes, task.text.max_source_tokens, task.text.max_target_tokens),
+            margins=task.sweep.margins,
+            risk=task.sweep.risk,
+        )
+        self.record.pair(self.pair)
+
+    def runner(self, costs: Costs | None) -> SweepRunner:
+        """What prepares this drafter's points, in several processes where there are some."""
+        fan_out = None
+        if metric_of(self.task.metric).name != PERPLEXITY:
+            model, loaded = self.paths.model(*self.drafter), self._pairs.of(self.drafter)
+            fan_out = fan_out_of(self.params, self.task, self.paths, model, self.grid, loaded)
+        writer = RowWriter(self.evaluator, self.rows, self.paths.task, self.drafter.arm, self.record.point)
+        return SweepRunner(self.drafter, writer, self.cache, fan_out, costs)
+
+    def finish(self, validation: Split, known: Mapping[str, Any]) -> PairRecord:
+        """Write the record of the pair, and attach all files to the run."""
+        references = (text for example in validation.examples for text in example.references)
+        recorded: dict[str, JsonValue] = {
+            "sweep": codec.encode(self.task.sweep),
+            "machine": codec.encode(self.params.machine.alone()),
+        }
+        self.pair = dataclasses.replace(
+            self.pair,
+            outputs=self.evaluator.check_vanilla(validation),
+            unsupported_script=unsupported_script(references, self.task.metric),
+            lineage={**self._origin, "settings": recorded},
+            grid=[GridPoint(method=point.method, settings=point.row_settings) for point in self.grid],
+            **known,
+        )
+        self.record.pair(self.pair)
+        written = write_pair(self.pair, self.paths.sweep(self.drafter.arm, self._other) / "pair.json")
+        kept = sorted(written.parent.glob("rows*.jsonl"))
+        self.record.keep([*kept, written, *uploaded_hypotheses(written.parent)])
+        return self.pair
+
+
+def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = ARMS) -> tuple[Rows, dict[Drafter, PairRecord]]:
     """Measure the points that have no row yet, write rows.jsonl and pair.json, and record every point in MLflow.
 
     Args:
         params: The whole file.
         task: The task's part of it.
         paths: Its files.
-        arm: One of `paths.ARMS`.
-        seed: Which of its drafters.
-        first: Whether this is the first seed, whose sweep is the main one.
+        arms: Whose drafters; those of both are compared.
 
     Returns:
-        The rows of this grid, and what it recorded of the pair.
+        The rows of each drafter, and what its sweep recorded of the pair.
     """
-    # 1. Load the pair once for all points, and refuse points that it cannot run.
-    grid, settings = expand(task.sweep.grid), task.sweep
-    temperatures = settings.temperatures if first else ()
-    model, other = paths.model(arm, seed), None if first else seed
-    loaded = load_for_sweep(params, task, paths, model, grid)
-    request = Request(task.text.max_target_tokens, settings.sampling, settings.seed)
-    require_composable(grid, loaded.pair, request)
-    for temperature in temperatures:
-        require_composable(points_at(temperature, grid), loaded.pair, request.at(temperature))
-
-    # 2. Perplexity is of given texts: there is nothing to generate at a further temperature or in batches, or in other
-    # processes.
-    given = metric_of(task.metric).name == PERPLEXITY
-    kind = GivenTextEvaluator if given else PointEvaluator
-    fan_out = None if given else fan_out_of(params, task, paths, model, grid, loaded)
-
-    def evaluator_at(temperature: float) -> PointEvaluator:
-        return kind(loaded.pair, loaded.tokenizer, task.metric, request.at(temperature), settings, loaded.device)
-
-    evaluator = evaluator_at(request.sampling.temperature)
+    # 1. Load the pair of each drafter; replay reads one at a time, and none is open while another process times.
+    grids, settings = grids_of(task, arms), task.sweep
+    remove_other_seeds(paths, task.seeds)
+    pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
+    drafters = {drafter: DrafterSweep(params, task, paths, drafter, pairs, grids) for drafter in grids}
+    starts = Starts(functools.partial(open_timer, params, task, paths, grids), pairs.close)
+    [main, *_] = drafters.values()
+    first = {drafter: one for drafter, one in drafters.items() if one.first}
+    loaded = pairs.of(main.drafter)
     validation, test, *further = (
         Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, settings)
         for name in (CHOSEN_ON, REPORTED_ON, *paths.further_tests())
     )
-
-    # 3. The rows of an interrupted sweep are valid while what they depend on stays the same.
-    tests = [paths.split(split.name) for split in further]
-    inputs = [*loaded.inputs, *tests]
-    origin = {name: value for name, value in lineage(inputs=list(map(str, inputs))).items() if not name.startswith("mlflow.")}
-    work = work_fingerprint(params, task, loaded, origin)
-    rows = SweepRowFile(paths.rows(arm, other), work)
-    cache = paths.resume(f"sweep-{arm}-{seed}") / work
-    discard_others(cache)
-    described = {
-        "points": len(grid),
-        "latency_examples": settings.latency_examples,
-        "seed": settings.seed,
-        "drafter_seed": seed,
-    }
-    record = SweepRecord(paths, arm, loaded.pair.described, described, inputs, other)
-    # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
-    with timing_lock(loaded.device), record:
-        # 4. What is measured of the pair whatever the method.
-        acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8", grid)
-        pair = PairRecord(
-            arm=arm,
-            seed=seed,
-            training=read_training_record(model),
-            draft_vocabulary=loaded.draft_vocabulary,
-            runtime=loaded.pair.described,
-            acceptance=acceptance,
-            sizes=sizes,
-            memory=pair_memory(loaded.pair, sizes, task.text.max_source_tokens, task.text.max_target_tokens),
-            margins=settings.margins,
-            risk=settings.risk,
-        )
-        record.pair(pair)
-        # 5. The grid on validation, and its choices on test.
-        writer = RowWriter(evaluator, rows, paths.task, arm, record.point)
-        runner = SweepRunner(writer, cache, fan_out)
-        done = runner.validate(grid, validation)
-        done += runner.report(done, grid, test)
-        runner.compact()
-        # 6. Further test sets, temperatures and batch sizes.
-        tested = measure_tests(runner, further, tests, done, grid)
-        varied = measure_temperatures(runner, temperatures, evaluator_at, validation, grid)
-        batches = None
-        if first and settings.batch_sizes and not given:
-            batches = BatchTimer(evaluator, test).measure(points_by_batch(done, grid, settings.margins))
-        # 7. The record of the pair.
-        references = (text for example in validation.examples for text in example.references)
-        recorded: dict[str, JsonValue] = {"sweep": codec.encode(settings), "machine": codec.encode(params.machine.alone())}
-        pair = dataclasses.replace(
-            pair,
-            batches=batches,
-            outputs=evaluator.check_vanilla(validation),
-            unsupported_script=unsupported_script(references, task.metric),
-            vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
-            costs=None if runner.costs is None else runner.costs.record(),
-            plan=runner.plan,
-            lineage={**origin, "settings": recorded},
-            grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
-        )
-        record.pair(pair)
-        written = write_pair(pair, paths.sweep(arm, other) / "pair.json")
-        kept = sorted(written.parent.glob("rows*.jsonl"))
-        record.keep([*kept, written, *uploaded_hypotheses(written.parent)])
-    return [*done, *tested, *varied], pair
+    with contextlib.ExitStack() as held:
+        # The records are sent when they end, inside the lock, so that nothing is sent during another sweep's timing.
+        held.enter_context(timing_lock(loaded.device))
+        for one in drafters.values():
+            held.enter_context(one.record)
+        # 2. What is measured of the pairs whatever the method, and one cost model for all of them.
+        for one in drafters.values():
+            one.measure(validation)
+        given = metric_of(task.metric).name == PERPLEXITY
+        costs = None
+        if settings.plan and not given:
+            timer = functools.partial(point_timer, pairs, task, grids)
+            costs = measured_costs(main.cache / "costs.json", validation, main.request, timer)
+        # 3. The grids on validation, and their choices on test.
+        ratio = None if costs is None else costs.cost_ratio
+        whole = TaskSweep({drafter: one.runner(costs) for drafter, one in drafters.items()}, grids, starts, ratio)
+        done = whole.validate(validation)
+        tested = whole.report(done, test)
+        # 4. Further test sets, temperatures and batch sizes, these for the first seed alone.
+        tests = [paths.split(split.name) for split in further]
+        more = [whole.report_further(done, further, tests)]
+        few = dataclasses.replace(whole, runners={drafter: whole.runners[drafter] for drafter in first})
+        evaluators = {drafter: one.evaluator_at for drafter, one in first.items()}
+        more.append(few.vary_temperature(settings.temperatures, evaluators, validation))
+        batches = dict[Drafter, BatchTimings]()
+        if settings.batch_sizes and not given:
+            points = {drafter: points_by_batch(done[drafter], grids[drafter], settings.margins) for drafter in first}
+            vanilla = expected(main.evaluator, test, whole=True)
+            batches = point_timer(pairs, task, grids).batches(points, vanilla, test, main.request)
+        # 5. The records of the pairs.
+        found = {}
+        for drafter, one in drafters.items():
+            known = {
+                "batches": batches.get(drafter),
+                "costs": costs and costs.record(),
+                "plan": whole.plans.get(drafter),
+                "null_test": whole.null_test(),
+            }
+            found[drafter] = one.finish(validation, known)
+    for part in (tested, *more):
+        for drafter, rows in part.items():
+            done[drafter] += rows
+    return done, found
 
 
 def with_workers(params: Params, workers: int | None, dask: str | None = None) -> Params:
@@ -190,28 +264,24 @@ def with_workers(params: Params, workers: int | None, dask: str | None = None) -
 
 
 def main() -> None:
-    """Sweep the drafters of one arm, resuming an interrupted sweep; failed points are listed on standard error."""
+    """Sweep the drafters of both arms, resuming an interrupted sweep; failed points are listed on standard error."""
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
-    parser.add_argument("--arm", required=True, choices=ARMS)
     workers = "processes that replay and decode (default: machine.workers in the parameter file); one alone does the timing"
     parser.add_argument("--workers", type=int, metavar="N", help=workers)
     dask = "Dask scheduler whose workers replay and decode instead, such as tcp://127.0.0.1:8786"
     parser.add_argument("--dask", metavar="ADDRESS", help=dask)
     arguments = parser.parse_args()
     params = with_workers(load(arguments.params), arguments.workers, arguments.dask)
-    paths = TaskPaths(arguments.task)
-    done, pairs = sweep_seeds(params, params.task(arguments.task), paths, arguments.arm)
+    found, pairs = sweep(params, params.task(arguments.task), TaskPaths(arguments.task))
+    done = [row for rows in found.values() for row in rows]
     timed = sum(isinstance(row, TimedRow) for row in done)
     failed = [row for row in done if isinstance(row, FailedRow)]
     for row in failed:
         log.warning("failed: %s %s %s: %s", row.split, row.method, row.settings, row.error)
     counts = f"{len(done)} points, {timed} timed, {len(failed)} failed"
-    log.info("%s/%s: %s (%s)", arguments.task, arguments.arm, counts, pairs[0].runtime)
-    for pair in pairs:
-        if pair.vanilla_scatter is not None:
-            log.info("%s", pair.vanilla_scatter.sentence(f"{arguments.arm}, seed {pair.seed}"))
+    log.info("%s: %s (%s)", arguments.task, counts, next(iter(pairs.values())).runtime)
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0].error}")
 

@@ -35,7 +35,7 @@ def done_by(entries: list[Entry], what: str) -> set[int]:
     return {entry.process for entry in entries if entry.what == what and not entry.begins}
 
 
-def _keep_journal_of(kind: type, method: str, what: str) -> None:
+def _keep_journal_of(kind: Any, method: str, what: str) -> None:
     whole = getattr(kind, method)
 
     def noted(*arguments: Any, **options: Any) -> Any:
@@ -68,12 +68,12 @@ def _wait_for_others(what: str) -> None:
 
 def keep_journal() -> None:
     """Note each unit of shared work and each timing of this process."""
+    from tasks.evaluation.sweep import run
     from tasks.evaluation.sweep.replay import GridReplay, PointDecoder
-    from tasks.evaluation.sweep.rows import PointEvaluator
 
     _keep_journal_of(GridReplay, "__call__", "replay")
     _keep_journal_of(PointDecoder, "__call__", "decode")
-    _keep_journal_of(PointEvaluator, "time", "time")
+    _keep_journal_of(run, "_time_each", "time")
 
 
 def dask_setup(_: Any) -> None:

@@ -12,12 +12,16 @@ from tasks.decoding.methods.cascades import SequenceCascadeSettings, TokenCascad
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.pair import SweepPlan
 from tasks.evaluation.results.rows import SweepRow, read_rows
+from tasks.evaluation.sweep.clock import Here
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.plan import Costs
+from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import RowWriter
-from tasks.evaluation.sweep.run import SweepRunner
-from tests.ticking import Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
+from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, measured_costs
+from tests.ticking import ALIGNED, Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
 
 GRID = [
     *(
@@ -59,18 +63,32 @@ class Sweep:
         clock, sweep = Clock(), sweep_settings(**settings)
         self.pair = ticking_pair(clock)
         self.validation, self.test = (split_of(self.pair, sweep, name) for name in ("validation", "test"))
-        self.evaluator = evaluator_of(self.pair, clock, sweep, request)
-        writer = RowWriter(self.evaluator, SweepRowFile(self.path, work), "toy", "aligned", on_row)
-        self.runner = SweepRunner(writer, folder / work, fan_out)
+        self.evaluator = evaluator_of(self.pair, sweep, request, clock)
+        self.writer = RowWriter(self.evaluator, SweepRowFile(self.path, work), "toy", "aligned", on_row)
+        self.starts = Here(self.evaluator.timer)
+        self._cache, self._fan_out = folder / work, fan_out
         self._validated: list[SweepRow] = []
+        self.plan: SweepPlan | None = None
 
-    def validate(self, grid: Sequence[SweepPoint] = GRID) -> list[Row]:
-        self._validated = self.runner.validate(grid, self.validation)
+    def validate(self, grid: Sequence[SweepPoint] = GRID, split: Split | None = None) -> list[Row]:
+        whole = self._whole(grid)
+        self._validated = whole.validate(split or self.validation)[ALIGNED]
+        self.plan = whole.plans[ALIGNED]
         return plain(self._validated)
 
     def report(self) -> list[Row]:
         """Chooses among the rows of the last validation, and measures the choices on test."""
-        return plain(self.runner.report(self._validated, GRID, self.test))
+        return plain(self._whole(GRID).report({ALIGNED: self._validated}, self.test)[ALIGNED])
+
+    def _whole(self, grid: Sequence[SweepPoint]) -> TaskSweep:
+        self.costs: Costs | None = None
+        if self.evaluator.sweep.plan:
+            self.costs = measured_costs(
+                self._cache / "costs.json", self.validation, self.evaluator.request, lambda: self.starts.timer
+            )
+        runner = SweepRunner(ALIGNED, self.writer, self._cache, self._fan_out, self.costs)
+        ratio = None if self.costs is None else self.costs.cost_ratio
+        return TaskSweep({ALIGNED: runner}, {ALIGNED: grid}, self.starts, ratio)
 
     def large(self) -> TickingDecoder:
         assert isinstance(self.pair.large, TickingDecoder)

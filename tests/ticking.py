@@ -1,7 +1,8 @@
 """A toy pair on a simulated clock, so that the cost of each model run is known exactly, and an evaluator for it."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,14 @@ from tasks.decoding.decoder import EncoderOutput, Rows, Step
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
+from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.settings import MarginSettings, SweepSettings
-from tasks.evaluation.sweep.replay import Split
+from tasks.evaluation.sweep.clock import Lap, PointTimer, Visit
+from tasks.evaluation.sweep.grid import Drafter, SweepPoint
+from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.evaluation.sweep.rows import PointEvaluator
+from tasks.evaluation.sweep.run import expected
+from tasks.evaluation.timing import Expected
 from tasks.models.settings import TextSettings
 from tests.toys import END, VOCABULARY, Predict, PrefixDecoder, random_table, toy_sources
 
@@ -127,10 +133,38 @@ def split_of(pair: Pair, sweep: SweepSettings, name: str = "validation", count: 
     return Split(name, examples_of(pair, count, seed=len(name)), Words(), TextSettings(max_source_tokens=32), sweep)
 
 
+ALIGNED = Drafter("aligned", 1)
+
+
+class ToyEvaluator(PointEvaluator):
+    """An evaluator of a pair that stays open, with a clock beside it."""
+
+    timer: PointTimer
+
+    def lap(self, point: SweepPoint, outputs: Outputs, split: Split) -> Lap | str:
+        visit = Visit(ALIGNED, point, Expected(outputs.how, {example: outputs.tokens[example] for example in split.timed}))
+        [lap] = self.timer.lap([visit], expected(self, split), split, self.request, "")
+        return lap
+
+    def time(self, point: SweepPoint, outputs: Outputs, split: Split, earlier: Timing | None = None) -> Timing:
+        """Another round of a point."""
+        lap = self.lap(point, outputs, split)
+        if isinstance(lap, str):
+            raise RuntimeError(lap)
+        return self.timing(lap, split, earlier)
+
+
 def evaluator_of(
-    pair: Pair, clock: Callable[[], float], sweep: SweepSettings, request: Request | None = None
-) -> PointEvaluator:
-    """An evaluator with this clock."""
-    evaluator = PointEvaluator(pair, Words(), "bleu", request or Request(LIMIT), sweep, "cpu")
-    evaluator.clock = clock
+    pair: Pair, sweep: SweepSettings, request: Request | None = None, clock: Callable[[], float] = time.perf_counter
+) -> ToyEvaluator:
+    """An evaluator of a pair, timed by this clock."""
+    evaluator = ToyEvaluator(lambda: pair, Words(), "bleu", request or Request(LIMIT), sweep)
+    evaluator.timer = timer_of({ALIGNED: pair}, sweep, clock)
     return evaluator
+
+
+def timer_of(pairs: Mapping[Drafter, Pair], sweep: SweepSettings, clock: Callable[[], float]) -> PointTimer:
+    """What times points in this process, by this clock."""
+    timer = PointTimer(pairs, sweep, "cpu")
+    timer.clock = clock
+    return timer

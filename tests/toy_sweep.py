@@ -4,16 +4,23 @@ import math
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
+from tasks import sweep as stage
 from tasks.config import Params, Task
+from tasks.decoding.inference import DEFAULT, DecodingPair
 from tasks.decoding.method import Pair
+from tasks.decoding.pair_folder import PairManifest
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.sweep.clock import Here, PointTimer
+from tasks.evaluation.sweep.grid import Drafter
+from tasks.evaluation.sweep.run import Grids
 from tasks.loaded_pair import LoadedPair
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
-from tasks.sweep import sweep
 from tests.architectures import models
 from tests.sweeps import Row, plain
 from tests.ticking import LIMIT, Words, sweep_settings
@@ -55,15 +62,30 @@ class Recorded:
 
 def opened(pair: Pair) -> LoadedPair:
     small, large = models("t5")
-    return LoadedPair(pair, {"small": small, "large": large}, Words(), "cpu", [PATHS.split("validation"), PATHS.split("test")])
+    whole = DecodingPair(
+        pair, {"small": small, "large": large}, Words(), "cpu", PairManifest(DEFAULT, TextSettings(), chosen="")
+    )
+    return LoadedPair(whole, pair, [PATHS.split("validation"), PATHS.split("test")])
+
+
+def use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sweeps load this pair for each drafter, and time in this process."""
+
+    def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids) -> PointTimer:
+        return PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu")
+
+    monkeypatch.setattr(stage, "load_drafter", lambda *_: opened(pair))
+    monkeypatch.setattr(stage, "open_timer", open_timer)
+    monkeypatch.setattr(stage, "point_timer", lambda _, task, grids: PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu"))
+    monkeypatch.setattr(stage, "Starts", lambda open_timer, close: Here(open_timer()))
 
 
 def swept(*grid: GridSettings, metric: str = "bleu", arm: str = "aligned", **changed: Any) -> list[Row]:
     settings = sweep_settings(grid=list(grid), latency_examples=3, **changed)
     task = Task(metric=metric, text=TextSettings(max_source_tokens=32, max_target_tokens=LIMIT), sweep=settings)
-    rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, arm, 1)
-    assert described
-    return plain(rows)
+    rows, pairs = stage.sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, [arm])
+    assert rows.keys() == pairs.keys() == {Drafter(arm, 1)}
+    return plain(rows[Drafter(arm, 1)])
 
 
 def named(rows: list[Row]) -> set[tuple[str, str, str]]:

@@ -33,10 +33,11 @@ from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow
 from tasks.evaluation.scoring.metrics import forget
 from tasks.evaluation.selection import frontier, resolution, tradeoff_of
 from tasks.evaluation.settings import CHOSEN_ON, GridSettings, SweepSettings
-from tasks.evaluation.sweep.grid import SweepPoint, expand
+from tasks.evaluation.sweep.clock import Here, PointTimer
+from tasks.evaluation.sweep.grid import Drafter, SweepPoint, expand
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
-from tasks.evaluation.sweep.run import SweepRunner
+from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, measured_costs
 from tasks.loaded_pair import load_for_sweep
 from tasks.paths import ARMS, TaskPaths
 
@@ -50,14 +51,18 @@ GRID = [
     *(GridSettings(method=method, preset=preset) for method, preset in _RANGES),
 ]
 """About two hundred points of the papers' ranges."""
+_DRAFTER = Drafter("", 0)
 QUICK = [GridSettings(method="speculative", preset="windows")]
 
 
-def planned_and_whole(make: Callable[[bool], PointEvaluator], split: Split, grid: Sequence[SweepPoint], folder: Path) -> Found:
+def planned_and_whole(
+    make: Callable[[bool], PointEvaluator], starts: Here, split: Split, grid: Sequence[SweepPoint], folder: Path
+) -> Found:
     """Run both sweeps and compare them.
 
     Args:
         make: Makes an evaluator that plans (True) or not (False) and shares no cache with another.
+        starts: Starts the processes that time.
         split: The examples.
         grid: The points.
         folder: An empty folder, for their rows.
@@ -70,9 +75,11 @@ def planned_and_whole(make: Callable[[bool], PointEvaluator], split: Split, grid
         evaluator = make(plan)
         begun = time.monotonic()
         writer = RowWriter(evaluator, SweepRowFile(folder / f"{name}.jsonl", name), "", name)
-        runner = SweepRunner(writer, folder / "predictions")
-        rows = runner.validate(grid, split)
-        found[name] = (rows, time.monotonic() - begun, runner.plan)
+        costs = measured_costs(folder / f"{name}.json", split, evaluator.request, lambda: starts.timer) if plan else None
+        runner = SweepRunner(_DRAFTER, writer, folder / "predictions", costs=costs)
+        both = TaskSweep({_DRAFTER: runner}, {_DRAFTER: grid}, starts, None if costs is None else costs.cost_ratio)
+        rows = both.validate(split)[_DRAFTER]
+        found[name] = (rows, time.monotonic() - begun, both.plans[_DRAFTER])
     (planned, planned_seconds, how), (whole, whole_seconds, _) = found["planned"], found["whole"]
     if how is None:
         reason = planned[0].error if isinstance(planned[0], FailedRow) else "a model cannot run"
@@ -162,16 +169,17 @@ def main(given: Sequence[str]) -> None:
     grid = expand(QUICK if arguments.quick else GRID)
     with contextlib.redirect_stdout(None):
         loaded = load_for_sweep(params, task, paths, paths.model(arguments.arm, task.seeds[0]), grid)
+    starts = Here(PointTimer({_DRAFTER: loaded.pair}, sweep, loaded.device))
     request = Request(task.text.max_target_tokens, sweep.sampling, sweep.seed)
 
     def make(plan: bool) -> PointEvaluator:
         forget()
         planning = dataclasses.replace(sweep, plan=plan)
-        return PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, planning, loaded.device)
+        return PointEvaluator(lambda: loaded.pair, loaded.tokenizer, task.metric, request, planning)
 
     examples = read_jsonl(paths.split(CHOSEN_ON))[: 20 if arguments.quick else None]
     split = Split(CHOSEN_ON, examples, loaded.tokenizer, task.text, sweep)
     result = {"task": arguments.task, "arm": arguments.arm, "runtime": loaded.pair.described, "examples": len(examples)}
     with tempfile.TemporaryDirectory() as folder, alone(loaded.device, quick=arguments.quick):
-        result |= planned_and_whole(make, split, grid, Path(folder))
+        result |= planned_and_whole(make, starts, split, grid, Path(folder))
     finish({**hardware(), **result}, arguments.json)

@@ -227,6 +227,7 @@ def load_pair(
     dtype: str = "float32",
     runtime: str = "auto",
     threads: int = 0,
+    beside: DecodingPair | None = None,
 ) -> DecodingPair:
     """Open a pair: a folder that the report stage wrote, or two models of one's own.
 
@@ -239,6 +240,7 @@ def load_pair(
         dtype: `float32`, `bfloat16`, or `int8` (native runtime only).
         runtime: `native`, `fused`, `reference`, or `auto` for the fastest one that supports the models.
         threads: CPU threads, set for the whole process; 0 leaves torch's number.
+        beside: A pair of the same large model, which is then in memory once where its runtime allows.
 
     Raises:
         InputError: a model is missing, the two do not fit each other, or `pair.json` is damaged.
@@ -266,7 +268,10 @@ def load_pair(
     if same:
         check_pair(own, tokenizer, str(drafter), str(large))
     # 2. Both models, which have to fit each other and the lengths.
-    models = {name: load_model(source, chosen_device, chosen_dtype) for name, source in (("small", drafter), ("large", large))}
+    # Of a pair whose two models share an encoder, or are translated, the large one is bound to its small one.
+    shared = beside if same and beside is not None and not beside.decoders.shares_encoder else None
+    models = {"small": load_model(drafter, chosen_device, chosen_dtype)}
+    models["large"] = load_model(large, chosen_device, chosen_dtype) if shared is None else shared.models["large"]
     check_architectures(models["small"], models["large"])
     for name, model in models.items():
         check_lengths(model, name, manifest.text)
@@ -274,7 +279,8 @@ def load_pair(
     wanted = Runtime(machine.runtime, machine.dtype == "int8")
     if same:
         vocabulary = vocabulary_size(tokenizer, *models.values())
-        decoders = open_decoders(models["small"], models["large"], vocabulary, calibration, wanted)
+        opened = None if shared is None else shared.decoders.large
+        decoders = open_decoders(models["small"], models["large"], vocabulary, calibration, wanted, opened)
     else:
         decoders = _translated(models, {"small": own, "large": tokenizer}, manifest.text, calibration, wanted)
     return DecodingPair(decoders, models, tokenizer, chosen_device.type, manifest)

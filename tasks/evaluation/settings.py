@@ -113,8 +113,8 @@ class SweepSettings:
     )
     latency_examples: int = setting("Random examples timed at batch 1.", default=24, unit="examples", ge=2)
     latency_rounds: int = setting(
-        "Visits to each timed point, spread over the sweep; each times every timed example once. Intervals cover examples and "
-        "rounds from two rounds on.",
+        "Rounds of each timed point, each in a process of its own; a round times every timed example once. Intervals cover "
+        "examples and rounds from two rounds on.",
         default=4,
         unit="rounds",
         ge=1,

@@ -1,7 +1,7 @@
-"""Latency measured as a ratio of neighbours, and whether the timed calls gave the tokens that quality was measured on.
+"""Latency measured in turn, and whether the timed calls gave the tokens that quality was measured on.
 
-Each example is timed with a method and with vanilla, back to back. Where the tokens of a timed call differ from the expected
-ones, the top-2 logit margin of that place says whether the guarantee of the runtimes allows it.
+Each example is decoded by all that are compared, back to back in random order. Where the tokens of a timed call differ from the
+expected ones, the top-2 logit margin of that place says whether the guarantee of the runtimes allows it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # a machine with a GPU may lack what a sweep needs
 
 Output = TypeVar("Output")
 """What decoding one example returns."""
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,7 @@ def measure(
     rng: random.Random,
     clock: Callable[[], float],
 ) -> Latencies[Output]:
-    """Time the method and vanilla once on each example, in a random order.
-
-    Both run back to back, so a machine that slows down slows both and their ratio stands.
+    """Time the method and vanilla once on each example, in a random order; see `measure_in_turn`.
 
     Args:
         method: Decodes the example of that number, alone, from its source ids to its output ids.
@@ -87,23 +86,48 @@ def measure(
         rng: Draws the order.
         clock: Seconds; see `synchronised_clock`.
     """
+    calls = {"vanilla": vanilla, "method": method}
+    times, outputs = measure_in_turn(calls, examples, warmup=warmup, rng=rng, clock=clock)
+    return Latencies(times["method"], times["vanilla"], outputs["method"], outputs["vanilla"])
+
+
+def measure_in_turn(
+    contenders: Mapping[Name, Callable[[int], Output]],
+    examples: Sequence[int],
+    *,
+    warmup: int,
+    rng: random.Random,
+    clock: Callable[[], float],
+) -> tuple[dict[Name, list[float]], dict[Name, list[Output]]]:
+    """Time all contenders once on each example, in a random order.
+
+    They run back to back, so a machine that slows down slows all of them and their ratios stand.
+
+    Args:
+        contenders: Each decodes the example of that number, alone.
+        examples: Numbers of the timed examples.
+        warmup: Examples that all decode untimed first.
+        rng: Draws the order.
+        clock: Seconds; see `synchronised_clock`.
+
+    Returns:
+        Of each contender the milliseconds and the outputs, in the order of the examples.
+    """
     for example in examples[:warmup]:
-        vanilla(example)
-        method(example)
-    calls = {"method": method, "vanilla": vanilla}
-    times: dict[str, dict[int, float]] = {name: {} for name in calls}
-    outputs: dict[str, dict[int, Output]] = {name: {} for name in calls}
+        for decode in contenders.values():
+            decode(example)
+    times: dict[Name, dict[int, float]] = {name: {} for name in contenders}
+    outputs: dict[Name, dict[int, Output]] = {name: {} for name in contenders}
     for example in rng.sample(list(examples), len(examples)):
-        contenders = list(calls.items())
-        rng.shuffle(contenders)
-        for name, decode in contenders:
+        for name in rng.sample(list(contenders), len(contenders)):
             begun = clock()
-            output = decode(example)
+            output = contenders[name](example)
             times[name][example] = 1000 * (clock() - begun)
             outputs[name][example] = output
-    method_ms, vanilla_ms = ([times[name][example] for example in examples] for name in calls)
-    method_outputs, vanilla_outputs = ([outputs[name][example] for example in examples] for name in calls)
-    return Latencies(method_ms, vanilla_ms, method_outputs, vanilla_outputs)
+    return (
+        {name: [found[example] for example in examples] for name, found in times.items()},
+        {name: [found[example] for example in examples] for name, found in outputs.items()},
+    )
 
 
 # Tokens: where two sequences differ, and whether that is allowed.
@@ -173,13 +197,24 @@ def guarantee_of(pair: Pair) -> TokenGuarantee:
     return max((decoder.capabilities.tokens for decoder in (pair.small, pair.large)), key=order.index)
 
 
-def count_mismatches(point: SweepPoint, timed: Sequence[Generation], expected: Outputs, split: Split, pair: Pair) -> int:
+class Expected(NamedTuple):
+    """The tokens that timed calls have to generate."""
+
+    how: str
+    """How they were made: `replayed`, `decoded` or `scored`."""
+    tokens: Mapping[int, Sequence[int]]
+    """By example."""
+
+
+def count_mismatches(
+    point: SweepPoint, timed: Sequence[Generation], expected: Outputs | Expected, split: Split, pair: Pair
+) -> int:
     """The number of timed examples whose tokens differ from the expected ones within the pair's guarantee.
 
     Args:
         point: The timed point, decoded greedily.
         timed: By timed example, what the timed call generated.
-        expected: The point's outputs on the split.
+        expected: The point's outputs on the split, at least on its timed examples.
         split: The examples.
         pair: The models.
 

@@ -43,7 +43,7 @@ def test_a_killed_sweep_resumes_at_the_next_point(finished: tuple[Path, str], tm
     methods = {*BASELINES, *(entry["method"] for entry in grid)}
     whole = [row for row in rows.read_text().splitlines() if _in_grid(json.loads(row), methods)]
     rows.unlink()
-    command = [sys.executable, "-m", "tasks.sweep", "--task", "translation", "--arm", "unaligned"]
+    command = [sys.executable, "-m", "tasks.sweep", "--task", "translation"]
     kill_when(clone, lambda: rows.is_file() and len(rows.read_text().splitlines()) >= 3, *command)
     kept = rows.read_text().splitlines()
     assert 3 <= len(kept) < len(whole)
@@ -170,7 +170,7 @@ def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str
     clone = copy_of(finished[0], tmp_path)
     text = [json.loads(line)["source"] for line in (clone / "data/translation/corpus/train.jsonl").read_text().splitlines()]
     train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(clone / "models/translation/unaligned/1")
-    line = refused(clone, "tasks.sweep", "--task", "translation", "--arm", "unaligned")
+    line = refused(clone, "tasks.sweep", "--task", "translation")
     assert "models/translation/unaligned/1 has 390 tokens but models/translation/large has 400" in line
 
 

@@ -33,8 +33,7 @@ STAGES = {
     f"calibrate@{TASK}": {"tasks.calibrate"},
     f"align@{TASK}": {"tasks.align", "aligned"},
     f"control@{TASK}": {"tasks.align", "unaligned"},
-    f"sweep_aligned@{TASK}": {"tasks.sweep", "aligned"},
-    f"sweep_unaligned@{TASK}": {"tasks.sweep", "unaligned"},
+    f"sweep@{TASK}": {"tasks.sweep"},
     f"report@{TASK}": {"tasks.report"},
 }
 """Words of the command that each stage runs."""

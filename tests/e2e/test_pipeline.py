@@ -152,7 +152,7 @@ def test_a_second_run_runs_nothing(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "runs"),
     [
-        (("sweep", "grid", 0, "values", "fallback_threshold"), [0.2], {"sweep_unaligned", "sweep_aligned"}),
+        (("sweep", "grid", 0, "values", "fallback_threshold"), [0.2], {"sweep"}),
         (("align", "learning_rate"), 1e-3, {"control", "align"}),
         (("finetune", "small", "steps"), 151, {"finetune_small"}),
     ],
@@ -177,8 +177,8 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
     ("module", "runs"),
     [
         ("tasks/training/loop.py", {"finetune_large", "finetune_small", "calibrate", "control", "align"}),
-        ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned", "report"}),
-        ("tasks/evaluation/report/tables.py", {"sweep_unaligned", "sweep_aligned", "report"}),
+        ("tasks/evaluation/timing.py", {"sweep", "report"}),
+        ("tasks/evaluation/report/tables.py", {"sweep", "report"}),
         ("tasks/lineage.py", set()),
     ],
 )
@@ -193,14 +193,14 @@ def test_a_changed_module_changes_the_stages_that_use_it(clone: Path, module: st
 
 
 @pytest.mark.slow
-def test_a_changed_grid_runs_the_sweeps_and_keeps_their_points(clone: Path, tmp_path: Path) -> None:
+def test_a_changed_grid_runs_the_sweep_and_keeps_their_points(clone: Path, tmp_path: Path) -> None:
     copy = copy_of(clone, tmp_path)
     rows = copy / "results/translation/sweep/aligned/rows.jsonl"
     before = _by_name(rows)
     params = read_params(copy)
     params["tasks"]["translation"]["sweep"]["grid"][1]["values"]["draft_length"] = [3, 4]
     write_params(copy, params)
-    assert stages_run_by(copy) == {"sweep_unaligned", "sweep_aligned", "report"}
+    assert stages_run_by(copy) == {"sweep", "report"}
     after = _by_name(rows)
     added = [row["settings"] for name, row in after.items() if name not in before and row["method"] == "speculative"]
     assert {"drafter": "small", "draft_length": 4} in added

@@ -35,7 +35,7 @@ def test_two_experiments_are_kept_compared_and_applied(undisturbed: Path, served
     # The stages that the setting concerns ran, and no other ones.
     for name in NAMES:
         logged = ran(run(clone, served, "-m", "dvc", "queue", "logs", name))
-        assert Counter(logged) == dict.fromkeys(["control", "align", "sweep_aligned", "report"], 1)
+        assert Counter(logged) == dict.fromkeys(["control", "align", "sweep", "report"], 1)
     assert read_params(clone) == before
     assert git(clone, "status", "--porcelain") == ""
 

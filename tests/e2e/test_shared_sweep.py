@@ -37,21 +37,21 @@ MEASURED_TIMES = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interv
 
 
 def unswept(finished: Path, folder: Path) -> Path:
-    """A copy of the finished clone with the grid above, in which the aligned drafters have not been swept."""
+    """A copy of the finished clone with the grid above, in which nothing has been swept."""
     folder.mkdir()
     clone = copy_of(finished, folder)
     params = read_params(clone)
     grid = [{"method": method, "values": values} for method, values in {**REPLAYED, **DECODED}.items()]
     params["tasks"]["translation"]["sweep"]["grid"] = grid
     write_params(clone, params)
-    for name in ("results/translation/sweep/aligned", ".cache/resume"):
+    for name in ("results/translation/sweep", ".cache/resume"):
         shutil.rmtree(clone / name, ignore_errors=True)
     return clone
 
 
 def sweep(clone: Path, module: str, *options: str, **variables: str) -> dict[str, list[Any]]:
-    """Sweep the aligned drafters by a command; return the rows of each file, in the file's order, apart from times."""
-    command = [sys.executable, "-m", module, "--task", "translation", "--arm", "aligned", *options]
+    """Sweep by a command; of the aligned drafters return the rows of each file, in the file's order, apart from times."""
+    command = [sys.executable, "-m", module, "--task", "translation", *options]
     done = subprocess.run(
         command, cwd=clone, env=environment(clone) | variables, capture_output=True, text=True, timeout=4 * PATIENCE
     )

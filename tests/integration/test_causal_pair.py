@@ -20,10 +20,11 @@ from tasks.errors import InputError
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.sweep.clock import Here, PointTimer
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
-from tasks.evaluation.sweep.run import SweepRunner
+from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, measured_costs
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.prompting import encode
@@ -31,6 +32,7 @@ from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.training.data import JsonlDataset
 from tasks.training.settings import TrainingSettings
+from tests.ticking import ALIGNED
 from tests.training import train_on
 
 TEXT = TextSettings(max_source_tokens=24, max_target_tokens=16)
@@ -104,15 +106,19 @@ LOOKED_UP = ("bigram", "suffix")
 def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
     sweep = SweepSettings(quality_batch=16, latency_examples=2, warmup_examples=0, bootstrap_samples=100, sample=1)
     split = Split("validation", ready.examples[:24], ready.tokenizer, TEXT, sweep)
-    evaluator = PointEvaluator(ready.pair, ready.tokenizer, "bleu", REQUEST, sweep, "cpu")
+    evaluator = PointEvaluator(lambda: ready.pair, ready.tokenizer, "bleu", REQUEST, sweep)
     writer = RowWriter(evaluator, SweepRowFile(tmp_path / "rows.jsonl", "f"), "toy", "aligned")
-    runner = SweepRunner(writer, tmp_path / "predictions")
+    starts = Here(PointTimer({ALIGNED: ready.pair}, sweep, "cpu"))
+    costs = measured_costs(tmp_path / "costs.json", split, REQUEST, lambda: starts.timer)
+    assert costs is not None
+    runner = SweepRunner(ALIGNED, writer, tmp_path / "predictions", costs=costs)
     grid = [
         SweepPoint("speculative", SpeculativeSettings(draft_length=3)),
         SweepPoint("bild", BildSettings()),
         *(SweepPoint("speculative", SpeculativeSettings(drafter=drafter)) for drafter in LOOKED_UP),
     ]
-    vanilla, _, *rows = [row for row in runner.validate(grid, split) if isinstance(row, MeasuredRow)]
+    whole = TaskSweep({ALIGNED: runner}, {ALIGNED: grid}, starts, costs.cost_ratio)
+    vanilla, _, *rows = [row for row in whole.validate(split)[ALIGNED] if isinstance(row, MeasuredRow)]
     assert len(rows) == len(grid)
     drafted, loose, *tables = (next(row for row in rows if row.settings == point.row_settings) for point in grid)
     assert {row.how for row in rows} == {"replayed"}

@@ -88,8 +88,7 @@ def test_a_stage_writes_where_the_code_says(name: str) -> None:
         "calibrate": [paths.calibration],
         "control": [paths.model("unaligned")],
         "align": [paths.model("aligned")],
-        "sweep_unaligned": [paths.rows("unaligned").parent],
-        "sweep_aligned": [paths.rows("aligned").parent],
+        "sweep": [paths.rows("unaligned").parent.parent],
     }
     outs = [next(iter(out)) if isinstance(out, dict) else out for out in STAGES[name]["outs"]]
     if name in known:

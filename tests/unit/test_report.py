@@ -233,7 +233,7 @@ def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_a_broken_pair_file_is_named(paths: TaskPaths, text: str) -> None:
     paths.rows("aligned").with_name("pair.json").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=r"aligned/pair\.json: .*python -m tasks\.sweep --task toy --arm aligned"):
+    with pytest.raises(InputError, match=r"aligned/pair\.json: .*python -m tasks\.sweep --task toy"):
         report.read_seeds(paths, "rougeL", [1])
 
 
@@ -266,7 +266,7 @@ def test_missing_rows_end_in_one_line(
         run(monkeypatch)
     assert exit_.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "aligned/rows.jsonl" in line and "python -m tasks.sweep --task toy --arm aligned" in line
+    assert "aligned/rows.jsonl" in line and "python -m tasks.sweep --task toy" in line
     assert not (paths.results / "summary.json").exists()
 
 

@@ -32,23 +32,23 @@ from tasks.evaluation.report.tables import tables_markdown
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.files import point_key, read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, TimedRow, Timing
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, TimedRow
 from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
 from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
-from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
-from tasks.evaluation.sweep.replay import Outputs, Split
-from tasks.evaluation.sweep.rows import PointEvaluator
+from tasks.evaluation.sweep.clock import Lap, PointTimer
+from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
+from tasks.evaluation.sweep.replay import Split
 from tasks.loaded_pair import calibration_targets, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
 from tests.architectures import models, pair_of
 from tests.sandbox import sandboxed
-from tests.sweeps import Row, in_file
+from tests.sweeps import Row, by_name, in_file
 from tests.ticking import LIMIT, Words, examples_of
-from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, opened, swept
+from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, swept, use
 from tests.toys import prefix_pair, says, whole_runs
 
 
@@ -75,7 +75,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Re
 
     monkeypatch.setattr(stage, "timing_lock", watched)
     monkeypatch.setattr(stage, "SweepRecord", record)
-    monkeypatch.setattr(stage, "load_for_sweep", lambda *_: opened(pair))
+    use(pair, monkeypatch)
     yield found
 
 
@@ -145,18 +145,19 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
 
 
 def test_a_sweep_without_a_measured_point_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy", "--arm", "aligned"])
+    monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy"])
     monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
     header: dict[str, Any] = {"arm": "aligned", "split": "validation", "method": "bild", "settings": {"max_draft": 3}}
     measured = MeasuredRow(**header, lossless=False, metric="bleu", quality={}, counts=DecodingCounts(tokens=1))
     timed = joined(TimedRow, measured, latency_ms=[1.0], vanilla_latency_ms=[1.0], speedup=1.0)
     one, both = (joined(FailedRow, measured, error=f"RuntimeError: {name}") for name in ("one", "all"))
     outcomes = [[timed, measured, one], [both, both]]
-    monkeypatch.setattr(stage, "sweep", lambda *_: (outcomes.pop(0), PairRecord(runtime="native code")))
+    drafter = Drafter("aligned", 1)
+    monkeypatch.setattr(stage, "sweep", lambda *_: ({drafter: outcomes.pop(0)}, {drafter: PairRecord(runtime="native code")}))
     stage.main()
     printed = capsys.readouterr()
     failed, counts = printed.err.splitlines()
-    assert counts == "toy/aligned: 3 points, 1 timed, 1 failed (native code)"
+    assert counts == "toy: 3 points, 1 timed, 1 failed (native code)"
     assert all(fact in failed for fact in ("validation", "bild", "'max_draft': 3", "RuntimeError: one"))
     with pytest.raises(InputError, match="every point of the sweep failed; the first: RuntimeError: all"):
         stage.main()
@@ -172,8 +173,18 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
     of_pair = {"version", "arm", "seed", "training", "draft_vocabulary", "runtime", "acceptance", "sizes", "outputs", "costs"}
-    of_sweep = {"plan", "vanilla_scatter", "lineage", "margins", "risk", "grid", "memory", "batches", "unsupported_script"}
-    assert pair.keys() == of_pair | of_sweep
+    of_sweep = {
+        "plan",
+        "lineage",
+        "margins",
+        "risk",
+        "grid",
+        "memory",
+        "batches",
+        "unsupported_script",
+        "null_test",
+    }
+    assert pair.keys() == of_pair | of_sweep | {"null_test", "unsupported_script"}
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
@@ -205,7 +216,7 @@ def test_chosen_points_are_timed_by_batch_size_without_touching_rows(
     records: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = swept(SPECULATIVE, BILD)
-    monkeypatch.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
+    monkeypatch.setattr(PointTimer, "lap", lambda *_: pytest.fail("timed again"))
     assert swept(SPECULATIVE, BILD, batch_sizes=(1, 3), batch_examples=3) == rows
     timings = json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["batches"]
     assert timings["error"] is None and timings["split"] == "test" and timings["examples"] == 3
@@ -232,7 +243,7 @@ def test_the_outputs_of_every_row_are_kept_beside_the_rows(records: list[Recorde
         assert row["outputs"]["exact"] == sum(a in b for a, b in zip(texts, references, strict=True))
     # A finished sweep writes what was lost, without timing anything.
     files["test"].unlink()
-    monkeypatch.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
+    monkeypatch.setattr(PointTimer, "lap", lambda *_: pytest.fail("timed again"))
     assert swept(BILD, SPECULATIVE)
     again = {name: {key: one.texts for key, one in read_hypotheses(file).items()} for name, file in files.items()}
     assert again == whole
@@ -242,7 +253,7 @@ def test_measured_rows_are_kept_when_the_grid_changes(records: list[Recorded], m
     whole = swept(SPECULATIVE, plan=False)
     written = PATHS.rows("aligned").read_bytes()
     with monkeypatch.context() as forbidden:
-        forbidden.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
+        forbidden.setattr(PointTimer, "lap", lambda *_: pytest.fail("timed again"))
         assert swept(SPECULATIVE, plan=False) == whole
         assert swept(SPECULATIVE, plan=True, near=0.5, sample=9)
     larger = swept(SPECULATIVE, BILD, sample=0)
@@ -272,7 +283,7 @@ def test_a_broken_pair_leaves_failed_rows(
 ) -> None:
     small, large = map(whole_runs, models("t5"))
     broken = prefix_pair(small, lambda source, prefix: torch.full_like(large(source, prefix), math.nan))
-    monkeypatch.setattr(stage, "load_for_sweep", lambda *_: opened(broken))
+    use(broken, monkeypatch)
     rows = swept(SPECULATIVE)
     assert len(rows) == 6 + 2
     assert all("large model gave NaN" in row["error"] for row in rows)
@@ -288,13 +299,13 @@ def test_further_test_sets_are_measured_beside_the_main_one(records: list[Record
     alone = swept(SPECULATIVE)
     main = PATHS.rows("aligned").read_bytes()
     chosen = {(row["method"], str(row["settings"])) for row in alone if row["split"] == "test"}
-    folder, timed, time = PATHS.rows("aligned").parent, list[str](), PointEvaluator.time
+    folder, timed, lap = PATHS.rows("aligned").parent, list[str](), PointTimer.lap
 
-    def counting(self: PointEvaluator, point: SweepPoint, outputs: Outputs, split: Split, *rest: Any) -> Timing:
+    def counting(self: PointTimer, visits: Any, vanilla: Any, split: Split, *rest: Any) -> list[Lap | str]:
         timed.append(split.name)
-        return time(self, point, outputs, split, *rest)
+        return lap(self, visits, vanilla, split, *rest)
 
-    monkeypatch.setattr(PointEvaluator, "time", counting)
+    monkeypatch.setattr(PointTimer, "lap", counting)
 
     def measured(*names: str) -> dict[str, set[tuple[str, str]]]:
         timed.clear()
@@ -374,11 +385,13 @@ def test_further_temperatures_are_swept_beside_vanilla_at_the_same_one(records: 
     assert warm[point_key("vanilla_large", {})].texts != greedy[point_key("vanilla_large", {})].texts
     hot = next(row for row in rows if (row["split"], row["method"]) == ("validation.T2", "vanilla_large"))
     assert hot["quality_difference_interval"] == [0, 0], "vanilla is compared with itself at that temperature"
-    assert in_file(PATHS.rows("aligned", test="validation.T0.5")) == [row for row in rows if row["split"].endswith("T0.5")]
+    in_both = in_file(PATHS.rows("aligned", test="validation.T0.5")), [row for row in rows if row["split"].endswith("T0.5")]
+    assert by_name(in_both[0]) == by_name(in_both[1])
     swept(*grid, temperatures=(2.0,))
     assert {file.name for file in folder.glob("rows*.jsonl")} == {"rows.jsonl", "rows-validation.T2.jsonl"}
     assert not (folder / "hypotheses-validation.T0.5.parquet").exists()
-    assert in_file(PATHS.rows("aligned", test="validation.T2")) == [row for row in rows if row["split"].endswith("T2")]
+    kept = in_file(PATHS.rows("aligned", test="validation.T2"))
+    assert by_name(kept) == by_name([row for row in rows if row["split"].endswith("T2")])
 
 
 NOTHING: Any = None

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks import sweep as sweep_stage
 from tasks.corpora.example import Example, write_jsonl
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import summarize
@@ -12,7 +11,7 @@ from tasks.evaluation.settings import GridSettings
 from tasks.paths import ARMS
 from tasks.report import read_seeds
 from tests.ticking import Words
-from tests.toy_sweep import PATHS, opened, swept
+from tests.toy_sweep import PATHS, swept, use
 from tests.toys import VOCABULARY, prefix_pair, says, toy_sources
 
 
@@ -25,7 +24,7 @@ def test_the_verdict_recommends_nothing_and_says_why(tmp_path: Path, monkeypatch
         texts = [Words().decode(row, skip_special_tokens=True) for row in toy_sources(24, seed)]
         write_jsonl([Example(text, (" ".join(reversed(text.split())),)) for text in texts], PATHS.split(split))
     collapsed = says([7], vocabulary=VOCABULARY)
-    monkeypatch.setattr(sweep_stage, "load_for_sweep", lambda *_: opened(prefix_pair(collapsed, collapsed)))
+    use(prefix_pair(collapsed, collapsed), monkeypatch)
     for arm in ARMS:
         swept(GridSettings(method="speculative", values={"draft_length": [2, 3]}), arm=arm, bootstrap_samples=200)
     arms = read_seeds(PATHS, "bleu", [1])

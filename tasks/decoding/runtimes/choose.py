@@ -134,6 +134,7 @@ def open_decoders(
     vocabulary: int | None = None,
     calibration: Rows | None = None,
     runtime: Runtime = AUTO,
+    opened: Decoder | None = None,
 ) -> Pair:
     """Open two models of `transformers` as a pair, and find out whether they share an encoder.
 
@@ -143,11 +144,13 @@ def open_decoders(
         vocabulary: The number of ids that both predict over; none: each model's own number.
         calibration: Target tokens of the calibration set, for drafters without a model.
         runtime: The runtime of both.
+        opened: The large model's decoder in another pair, whose models share no encoder; none: it is opened.
 
     Raises:
         InputError: a model cannot be decoded with on this machine, or the small one was trained on another model's encoder.
     """
-    shared = shares_encoder(small, large)  # before opening, which lets go of weights that this reads
+    # Before opening, which lets go of weights that this reads.
+    shared = opened is None and shares_encoder(small, large)
     if shared:
         keep_encoder_once(small, large)
     elif reads_large_encoder(small):
@@ -155,7 +158,7 @@ def open_decoders(
             "the small model was trained on the frozen encoder of its large model, but the encoder of this large model is "
             "another; name the large model that it was made of"
         )
-    verifier = open_decoder(large, "large", vocabulary, runtime)
+    verifier = opened or open_decoder(large, "large", vocabulary, runtime)
     return Pair(
         open_decoder(small, "small", vocabulary, runtime, verifier if shared else None),
         verifier,

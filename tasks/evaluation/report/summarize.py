@@ -1,10 +1,9 @@
 """The summary of a task: the rows of both sweeps, put together for users, figures and tables.
 
-Choices are made on the validation split from unrounded numbers, each arm against the vanilla large model of its own sweep;
+Choices are made on the validation split from unrounded numbers, each arm against the vanilla large model of its own rows;
 chosen points are then looked up on the test split. Ratios are made once, from raw counts.
 
-What alignment gives is counted (`evaluation.effect`): the times of the two arms were measured in different processes, and are
-never divided by each other.
+What alignment gives is counted, and confirmed by the clock, which timed both arms in turn (`evaluation.effect`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,14 @@ from tasks.corpora.example import Example
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
-from tasks.evaluation.effect import Counted, cost_model, effect_of_choices, effect_of_frontiers
+from tasks.evaluation.effect import (
+    Curves,
+    cost_model,
+    counted_curves,
+    effect_of_choices,
+    effect_of_frontiers,
+    timed_curves,
+)
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.report.paper_tables import paper_tables
 from tasks.evaluation.report.recommendation import recommend
@@ -118,8 +124,11 @@ def summarize(
     costs = cost_model([pair.costs for _, pair in (seeds or {}).values() if pair is not None and pair.costs is not None])
     alignment = None
     if outputs and costs is not None:
+        counted, clock = along_frontiers(metric, examples, seeds or {}, outputs, costs)
         alignment = parts.Alignment(
-            counted=counted_frontiers(metric, examples, outputs, costs),
+            counted=counted,
+            clock=clock,
+            null_test=next((pair.null_test for _, pair in (seeds or {}).values() if pair is not None), None),
             choices=counted_choices(REPORTED_ON, results, outputs, costs),
             costs=costs,
         )
@@ -186,7 +195,7 @@ class SweepPoints:
         if CHOSEN_ON not in vanilla:
             raise InputError(
                 f"the {arm} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
-                f"make it by: {sweep_command(task, arm)}"
+                f"make it by: {sweep_command(task)}"
             )
 
         def tested(row: MeasuredRow) -> records.TimedMeasurements | None:
@@ -380,32 +389,45 @@ def counted_choices(
     return [one for one in found if one is not None]
 
 
-def counted_frontiers(
-    metric: str, examples: Sequence[Example], outputs: Outputs, costs: parts.CostModel
-) -> AlignmentEffect | None:
-    """What alignment gives at equal quality along BiLD's frontiers, on validation, where every setting was replayed.
+def along_frontiers(
+    metric: str, examples: Sequence[Example], seeds: Seeds, outputs: Outputs, costs: parts.CostModel
+) -> tuple[AlignmentEffect | None, AlignmentEffect | None]:
+    """What alignment gives at equal quality along BiLD's frontiers on validation: by counts, and by the clock.
+
+    Every setting was replayed and counts; the clock has those that were timed.
 
     Args:
         metric: The task's; given texts have no outputs to compare, so that their perplexity gives None.
         examples: The texts of validation.
+        seeds: The sweeps of every seed.
         outputs: Of every drafter, by arm, seed and split.
         costs: The cost model of both arms.
     """
     if metric_of(metric).name == PERPLEXITY:
-        return None
+        return None, None
     references = [example.references for example in examples]
-    arms: dict[str, dict[int, list[Counted]]] = {arm: {} for arm in ARMS}
+    counted: dict[str, dict[int, Curves]] = {arm: {} for arm in ARMS}
+    clock: dict[str, dict[int, Curves]] = {arm: {} for arm in ARMS}
     vanilla = None
-    for (arm, seed, split), kept in outputs.items():
-        if split == CHOSEN_ON:
-            if vanilla is None and (key := point_key(VANILLA, {})) in kept:
-                vanilla = value_of(kept[key].texts, references, metric)
-            arms[arm][seed] = [
-                Counted(one.work, example_statistics(one.texts, references, metric))
-                for (method, settings), one in kept.items()
-                if method == "bild" and json.loads(settings).get("drafter", "small") in OF_SMALL
-            ]
-    return None if vanilla is None else effect_of_frontiers(BILD_FRONTIERS, CHOSEN_ON, arms, vanilla, costs)
+    for (arm, seed), (rows, _) in seeds.items():
+        kept = outputs.get((arm, seed, CHOSEN_ON), {})
+        if vanilla is None and (key := point_key(VANILLA, {})) in kept:
+            vanilla = value_of(kept[key].texts, references, metric)
+        scores = {
+            key: example_statistics(one.texts, references, metric)
+            for key, one in kept.items()
+            if key[0] == "bild" and json.loads(key[1]).get("drafter", "small") in OF_SMALL
+        }
+        own = (row for row in latest(rows) if isinstance(row, TimedRow) and row.split == CHOSEN_ON and row.rounds)
+        timed = [(row.rounds or [], scores[key]) for row in own if (key := point_key(row.method, row.settings)) in scores]
+        if scores:
+            counted[arm][seed] = counted_curves([(kept[key].work, one) for key, one in scores.items()], costs)
+        if timed:
+            clock[arm][seed] = timed_curves(timed)
+    if vanilla is None:
+        return None, None
+    by_counts, by_clock = (effect_of_frontiers(BILD_FRONTIERS, CHOSEN_ON, arms, vanilla) for arms in (counted, clock))
+    return by_counts, by_clock
 
 
 # Other methods against BiLD, outputs, further temperatures and test sets.

@@ -24,7 +24,7 @@ from tasks.evaluation.report.formatting import (
 from tasks.evaluation.report.paper_tables import anything_published, packaged, published_rows
 from tasks.evaluation.results.pair import BatchTimings
 from tasks.evaluation.results.rows import Choice, ModelAlone, TimedMeasurements, TimedPoint
-from tasks.evaluation.results.summary import ArmPoint, Summary, TableRow
+from tasks.evaluation.results.summary import Alignment, ArmPoint, Summary, TableRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.paths import ARMS
@@ -174,7 +174,6 @@ def notes(summary: Summary) -> list[str]:
         count = len(summary.failed)
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
     pairs = {arm: summary.pairs.of(arm) for arm in ARMS}
-    found += [pair.vanilla_scatter.sentence(arm) for arm, pair in pairs.items() if pair.vanilla_scatter]
     signatures = {METRIC_NAMES[metric_of(summary.metric).name]: summary.signature, "chrF": summary.chrf_signature}
     found += [f"{name}: {signature}." for name, signature in signatures.items() if signature]
     found += dict.fromkeys(f"Warning: {pair.unsupported_script}." for pair in pairs.values() if pair.unsupported_script)
@@ -203,7 +202,34 @@ def alignment_sentences(summary: Summary) -> list[str]:
         ratio = f"{number_text(effect.ratio, effect.interval)} times as fast with aligned as with unaligned drafters"
         how = f"{seeds}, by counts on {effect.texts:,} texts of {effect.split}"
         found.append(f"{what[0].upper()}{what[1:]} is {ratio} {how}: {_FINDINGS[effect.finding]}.")
+        if known is not None and effect is known.counted:
+            found += _clock_sentences(known)
     return found
+
+
+def _clock_sentences(known: Alignment) -> list[str]:
+    """What the clock says of the same ratio, and what it says of equal models."""
+    found, clock, test = [], known.clock, known.null_test
+    if clock is not None:
+        ratio = f"{number_text(clock.ratio, clock.interval)} on {clock.texts:,} texts of {clock.split}"
+        found.append(f"By the clock, which timed both arms in turn, the same ratio is {ratio}: {_FINDINGS[clock.finding]}.")
+    if test is not None:
+        equal = "as it must be" if test.finding == "equal" else "where equal models must come out equal"
+        ratio = number_text(test.ratio, test.interval, digits=3)
+        found.append(f"The small models alone, unaligned over aligned, took {ratio} times as long for equal work, {equal}.")
+    return found
+
+
+def clock_warning(summary: Summary) -> str:
+    """Why no speed-up of this report can be trusted; empty where the clock took equal models for equal."""
+    test = None if summary.alignment is None else summary.alignment.null_test
+    if test is None or test.finding == "equal":
+        return ""
+    ratio = number_text(test.ratio, test.interval, digits=3)
+    return (
+        f"The clock of this sweep cannot be trusted: two small models of one architecture differ by {ratio} at equal work. "
+        "Sweep again on an idle machine; what is counted stands."
+    )
 
 
 # The other tables.

@@ -125,6 +125,9 @@ class HypothesisFile:
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self._points
 
+    def __getitem__(self, key: tuple[str, str]) -> KeptOutputs:
+        return self._points[key]
+
     def add(self, points: Mapping[tuple[str, str], KeptOutputs]) -> None:
         """Add the outputs of points by `point_key`, and write the file."""
         import pyarrow as pa

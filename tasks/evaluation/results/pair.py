@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -97,6 +98,8 @@ class MeasuredCosts:
     """A run of the large model by the number of positions that it verifies."""
     cost_ratio: float | None = None
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""
+    bandwidth_share: float | None = None
+    """Share of the memory's bandwidth that a step of the large model uses; None where it is not known."""
 
     def check_cost(self, positions: int) -> float | None:
         """A run of the large model over so many positions, in its steps; None where it was not measured."""
@@ -134,10 +137,6 @@ class PairMemory:
     large: ModelMemory
 
 
-BUSY = 0.2
-"""Scatter of vanilla's times between visits, as a share, above which the machine is called busy (`docs/performance.md`)."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ErrorStatistics:
     """Errors of predicted speed-ups, as shares of the measured ones."""
@@ -161,38 +160,6 @@ class PredictionError:
     """Points on or near the predicted frontier, and choices; these were selected by their predictions."""
     all: ErrorStatistics | None = None
     """Anchors included, of which a method's first prediction has to come from other methods."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VanillaScatter:
-    """Vanilla's own total time for the same timed examples, over all visits of a sweep; steady on an idle machine."""
-
-    visits: int
-    median_ms: float
-    low_ms: float
-    """5th percentile."""
-    high_ms: float
-    """95th percentile."""
-
-    @property
-    def share(self) -> float:
-        """From the 5th to the 95th percentile, over the median."""
-        return (self.high_ms - self.low_ms) / self.median_ms
-
-    @property
-    def busy(self) -> bool:
-        """Whether something else ran on the machine, or its clock changed."""
-        return self.share > BUSY
-
-    def sentence(self, arm: str) -> str:
-        """One sentence about the machine during the sweep of an arm."""
-        fact = (
-            f"vanilla's own time for the same texts varied by {self.share:.0%} "
-            f"(5th to 95th percentile of {self.visits} visits, over the median)"
-        )
-        if self.busy:
-            return f"The machine was busy during the {arm} sweep: {fact}; repeat it on an idle machine."
-        return f"The machine was steady during the {arm} sweep: {fact}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,6 +256,17 @@ class DraftVocabulary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NullTest:
+    """The small models alone, unaligned over aligned, at equal work: models of one architecture must come out equal."""
+
+    ratio: float
+    interval: Interval
+    """95 %, over texts and rounds (`statistics.null_test`)."""
+    finding: Literal["equal", "unequal"]
+    """Whether the interval holds 1; where it does not, nothing that this clock compared can be trusted."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairRecord:
     """All of `pair.json`; None for what is not known, or not known yet."""
 
@@ -311,8 +289,8 @@ class PairRecord:
     """What the metric's tokenizers cannot read of the references of validation, with the fix; empty where they read all."""
     costs: MeasuredCosts | None = None
     plan: SweepPlan | None = None
-    vanilla_scatter: VanillaScatter | None = None
-    """On validation."""
+    null_test: NullTest | None = None
+    """Of the clock that timed all drafters of the task in turn; None where it compared no two arms in several rounds."""
     lineage: dict[str, JsonValue] | None = None
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
     margins: MarginSettings = field(default_factory=MarginSettings)

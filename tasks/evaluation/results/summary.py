@@ -13,7 +13,7 @@ from pydantic import Field
 from tasks.decoding.method import LOOK_UPS, SamplingSettings
 from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.codec import Settings, Source, decode, encode, read, text_of
-from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
+from tasks.evaluation.results.pair import AcceptanceRate, NullTest, PairRecord
 from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.scoring.statistics import Interval, status_of
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
@@ -93,6 +93,10 @@ class Alignment:
 
     counted: AlignmentEffect | None
     """At equal quality along BiLD's frontiers on validation; None where BiLD was not swept with both arms."""
+    clock: AlignmentEffect | None = None
+    """The same by the clock, from the settings that were timed, both arms in turn."""
+    null_test: NullTest | None = None
+    """Whether the clock takes equal models for equal; None where no two arms were timed in several rounds."""
     choices: list[AlignmentEffect]
     """At what each sweep chose, on test, by purpose."""
     costs: CostModel
@@ -337,9 +341,9 @@ def test_status(test: records.TimedMeasurements | None, margin: float) -> record
     )
 
 
-def sweep_command(task: str, arm: str) -> str:
-    """The command that makes the rows of a sweep."""
-    return f"python -m tasks.sweep --task {task} --arm {arm}"
+def sweep_command(task: str) -> str:
+    """The command that makes the rows of a task's sweeps."""
+    return f"python -m tasks.sweep --task {task}"
 
 
 def is_faster(measured: records.TimedMeasurements) -> bool:

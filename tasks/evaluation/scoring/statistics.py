@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Interval = tuple[float, float]
 """Lower and upper end of a 95 % confidence interval."""
 
+_NORMAL = statistics.NormalDist().inv_cdf(0.975)
+
 
 def resampled_sums(columns: ArrayLike, samples: int, seed: int) -> NDArray[np.float64]:
     """Sums of `columns` over bootstrap resamples of its rows.
@@ -161,6 +163,44 @@ def rounds_reach(rounds: Sequence[TimedRound]) -> float:
     method, vanilla = (_capped(rounds, name).sum(axis=1) for name in ("latency_ms", "vanilla_latency_ms"))
     logs: list[float] = np.log(vanilla / method).tolist()
     return student(len(rounds) - 1) * statistics.stdev(logs) * math.sqrt(2 / len(rounds))
+
+
+Equals = tuple[tuple[Sequence["TimedRound"], Sequence[int]], tuple[Sequence["TimedRound"], Sequence[int]]]
+"""Two models of one architecture that decoded alone: rounds, and steps of each timed example."""
+
+
+def null_test(pairs: Sequence[Equals]) -> tuple[float, Interval] | None:
+    """How many times as long models take as others of one architecture for equal work: 1 but for the error of the clock.
+
+    The two of a pair write other tokens for the same texts. Over the texts the difference of their times is taken as a
+    constant, which is the error, plus a multiple of the difference of their steps. The interval adds two errors in quadrature:
+    that of the constant over the texts, and Student's over the rounds, each of which is a start of a process.
+
+    Args:
+        pairs: Rounds and steps of both, on the same examples in the same order.
+
+    Returns:
+        The ratio with its 95 % interval; None without a pair, or with a single round.
+    """
+    rounds = min((len(one) for pair in pairs for one, _ in pair), default=0)
+    if rounds < 2:
+        return None
+    logs, errors = np.zeros(rounds), []
+    for (ours, steps), (theirs, other_steps) in pairs:
+        apart = _capped(ours[:rounds], "latency_ms") - _capped(theirs[:rounds], "latency_ms")
+        usual, more = _capped(theirs[:rounds], "latency_ms").mean(axis=1), np.subtract(steps, other_steps, dtype=np.float64)
+        spread = more - more.mean()
+        scale = float(spread @ spread)
+        slope = float(apart.mean(axis=0) @ spread) / scale if scale else 0.0
+        constant = apart.mean(axis=1) - slope * more.mean()
+        logs += np.log1p(constant / usual) / len(pairs)
+        rest = apart.mean(axis=0) - constant.mean() - slope * more
+        share = 1 / len(more) + (float(more.mean()) ** 2 / scale if scale else 0.0)
+        errors.append(float(np.std(rest)) * math.sqrt(share) / float(usual.mean()) / len(pairs))
+    middle = float(logs.mean())
+    over_rounds = student(rounds - 1) * float(np.std(logs, ddof=1)) / math.sqrt(rounds)
+    reach = math.hypot(over_rounds, _NORMAL * math.hypot(*errors))
+    return math.exp(middle), (math.exp(middle - reach), math.exp(middle + reach))
 
 
 def student(freedom: int) -> float:

@@ -29,6 +29,7 @@ from tasks.errors import InputError
 from tasks.evaluation.results.rows import OutputDetails, OutputStatistics
 from tasks.evaluation.scoring.quality import OutputCheck, Quality, score_likelihoods
 from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.sweep.clock import PointTimer, Visit
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.evaluation.sweep.rows import PointEvaluator
@@ -62,16 +63,22 @@ class GivenTextEvaluator(PointEvaluator):
     """Evaluates points of one sweep on given texts. None is planned or replayed, since a point costs no run of a model."""
 
     def __init__(
-        self, pair: Pair, tokenizer: PreTrainedTokenizerBase, metric: str, request: Request, sweep: SweepSettings, device: str
+        self,
+        open_pair: Callable[[], Pair],
+        tokenizer: PreTrainedTokenizerBase,
+        metric: str,
+        request: Request,
+        sweep: SweepSettings,
     ) -> None:
-        super().__init__(pair, tokenizer, metric, request, dataclasses.replace(sweep, plan=False), device)
-        self._endless = without_end_tokens(pair)
+        """See `PointEvaluator`."""
+        super().__init__(open_pair, tokenizer, metric, request, dataclasses.replace(sweep, plan=False))
         self._predictions: dict[str, list[TextPredictions]] = {}
         self._texts: dict[str, Rows] = {}
 
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The tokens of the texts with the counts of the point, and how likely it finds each text."""
-        method, outputs, timed = self._composed(point, GivenText([])), Outputs("scored"), set(split.timed)
+        endless, outputs, timed = without_end_tokens(self.pair), Outputs("scored"), set(split.timed)
+        method = _composed(point, endless, self.request, GivenText([]))
         for example, known in enumerate(self._along(split)):
             generation = _scored(method, known, example)
             outputs.add(example, generation, timed=example in timed)
@@ -93,47 +100,6 @@ class GivenTextEvaluator(PointEvaluator):
         lengths = list(map(len, outputs.tokens))
         return score_likelihoods(outputs.log_likelihoods, lengths, self.sweep.bootstrap_samples, self.sweep.seed)
 
-    def _timed_call(self, point: SweepPoint, split: Split) -> Callable[[int], list[Generation]]:
-        given = GivenText(self._texts_of(split))
-        method = self._composed(point, given)
-
-        def run(example: int) -> list[Generation]:
-            [one] = method.run([split.sources[example]], [example], len(given.texts[example]))
-            return [Generation(one.tokens, one.proposers, one.counts, given.log_probabilities(example))]
-
-        return run
-
-    def _mismatches(
-        self,
-        point: SweepPoint,
-        generations: Sequence[Generation],
-        outputs: Outputs,  # noqa: ARG002 (who scored which token is not in them)
-        split: Split,
-    ) -> int | None:
-        """Timed texts that were scored token by token otherwise than from one run.
-
-        Raises:
-            TimedTokensError: rounding does not explain it, and the runtimes promise equal tokens.
-        """
-        method, exact = self._composed(point, GivenText([])), guarantee_of(self.pair) is not TokenGuarantee.NONE
-        mismatches = 0
-        for example, timed in zip(split.timed, generations, strict=True):
-            known = self._along(split)[example]
-            expected = _scored(method, known, example)
-            position = first_difference(timed, expected)
-            if position is not None:
-                mismatches += 1
-                turned = timed.proposers[position] != expected.proposers[position]
-                if exact and not (turned and on_the_edge(known, position, _parts_of(method))):
-                    raise TimedTokensError(
-                        f"{point}: {split.name} example {example}, position {position}: the timed call scored the given text "
-                        "otherwise than one run of each model over it"
-                    )
-        return mismatches
-
-    def _composed(self, point: SweepPoint, given: GivenText) -> DecodingMethod:
-        return METHODS[point.method].make(point.settings, self._endless, dataclasses.replace(self.request, draws=given))
-
     def _texts_of(self, split: Split) -> Rows:
         if split.name not in self._texts:
             self._texts[split.name] = given_tokens(self._tokenizer, split.examples, self.request.max_new_tokens)
@@ -145,8 +111,51 @@ class GivenTextEvaluator(PointEvaluator):
             texts = self._texts_of(split)
             read = zip(split.sources, texts, strict=True)
             bar = progress(read, desc=f"read {split.name}", total=len(texts), unit="text", mininterval=2.0)
-            self._predictions[split.name] = [predict_along(self._endless, source, text) for source, text in bar]
+            endless = without_end_tokens(self.pair)
+            self._predictions[split.name] = [predict_along(endless, source, text) for source, text in bar]
         return self._predictions[split.name]
+
+
+class GivenTextTimer(PointTimer):
+    """Times the decoding of the given texts one token after the other, as each method would write them."""
+
+    def _timed_call(self, visit: Visit, split: Split, request: Request) -> Callable[[int], list[Generation]]:
+        texts = visit.expected.tokens
+        given = GivenText([list(texts.get(example, ())) for example in range(len(split.examples))])
+        method = _composed(visit.point, without_end_tokens(self.pairs[visit.drafter]), request, given)
+
+        def run(example: int) -> list[Generation]:
+            [one] = method.run([split.sources[example]], [example], len(given.texts[example]))
+            return [Generation(one.tokens, one.proposers, one.counts, given.log_probabilities(example))]
+
+        return run
+
+    def _mismatches(self, visit: Visit, generations: Sequence[Generation], split: Split, request: Request) -> int | None:
+        """Timed texts that were scored token by token otherwise than from one run of each model over them.
+
+        Raises:
+            TimedTokensError: rounding does not explain it, and the runtimes promise equal tokens.
+        """
+        endless = without_end_tokens(self.pairs[visit.drafter])
+        method = _composed(visit.point, endless, request, GivenText([]))
+        exact, mismatches = guarantee_of(endless) is not TokenGuarantee.NONE, 0
+        for example, timed in zip(split.timed, generations, strict=True):
+            known = predict_along(endless, split.sources[example], list(visit.expected.tokens[example]))
+            expected = _scored(method, known, example)
+            position = first_difference(timed, expected)
+            if position is not None:
+                mismatches += 1
+                turned = timed.proposers[position] != expected.proposers[position]
+                if exact and not (turned and on_the_edge(known, position, _parts_of(method))):
+                    raise TimedTokensError(
+                        f"{visit.point}: {split.name} example {example}, position {position}: the timed call scored the given "
+                        "text otherwise than one run of each model over it"
+                    )
+        return mismatches
+
+
+def _composed(point: SweepPoint, endless: Pair, request: Request, given: GivenText) -> DecodingMethod:
+    return METHODS[point.method].make(point.settings, endless, dataclasses.replace(request, draws=given))
 
 
 def _parts_of(method: DecodingMethod) -> LoopParts:

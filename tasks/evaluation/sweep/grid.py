@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -36,8 +36,21 @@ class SweepPoint(ConfiguredMethod):
         return self.plain_settings
 
 
+class Drafter(NamedTuple):
+    """Whose sweep it is."""
+
+    arm: str
+    """One of `paths.ARMS`."""
+    seed: int
+
+
 VANILLA = SweepPoint(VANILLA_METHOD, VanillaSettings())
 BASELINES = (VANILLA, SweepPoint("vanilla_small", VanillaSettings()))
+
+
+def is_vanillas_output(point: SweepPoint) -> bool:
+    """Whether a point gives the output of the vanilla large model; a beam search gives that of another search."""
+    return METHODS[point.method].lossless and "beam" not in point.method
 
 
 def expand(grid: Sequence[GridSettings]) -> list[SweepPoint]:

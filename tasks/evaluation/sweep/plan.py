@@ -160,6 +160,8 @@ class Costs:
     small_step_ms: float
     verify_ms: dict[int, float]
     """A run of the large model by the number of positions that it predicts; 1 is one of its decoding steps."""
+    bandwidth_share: float | None = None
+    """Share of the memory's bandwidth that a step of the large model uses; None where it is not known."""
     overheads: Overheads = field(default_factory=Overheads)
     """Milliseconds besides these runs, fitted to the timed points."""
 
@@ -204,19 +206,38 @@ class Costs:
             small_step_ms=self.small_step_ms,
             verify_ms=dict(self.verify_ms),
             cost_ratio=self.cost_ratio,
+            bandwidth_share=self.bandwidth_share,
         )
 
 
-def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
-    """The part times of an interrupted sweep, so that a resumed sweep plans like the first; measured where there are none."""
+def common_costs(measured: Sequence[Costs]) -> Costs:
+    """The costs of all drafters of a task: their architecture is one, so that each part is the median over them."""
+    median, first = statistics.median, measured[0]
+    shares = [one.bandwidth_share for one in measured if one.bandwidth_share is not None]
+    return Costs(
+        encode_small_ms=median(one.encode_small_ms for one in measured),
+        encode_large_ms=median(one.encode_large_ms for one in measured),
+        small_step_ms=median(one.small_step_ms for one in measured),
+        verify_ms={width: median(one.verify_ms[width] for one in measured) for width in first.verify_ms},
+        bandwidth_share=median(shares) if shares else None,
+    )
+
+
+def load_or_measure_costs(path: Path, measure: Callable[[], Costs | None]) -> Costs | None:
+    """The part times of an interrupted sweep, so that a resumed sweep plans like the first; measured where there are none.
+
+    None where no drafter's models can run.
+    """
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         costs = measure()
+        if costs is None:
+            return None
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps(encode(costs.record())))
         return costs
-    parts = {name: stored[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms")}
+    parts = {name: stored[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms", "bandwidth_share")}
     return Costs(**parts, verify_ms={int(positions): ms for positions, ms in stored["verify_ms"].items()})
 
 
@@ -266,7 +287,8 @@ def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, cl
     # A wider run is never cheaper; where it seems so, that is noise.
     for before, width in itertools.pairwise(widths):
         verify[width] = max(verify[width], verify[before])
-    return Costs(0.0 if pair.shares_encoder else encode_small, encode_large, small_step, verify)
+    share = bandwidth_share(pair.large.capabilities.step_bytes, large_step / 1000) if large_step else None
+    return Costs(0.0 if pair.shares_encoder else encode_small, encode_large, small_step, verify, share)
 
 
 def _run_of(large: Decoder, source: list[int], text: Sequence[int], width: int) -> Callable[[], object]:
@@ -284,9 +306,8 @@ def _run_of(large: Decoder, source: list[int], text: Sequence[int], width: int) 
     return run
 
 
-def slow_step_warning(large: Decoder, costs: Costs) -> str:
-    """A warning where vanilla uses less than half of the machine, so that every speed-up over it flatters; otherwise empty."""
-    share = bandwidth_share(large.capabilities.step_bytes, costs.verify_ms[1] / 1000)
+def slow_step_warning(share: float | None) -> str:
+    """A warning where vanilla uses less than half of the bandwidth, so that every speed-up over it flatters; else empty."""
     if share is None or share >= LEAST_SHARE:
         return ""
     return (

@@ -1,6 +1,6 @@
 """Rows of a sweep: a point is evaluated, and its row is appended after each of its rounds.
 
-Evaluated are quality and counts on the whole split, and latency beside vanilla on a subset. A point that fails costs its own
+Evaluated are quality and counts on the whole split; latency on a subset comes from the clock. A point that fails costs its own
 row, not the sweep.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,12 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tasks.corpora.example import Example
-from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS, ORACLES, decode_all
 from tasks.evaluation.results.codec import Settings, joined
-from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, SweepRowFile, point_key
+from tasks.evaluation.results.files import WORK, HypothesisFile, KeptOutputs, SweepRowFile, point_key
 from tasks.evaluation.results.rows import (
     DecodingCounts,
     DifferenceBounds,
@@ -44,29 +42,31 @@ from tasks.evaluation.scoring.quality import OutputCheck, Quality, check_outputs
 from tasks.evaluation.scoring.statistics import combined, speedup_interval
 from tasks.evaluation.selection import grid_bounds, point_bounds
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweep.clock import Lap
+from tasks.evaluation.sweep.grid import VANILLA, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
-from tasks.evaluation.timing import count_mismatches, guarantee_of, measure, on_threads, synchronised_clock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-_EXAMPLES_SHOWN = 6
-"""Examples whose texts a timed row holds."""
 
 
 class PointEvaluator:
     """Evaluates points of one sweep with one pair of models."""
 
     def __init__(
-        self, pair: Pair, tokenizer: PreTrainedTokenizerBase, metric: str, request: Request, sweep: SweepSettings, device: str
+        self,
+        open_pair: Callable[[], Pair],
+        tokenizer: PreTrainedTokenizerBase,
+        metric: str,
+        request: Request,
+        sweep: SweepSettings,
     ) -> None:
-        self.pair = pair
+        """Take what opens the pair, which is closed while another process times, and how its outputs are scored."""
         self.metric = metric
         self.request = request
         self.sweep = sweep
-        self.clock = synchronised_clock(device)
+        self._open_pair = open_pair
+        self._end_tokens = open_pair().large.end_tokens
         self._tokenizer = tokenizer
         # Points of a grid generate the same output for most examples.
         self._hypothesis = functools.cache(self._make_hypothesis)
@@ -74,6 +74,11 @@ class PointEvaluator:
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
         self._compared: dict[str, int] = {}
+
+    @property
+    def pair(self) -> Pair:
+        """The models, opened anew where they were closed."""
+        return self._open_pair()
 
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The point's outputs on the whole split, decoded in batches."""
@@ -147,31 +152,15 @@ class PointEvaluator:
             self._details[key] = details_of(self.texts(outputs), self.texts(self.vanilla(split)), split.examples, self.metric)
         return self._details[key]
 
-    def time(self, point: SweepPoint, outputs: Outputs, split: Split, earlier: Timing | None = None) -> Timing:
-        """One round of latencies beside vanilla, combined with the earlier rounds, and some texts.
-
-        Raises:
-            TimedTokensError: a timed call generated other tokens than the outputs, beyond what the runtimes allow.
-        """
-        # The methods are composed before the clock starts, so that only decoding is timed.
-        method, vanilla = (self._timed_call(one, split) for one in (point, VANILLA))
+    def timing(self, lap: Lap, split: Split, earlier: Timing | None = None) -> Timing:
+        """One round of latencies beside vanilla, combined with the earlier rounds, and some texts."""
         rounds = [] if earlier is None else earlier.rounds or []
-        with on_threads(self.sweep.latency_threads):
-            latencies = measure(
-                method,
-                vanilla,
-                split.timed,
-                warmup=self.sweep.warmup_examples,
-                rng=random.Random(f"{self.sweep.seed} {point} {len(rounds)}"),  # noqa: S311 (an order, not a secret)
-                clock=self.clock,
-            )
-        self._mismatches(VANILLA, [one for [one] in latencies.vanilla_outputs], self.vanilla(split), split)
-        generations = [one for [one] in latencies.method_outputs]
-        mismatches = self._mismatches(point, generations, outputs, split)
+        own = TimedRound(latency_ms=_rounded(lap.latency_ms), vanilla_latency_ms=_rounded(lap.vanilla_latency_ms))
+        rounds = [*rounds, own]
+        method_ms, vanilla_ms = combined(rounds)
+        mismatches = lap.mismatches
         if mismatches is not None:
             mismatches = max(mismatches, (earlier and earlier.timed_mismatches) or 0)
-        rounds = [*rounds, TimedRound(latency_ms=_rounded(latencies.method), vanilla_latency_ms=_rounded(latencies.vanilla))]
-        method_ms, vanilla_ms = combined(rounds)
         return Timing(
             latency_ms=_rounded(method_ms),
             vanilla_latency_ms=_rounded(vanilla_ms),
@@ -179,20 +168,8 @@ class PointEvaluator:
             speedup_interval=speedup_interval(rounds, self.sweep.bootstrap_samples, self.sweep.seed),
             rounds=rounds,
             timed_mismatches=mismatches,
-            shown=shown_examples(generations[:_EXAMPLES_SHOWN], self.vanilla(split), split, self._detokenise),
+            shown=shown_examples(lap.generations, self.vanilla(split), split, self._detokenise),
         )
-
-    def _timed_call(self, point: SweepPoint, split: Split) -> Callable[[int], list[Generation]]:
-        """What is timed of a point: decoding one example alone, by its number."""
-        method, limit = METHODS[point.method].make(point.settings, self.pair, self.request), self.request.max_new_tokens
-        return lambda example: method.run([split.sources[example]], [example], limit)
-
-    def _mismatches(self, point: SweepPoint, generations: Sequence[Generation], outputs: Outputs, split: Split) -> int | None:
-        """Timed examples whose tokens are not those of the outputs; None where tokens are drawn, or must be equal and are."""
-        if not self.request.sampling.greedy:
-            return None
-        found = count_mismatches(point, generations, outputs, split, self.pair)
-        return None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else found
 
     def _statistics(self, outputs: Outputs, split: Split) -> OutputStatistics | None:
         vanilla = self._hypotheses(self.vanilla(split))
@@ -210,7 +187,7 @@ class PointEvaluator:
     def _make_hypothesis(self, tokens: tuple[int, ...]) -> Hypothesis:
         """One output as a text with what is counted of it."""
         text = self._detokenise(tokens)
-        cut_off = not (tokens and tokens[-1] in self.pair.large.end_tokens)
+        cut_off = not (tokens and tokens[-1] in self._end_tokens)
         return Hypothesis(text, len(tokens), len(text.split()), is_looping(tokens), cut_off)
 
     def _quality(self, outputs: Outputs, split: Split) -> Quality:
@@ -224,11 +201,6 @@ class PointEvaluator:
     def _detokenise(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
-
-
-def is_vanillas_output(point: SweepPoint) -> bool:
-    """Whether a point gives the output of the vanilla large model; a beam search gives that of another search."""
-    return METHODS[point.method].lossless and "beam" not in point.method
 
 
 def _rounded(milliseconds: Sequence[float]) -> list[float]:
@@ -397,20 +369,41 @@ class RowWriter:
     arm: str
     on_row: Callable[[SweepRow], object] = id
     """Called with each finished row."""
-    _known: dict[tuple[str, SweepPoint], tuple[Outputs, Outcome]] = field(default_factory=dict, init=False, repr=False)
-    """Of points that were decoded and have rounds left."""
+    rounds: int = 0
+    """That a timed point has at the end; 0 takes `sweep.latency_rounds`."""
     _files: dict[str, HypothesisFile] = field(default_factory=dict, init=False, repr=False)
     """By split."""
 
-    def write_timed(
+    def __post_init__(self) -> None:
+        """Begin with the rounds of the settings."""
+        self.rounds = self.rounds or self.evaluator.sweep.latency_rounds
+
+    def resumed(self, point: SweepPoint, split: Split, outcome: Outcome | None = None) -> TimedRow | None:
+        """The row of a point that was timed in an earlier process, reported if it has all its rounds.
+
+        Args:
+            point: The point.
+            split: The examples.
+            outcome: As this sweep finds it: its bounds depend on the points that are compared.
+        """
+        found = self._find(point, split)
+        if not isinstance(found, TimedRow):
+            return None
+        row = self._with_bounds(found, outcome)
+        if self.finished(row):
+            self._report(row)
+        return row
+
+    def write_round(
         self,
         point: SweepPoint,
         split: Split,
+        lap: Lap | str,
+        known: tuple[Outputs, Outcome],
         why: str,
-        known: tuple[Outputs, Outcome] | None = None,
         predicted: Prediction | None = None,
     ) -> SweepRow:
-        """One more round of a point, and its row so far; a `FailedRow` where it cannot be measured.
+        """One more round of a point, and its row so far; a `FailedRow` where it could not be measured.
 
         A method that runs out of memory, meets broken logits or generates other tokens while timed fails its own row, not the
         sweep. A row is reported when it has all its rounds.
@@ -418,38 +411,32 @@ class RowWriter:
         Args:
             point: The point.
             split: The examples.
+            lap: What the clock measured, or its error.
+            known: Outputs and their outcome.
             why: The reason for timing it.
-            known: Its outputs and their outcome, if it was replayed; otherwise it is decoded.
             predicted: The prediction that it is timed on.
         """
-        found = self._find(point, split)
-        earlier = found if isinstance(found, TimedRow) else None
-        if earlier is not None:
-            if self.finished(earlier):
-                if known is None and not self._is_kept(point, split):
-                    self.keep({point: self._decoded(point, split)[0]}, split)
-                return self._report(self._with_bounds(earlier, known[1] if known else None))
+        if isinstance(lap, str):
+            return self.write_failed(point, split, lap)
+        earlier = self._find(point, split)
+        if not isinstance(earlier, TimedRow):
+            earlier = None
+        else:
             why, predicted = earlier.why or why, earlier.predicted or predicted
-        try:
-            outputs, outcome = known or self._decoded(point, split)
-            timing = self.evaluator.time(point, outputs, split, earlier)
-        except RuntimeError as error:
-            return self.write_failed(point, split, f"{type(error).__name__}: {error}")
+        outputs, outcome = known
+        timing = self.evaluator.timing(lap, split, earlier)
         parts = self._header(point, split), outcome, timing, self.evaluator.details(outputs, split)
         row = self.rows.append(joined(TimedRow, *parts, why=why, predicted=predicted))
-        if not self.finished(row):
-            return row
-        self._known.pop((split.name, point), None)
-        return self._report(row)
+        return self._report(row) if self.finished(row) else row
 
     def finished(self, row: SweepRow) -> bool:
         """Whether a row needs no further round: it has all of them, or failed."""
-        return not isinstance(row, TimedRow) or len(row.rounds or ()) >= self.evaluator.sweep.latency_rounds
+        return not isinstance(row, TimedRow) or len(row.rounds or ()) >= self.rounds
 
     def is_finished(self, point: SweepPoint, split: Split) -> bool:
         """Whether the file has all rounds of a point, and its texts."""
         found = self._find(point, split)
-        return isinstance(found, TimedRow) and self.finished(found) and self._is_kept(point, split)
+        return isinstance(found, TimedRow) and self.finished(found) and _key(point) in self._file(split)
 
     def write_untimed(
         self,
@@ -480,26 +467,16 @@ class RowWriter:
         assert isinstance(row, TimedRow)  # noqa: S101 (a row is appended as it is)
         return row
 
-    def _decoded(self, point: SweepPoint, split: Split) -> tuple[Outputs, Outcome]:
-        """The outputs of a point that was not replayed, decoded before its first round."""
-        if (split.name, point) not in self._known:
-            outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
-            self.know(point, outputs, split)
-        return self._known[split.name, point]
-
-    def know(self, point: SweepPoint, outputs: Outputs, split: Split) -> None:
-        """Take the outputs of a point that was decoded, for its rounds."""
-        self._known[split.name, point] = outputs, self.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
-        self.keep({point: outputs}, split)
-
     def keep(self, outputs: Mapping[SweepPoint, Outputs], split: Split) -> None:
         """Write the outputs of points beside the rows, before anything says that the points are finished."""
         if outputs:
             kept = {_key(point): KeptOutputs(self.evaluator.texts(one), np.array(one.work)) for point, one in outputs.items()}
             self._file(split).add(kept)
 
-    def _is_kept(self, point: SweepPoint, split: Split) -> bool:
-        return _key(point) in self._file(split)
+    def drafter_steps(self, point: SweepPoint, split: Split) -> list[int]:
+        """Steps of the drafter for each timed example, of a point whose outputs are kept."""
+        steps: list[int] = self._file(split)[_key(point)].work[split.timed, WORK.index("drafter_steps")].tolist()
+        return steps
 
     def _file(self, split: Split) -> HypothesisFile:
         if split.name not in self._files:

@@ -1,51 +1,52 @@
-"""Run a sweep from its baselines to its chosen points.
+"""Run the sweeps of all drafters of a task, from their baselines to their chosen points.
 
-On validation the grid is replayed and planned, and the points of the plan are timed. On test the chosen points are replayed and
-timed. A point is timed in several rounds, and all other points between two of its rounds. Beside the grid, a sweep measures it
-at further temperatures, and the fastest choices at several batch sizes.
+On validation the grid of each drafter is replayed and planned, and the points of all plans are timed in turn. On test the
+chosen points are replayed and timed alike. A point is timed in several rounds, each in a process of its own. Beside the grid, a
+sweep measures it at further temperatures, and the fastest choices at several batch sizes.
 """
 
 from __future__ import annotations
 
 import copy
-import math
+import dataclasses
 import random
-import statistics
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from tasks.console import log, progress
-from tasks.decoding.decoder import TokenGuarantee
-from tasks.decoding.generation import Generation
-from tasks.decoding.method import DecodingMethod
-from tasks.decoding.registry import GREEDY_ONLY, METHODS, ORACLES
+from tasks.decoding.method import Request
+from tasks.decoding.registry import GREEDY_ONLY, ORACLES
 from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
-from tasks.evaluation.results.pair import BatchTiming, BatchTimings, SweepPlan, VanillaBatch, VanillaScatter
-from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
+from tasks.evaluation.results.pair import NullTest, SweepPlan
+from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRound, TimedRow
 from tasks.evaluation.scoring.metrics import metric_of
+from tasks.evaluation.scoring.statistics import Equals, null_test
 from tasks.evaluation.selection import choose_rows, controlled, tradeoff_of
-from tasks.evaluation.settings import CHOICES, CHOSEN_ON, MarginSettings, SweepSettings
+from tasks.evaluation.settings import CHOSEN_ON, SweepSettings
+from tasks.evaluation.sweep.clock import Lap, PointTimer, Starts, Visit, named
 from tasks.evaluation.sweep.fan_out import FanOut
-from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
+from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.plan import (
     Candidate,
     Costs,
     Plan,
+    common_costs,
     load_or_measure_costs,
-    measure_costs,
     prediction_error,
     slow_step_warning,
 )
 from tasks.evaluation.sweep.replay import Outputs, PointDecoder, ReplayedGrid, Split, decode_points, duplicates, replay_grid
-from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter, is_vanillas_output
-from tasks.evaluation.timing import TimedTokensError, guarantee_of, on_threads
+from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
+from tasks.evaluation.timing import Expected, on_threads
 from tasks.files import remove
 from tasks.fingerprint import fingerprint
+from tasks.paths import ARMS
+
+_Item = TypeVar("_Item")
+Known = tuple[Outputs, Outcome]
 
 
 @dataclass
@@ -58,6 +59,8 @@ class AssessedGrid:
     """Of the replayed points."""
     duplicate_of: dict[int, int]
     """Points that behave like an earlier one, and the index of that one."""
+    seconds: float
+    """That the replay took."""
 
     def candidates(self, metric: str, split: Split, costs: Costs) -> dict[int, Candidate]:
         """Points that may be timed: one of each behaviour, and no oracle, since only an oracle's outputs matter."""
@@ -76,228 +79,127 @@ class AssessedGrid:
         return [point for index, point in enumerate(self.points) if index not in done]
 
 
-_COST_SOURCES = 24
-"""Timed examples on which the parts of decoding are timed."""
-
-_Item = TypeVar("_Item")
-
-
-class _Visit(NamedTuple):
+@dataclass(frozen=True)
+class _Asked:
     """Why a point is timed, and what is known of it before."""
 
     why: str
-    known: tuple[Outputs, Outcome] | None = None
+    known: Known
+    index: int | None = None
+    """In the grid, of a point that the plan asked for."""
     predicted: Prediction | None = None
 
 
-_BASELINES = dict.fromkeys(BASELINES, _Visit("baseline"))
+@dataclass
+class SplitSweep:
+    """What one drafter's sweep times on one split, and its rows."""
 
+    drafter: Drafter
+    writer: RowWriter
+    split: Split
+    rows: dict[SweepPoint, SweepRow] = field(default_factory=dict)
+    """Of the points that were timed or failed."""
+    asked: dict[SweepPoint, _Asked] = field(default_factory=dict)
+    """The points that are timed."""
+    grid: AssessedGrid | None = None
+    """The replayed grid, whose points a plan asks for; None where every point is timed."""
+    costs: Costs | None = None
+    """The cost model that a plan begins with."""
+    plan: Plan | None = None
+    """Begins when the baselines are timed."""
 
-class SweepRunner:
-    """Runs one sweep."""
+    def time(self, point: SweepPoint, asked: _Asked) -> None:
+        """Let a point be timed; the rounds of an earlier process count."""
+        self.asked[point] = asked
+        found = self.writer.resumed(point, self.split, None if point in BASELINES else asked.known[1])
+        if found is not None:
+            self._keep(point, found)
 
-    def __init__(self, writer: RowWriter, cache: Path, fan_out: FanOut | None = None) -> None:
-        """Take what a sweep works with.
+    def resume(self, point: SweepPoint) -> None:
+        """Take over the whole row of an earlier process."""
+        found = self.writer.resumed(point, self.split)
+        if found is not None:
+            self.rows[point] = found
 
-        Args:
-            writer: Writes the rows.
-            cache: Folder of cached predictions for a sweep that is interrupted or grows.
-            fan_out: The processes that replay and decode, if not this one, which alone times.
-        """
-        self.plan: SweepPlan | None = None
-        """How the grid was worked through, for `pair.json`; None in a sweep that does not plan."""
-        self.costs: Costs | None = None
-        """Of the parts of decoding; None in a sweep that does not plan."""
-        self._writer = writer
-        self._evaluator = writer.evaluator
-        self._cache = cache
-        self._fan_out = fan_out
+    def waiting(self) -> list[SweepPoint]:
+        """The points that have rounds left."""
+        return [one for one in self.asked if one not in self.rows or not self.writer.finished(self.rows[one])]
 
-    def for_split(
-        self, name: str, differs: Mapping[str, object], files: list[Path], evaluator: PointEvaluator | None = None
-    ) -> SweepRunner:
-        """A runner of a further split, whose rows have a file of their own: the main rows stay valid whatever becomes of them.
+    def record(self, point: SweepPoint, lap: Lap | str) -> None:
+        """Write a round of a point."""
+        asked = self.asked[point]
+        self._keep(point, self.writer.write_round(point, self.split, lap, asked.known, asked.why, asked.predicted))
 
-        Args:
-            name: The split's.
-            differs: What its rows depend on beside the main rows' dependencies.
-            files: Files that they depend on.
-            evaluator: None: that of the main rows.
-        """
-        main = self._writer
-        work = fingerprint({"work": main.rows.fingerprint, **differs}, files, [])
-        rows = SweepRowFile(main.rows.path.with_name(f"rows-{name}.jsonl"), work)
-        writer = RowWriter(evaluator or main.evaluator, rows, main.task, main.arm, main.on_row)
-        return SweepRunner(writer, self._cache, self._fan_out)
+    def _keep(self, point: SweepPoint, row: SweepRow) -> None:
+        self.rows[point] = row
+        index = self.asked[point].index
+        if self.plan is not None and index is not None:
+            self.plan.record(index, *_speedups(row))
 
-    def remove_other_splits(self, stem: str, names: Collection[str]) -> None:
-        """Remove the rows and outputs of further splits whose names begin with `stem`, except these."""
-        folder = self._writer.rows.path.parent
-        for file in [*folder.glob(f"rows-{stem}*.jsonl"), *folder.glob(f"hypotheses-{stem}*.parquet")]:
-            if file.stem.partition("-")[2] not in names:
-                remove(file)
+    def ask(self) -> int:
+        """Let the plan ask for further points, once all others have a round; how many it asks for."""
+        before = len(self.asked)
+        if self.grid is not None and self.costs is not None and all(one in self.rows for one in (*BASELINES, *self.asked)):
+            if self.plan is None:
+                self._begin_plan(self.grid, self.costs)
+            for index in [] if self.plan is None else self.plan.next():
+                self._time_planned(index)
+        return len(self.asked) - before
 
-    def compact(self) -> None:
-        """Leave one row of each point in the file."""
-        self._writer.rows.compact()
-
-    def validate(self, points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
-        """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
-        begun = time.monotonic()
-        self._evaluator.compare(points, split)
-        costs = self.costs = self._costs(split) if self._evaluator.sweep.plan else None
-        # The plan compares with a first round of the baselines; their other rounds are spread over the sweep.
-        rows = {point: self._writer.write_timed(point, split, "baseline") for point in BASELINES}
-        known = [point for point in map(tradeoff_of, rows.values()) if point is not None]
-        if costs is None or len(known) < len(BASELINES):
-            self._decode_ahead(points, split)
-            return list(self._time(_BASELINES | dict.fromkeys(points, _Visit("grid")), split, rows).values())
-        grid = self._replay(points, split)
-        self._decode_ahead(grid.not_replayed(), split)
-        replayed = time.monotonic()
-        sweep, metric = self._evaluator.sweep, self._evaluator.metric
-        vanilla = Candidate(VANILLA.method, known[0].quality, costs.work(self._evaluator.vanilla(split).timed(split)))
-        candidates = grid.candidates(metric_of(metric).name, split, costs)
-        small = costs.work(self._evaluator.decoded(BASELINES[1], split).timed(split))
-        small_model = Candidate(BASELINES[1].method, known[1].quality, small), known[1].speedup
-        plan = Plan(candidates, known, costs, vanilla, sweep, small_model)
-        timed = self._time_planned(plan, grid, split, rows)
-        self.plan = SweepPlan(
-            points=len(points),
-            replayed=len(grid.outcomes),
-            distinct=len(grid.outcomes) - len(grid.duplicate_of),
-            timed=len(rows) - len(BASELINES),
-            replay_seconds=replayed - begun,
-            timing_seconds=time.monotonic() - replayed,
-            prediction_error=prediction_error(plan),
+    def _begin_plan(self, grid: AssessedGrid, costs: Costs) -> None:
+        """Plan with the baselines; where one of them failed, all points are timed."""
+        known = [point for point in (tradeoff_of(self.rows[one]) for one in BASELINES) if point is not None]
+        if len(known) < len(BASELINES):
+            self.grid = None
+            for index, outputs in grid.replayed.outputs.items():
+                self.time(grid.points[index], _Asked("grid", (outputs, grid.outcomes[index])))
+            return
+        vanilla, small = (
+            Candidate(point.method, one.quality, costs.work(self.asked[point].known[0].timed(self.split)))
+            for point, one in zip(BASELINES, known, strict=True)
         )
-        return [*rows.values(), *self._write_untimed(plan, grid, split, timed)]
+        evaluator = self.writer.evaluator
+        candidates = grid.candidates(metric_of(evaluator.metric).name, self.split, costs)
+        self.plan = Plan(candidates, known, costs, vanilla, evaluator.sweep, (small, known[1].speedup))
 
-    def report(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
-        """Rows, on another split, of the baselines and of the points that the validation rows choose."""
-        chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self._evaluator.sweep)}
-        wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
-        waiting = [point for point in wanted if not self._writer.is_finished(point, split)]
-        known = self._known(waiting, split) if waiting and self._evaluator.sweep.plan else {}
-        self._decode_ahead([point for point in waiting if point not in known], split)
-        visits = {point: _Visit("chosen", known.get(point)) for point in wanted}
-        return list(self._time(_BASELINES | visits, split, {}).values())
+    def _time_planned(self, index: int) -> None:
+        assert self.plan is not None and self.grid is not None  # noqa: S101 (a plan asks for points of its grid)
+        known = self.grid.replayed.outputs[index], self.grid.outcomes[index]
+        predicted = _prediction(self.plan, self.plan.predict(index))
+        self.time(self.grid.points[index], _Asked(self.plan.why[index], known, index, predicted))
 
-    def _time(
-        self, visits: Mapping[SweepPoint, _Visit], split: Split, rows: dict[SweepPoint, SweepRow]
-    ) -> dict[SweepPoint, SweepRow]:
-        """Time every point in rounds, each in another random order, until all points have all rounds.
+    def in_order(self) -> list[SweepRow]:
+        """The rows of the points that were timed or failed: the baselines, then all others as they were asked for."""
+        order = dict.fromkeys((*BASELINES, *self.asked, *self.rows))
+        return [self.rows[point] for point in order if point in self.rows]
 
-        Args:
-            visits: The points.
-            split: The examples.
-            rows: Those of earlier rounds; gains the others.
-
-        Returns:
-            `rows`.
-        """
-        number = 0
-        while waiting := [point for point in visits if point not in rows or not self._writer.finished(rows[point])]:
-            number += 1
-            label = f"{self._label('sweep', split)}, pass {number}"
-            for point in progress(_shuffled(waiting, f"{self._evaluator.sweep.seed} {number}"), desc=label, unit="point"):
-                rows[point] = self._writer.write_timed(point, split, *visits[point])
-        return rows
-
-    def _costs(self, split: Split) -> Costs | None:
-        """The cost model; None where a model cannot run, which the rows of the baselines then report."""
-        evaluator = self._evaluator
-        sources = [split.sources[example] for example in split.timed[:_COST_SOURCES]]
-
-        def measure() -> Costs:
-            with on_threads(evaluator.sweep.latency_threads):
-                return measure_costs(evaluator.pair, sources, evaluator.request, evaluator.clock)
-
-        try:
-            costs = load_or_measure_costs(self._cache / "costs.json", measure)
-        except RuntimeError:
-            return None
-        if warning := slow_step_warning(evaluator.pair.large, costs):
-            log.warning("%s", warning)
-        # Methods that use the ratio decode with the same value as they are replayed with.
-        evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
-        return costs
-
-    def _replay(self, points: Sequence[SweepPoint], split: Split) -> AssessedGrid:
-        replayed = self._replayed(points, split)
-        outcomes = self._evaluator.assess_grid(points, replayed.outputs, split)
-        self._writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
-        return AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points))
-
-    def _known(self, points: Sequence[SweepPoint], split: Split) -> dict[SweepPoint, tuple[Outputs, Outcome]]:
-        """Outputs and outcomes of the points that can be replayed; each is assessed by itself, without a correction."""
-        try:
-            outputs = {points[index]: one for index, one in self._replayed(points, split).outputs.items()}
-        except RuntimeError:  # a model that cannot run, which the rows of the baselines report
-            return {}
-        self._writer.keep(outputs, split)
-        return {
-            point: (one, self._evaluator.assess(one, split, lossless=is_vanillas_output(point)))
-            for point, one in outputs.items()
-        }
-
-    def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
-        evaluator, label = self._evaluator, self._label("replay", split)
-        with on_threads(evaluator.sweep.latency_threads):
-            known = evaluator.vanilla(split).tokens
-            return replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known, self._fan_out)
-
-    def _decode_ahead(self, points: Sequence[SweepPoint], split: Split) -> None:
-        """Decode points in several processes, before any is timed; one process alone decodes each before its first round."""
-        waiting = [point for point in points if point not in BASELINES and not self._writer.is_finished(point, split)]
-        if self._fan_out is not None and waiting:
-            evaluator = self._evaluator
-            decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
-            for point, outputs in decode_points(waiting, decoder, self._fan_out, self._label("decode", split)).items():
-                self._writer.know(point, outputs, split)
-
-    def _time_planned(self, plan: Plan, grid: AssessedGrid, split: Split, rows: dict[SweepPoint, SweepRow]) -> set[int]:
-        """Time the points that the plan asks for, until it asks for none, and those that cannot be replayed.
-
-        The plan proceeds by first rounds. When it asks for none, all points go through their other rounds together; what these
-        change may make it ask for more.
+    def finish(self, seconds: float) -> tuple[list[SweepRow], SweepPlan | None]:
+        """All rows: also those of the points that were not timed, with their final predictions, and of those that failed.
 
         Args:
-            plan: The plan.
-            grid: The replayed points.
-            split: The examples.
-            rows: Those of the baselines; gains the others.
-
-        Returns:
-            The indices of the points that the plan asked for.
+            seconds: That the timing took.
         """
-        visits = _BASELINES | dict.fromkeys(grid.not_replayed(), _Visit("grid"))
-        while (wanted := plan.next()) or not all(point in rows and self._writer.finished(rows[point]) for point in visits):
-            for index in _shuffled(wanted, self._evaluator.sweep.seed):
-                point, known = grid.points[index], (grid.replayed.outputs[index], grid.outcomes[index])
-                visits[point] = _Visit(plan.why[index], known, _prediction(plan, plan.predict(index)))
-                rows[point] = self._writer.write_timed(point, split, *visits[point])
-                plan.record(index, *_speedups(rows[point]))
-            if not wanted:
-                self._time(visits, split, rows)
-                for index in plan.why:
-                    plan.record(index, *_speedups(rows[grid.points[index]]))
-        return set(plan.why)
-
-    def _write_untimed(self, plan: Plan, grid: AssessedGrid, split: Split, timed: set[int]) -> list[SweepRow]:
-        """Rows of the points that are not timed, with their final predictions, and of the points that failed."""
-        rows = []
+        rows = self.in_order()
+        if self.plan is None or self.grid is None:
+            return rows, None
+        grid, plan = self.grid, self.plan
         for index, outcome in grid.outcomes.items():
-            if index not in timed:
+            if index not in plan.why:
                 first = grid.duplicate_of.get(index, index)
                 same_as = None if first == index else grid.points[first].row_settings
                 predicted = _prediction(plan, plan.speedup(first)) if first in plan.candidates else None
-                rows.append(self._writer.write_untimed(grid.points[index], split, outcome, predicted, same_as))
-        failed = grid.replayed.errors.items()
-        return rows + [self._writer.write_failed(grid.points[index], split, error) for index, error in failed]
-
-    def _label(self, activity: str, split: Split) -> str:
-        return f"{activity} {self._writer.arm} {split.name}"
+                rows.append(self.writer.write_untimed(grid.points[index], self.split, outcome, predicted, same_as))
+        for index, error in grid.replayed.errors.items():
+            rows.append(self.writer.write_failed(grid.points[index], self.split, error))
+        return rows, SweepPlan(
+            points=len(grid.points),
+            replayed=len(grid.outcomes),
+            distinct=len(grid.outcomes) - len(grid.duplicate_of),
+            timed=len(self.rows) - len(BASELINES),
+            replay_seconds=grid.seconds,
+            timing_seconds=seconds,
+            prediction_error=prediction_error(plan),
+        )
 
 
 def _speedups(row: SweepRow) -> tuple[float | None, float | None]:
@@ -311,12 +213,92 @@ def _prediction(plan: Plan, speedup: float) -> Prediction:
     return Prediction(latency_ms=plan.vanilla_ms / speedup, speedup=speedup)
 
 
-def _chosen(rows: Sequence[SweepRow], sweep: SweepSettings) -> list[SweepRow]:
-    """The rows that are chosen on validation, by margins or for their risk; none without a measured vanilla row."""
-    found = [rows[index] for index in choose_rows(rows, sweep.margins).values() if index is not None]
-    timed = [row for row in rows if isinstance(row, TimedRow) and row.split == CHOSEN_ON]
-    valid = [one.chosen for one in controlled(timed, sweep.risk)]
-    return [*found, *(row for row in valid if row is not None)]
+# The clock: the points of all drafters in turn.
+
+_TOGETHER = 6
+"""Points that are timed together, beside one call of the large model for each example."""
+_FURTHER_ROUNDS = 2
+"""At most, where the small models of the two arms differ in a round more than by chance."""
+
+
+def time_in_turn(sweeps: Sequence[SplitSweep], starts: Starts, cost_ratio: float | None = None) -> float:
+    """Time the points of all sweeps until every one has all its rounds; the seconds that it took.
+
+    Each pass over the points is a start of the process that times. In the first, plans ask for more as they learn; when all is
+    timed, the later rounds may make them ask again. Two small models of one architecture must come out equal: where they do
+    not, all points get further rounds.
+
+    Args:
+        sweeps: Of one split and request.
+        starts: Starts the processes.
+        cost_ratio: Of a drafter's step to one of the large model, with which the points were replayed.
+    """
+    begun, further = time.monotonic(), 0
+    while True:
+        while any(sweep.waiting() for sweep in sweeps) or sum(sweep.ask() for sweep in sweeps) > 0:
+            if any(one not in sweep.rows for sweep in sweeps for one in sweep.asked):
+                with starts.start(cost_ratio) as timer:
+                    while batch := [(sweep, one) for sweep in sweeps for one in sweep.asked if one not in sweep.rows]:
+                        _time_each(batch, timer)
+                        for sweep in sweeps:
+                            sweep.ask()
+            while batch := [(sweep, one) for sweep in sweeps for one in sweep.waiting()]:
+                with starts.start(cost_ratio) as timer:
+                    _time_each(batch, timer)
+        found, split = null_test(equal_models(sweeps)), sweeps[0].split.name
+        if found is None:
+            break
+        ratio, (low, high) = found
+        log.info("%s: the small models alone, unaligned over aligned at equal work: %.3f [%.3f, %.3f]", split, ratio, low, high)
+        if low <= 1 <= high or further == _FURTHER_ROUNDS:
+            break
+        log.info("%s: equal models must come out equal; all points get another round", split)
+        further += 1
+        for sweep in sweeps:
+            sweep.writer.rounds += 1
+    return time.monotonic() - begun
+
+
+def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], timer: PointTimer) -> None:
+    """One round of each of these points."""
+    [first, *_] = [sweep for sweep, _ in batch]
+    evaluator, split = first.writer.evaluator, first.split
+    vanilla = expected(evaluator, split)
+    number = max(len(getattr(sweep.rows.get(one), "rounds", None) or ()) for sweep, one in batch) + 1
+    groups = list(_groups(batch, f"{evaluator.sweep.seed} {number}"))
+    for index, group in enumerate(progress(groups, desc=f"time {split.name}, round {number}", unit="group")):
+        visits = [Visit(sweep.drafter, one, _expected(sweep.asked[one].known[0], split)) for sweep, one in group]
+        laps = timer.lap(visits, vanilla, split, evaluator.request, f"{split.name} {number} {index}")
+        for (sweep, one), lap in zip(group, laps, strict=True):
+            sweep.record(one, lap)
+
+
+def _expected(outputs: Outputs, split: Split) -> Expected:
+    return Expected(outputs.how, {example: outputs.tokens[example] for example in split.timed})
+
+
+def expected(evaluator: PointEvaluator, split: Split, *, whole: bool = False) -> Expected:
+    """What the large model alone has to generate: on the timed examples, or on all."""
+    outputs = evaluator.vanilla(split)
+    return Expected(outputs.how, dict(enumerate(outputs.tokens))) if whole else _expected(outputs, split)
+
+
+def _groups(batch: Sequence[tuple[SplitSweep, SweepPoint]], seed: str) -> Iterator[list[tuple[SplitSweep, SweepPoint]]]:
+    """The points that are timed together: the small models alone, which are compared as equals, and random others."""
+    small = [one for one in batch if one[1] == BASELINES[1]]
+    others = _shuffled([one for one in batch if one[1] != BASELINES[1]], seed)
+    yield from filter(None, (small, *(others[begin : begin + _TOGETHER] for begin in range(0, len(others), _TOGETHER))))
+
+
+def equal_models(sweeps: Sequence[SplitSweep]) -> list[Equals]:
+    """Rounds and steps of the small models alone, unaligned and aligned, of each seed that has both."""
+    small, found = BASELINES[1], dict[Drafter, tuple[Sequence[TimedRound], list[int]]]()
+    for sweep in sweeps:
+        row = sweep.rows.get(small)
+        if isinstance(row, TimedRow):
+            found[sweep.drafter] = row.rounds or [], sweep.writer.drafter_steps(small, sweep.split)
+    pairs = ([Drafter(arm, seed) for arm in ARMS] for _, seed in found)
+    return [(found[one], found[other]) for one, other in dict.fromkeys(map(tuple, pairs)) if one in found and other in found]
 
 
 def _shuffled(items: Iterable[_Item], seed: int | str) -> list[_Item]:
@@ -325,212 +307,257 @@ def _shuffled(items: Iterable[_Item], seed: int | str) -> list[_Item]:
     return random.Random(seed).sample(items, len(items))  # noqa: S311 (an order, not a secret)
 
 
-_FEWEST_VISITS = 4
-"""Visits below which nothing is said about the machine."""
+# What is replayed and decoded before anything is timed.
+
+_COST_SOURCES = 24
+"""Timed examples on which the parts of decoding are timed."""
 
 
-def vanilla_scatter(rows: Iterable[SweepRow], split: str) -> VanillaScatter | None:
-    """How much vanilla's own time for the same examples varied from visit to visit; None for too few visits.
-
-    Args:
-        rows: Of one sweep, each point once.
-        split: The split whose visits are compared; another split has other examples.
-    """
-    visits = [
-        sum(one.vanilla_latency_ms)
-        for row in rows
-        if isinstance(row, TimedRow) and row.split == split
-        for one in row.rounds or ()
-    ]
-    if len(visits) < _FEWEST_VISITS:
-        return None
-    low, middle, high = np.percentile(visits, (5, 50, 95)).tolist()
-    return VanillaScatter(visits=len(visits), median_ms=middle, low_ms=low, high_ms=high)
-
-
-def measure_tests(
-    main: SweepRunner, splits: Sequence[Split], files: Sequence[Path], done: Sequence[SweepRow], grid: Sequence[SweepPoint]
-) -> list[SweepRow]:
-    """Measure the baselines and the chosen points on further test sets.
+def measured_costs(path: Path, split: Split, request: Request, timer: Callable[[], PointTimer]) -> Costs | None:
+    """The cost model of all drafters; None where no model can run, which the rows of the baselines then report.
 
     Args:
-        main: Runs the sweep on validation and on the main test set.
-        splits: The test sets; rows of others are removed.
-        files: Of the test sets.
-        done: The rows of validation, on which points are chosen.
-        grid: The points.
+        path: Keeps it for a sweep that is interrupted.
+        split: The examples.
+        request: Length limit and sampling.
+        timer: Times the parts.
     """
-    main.remove_other_splits("test.", {split.name for split in splits})
-    found = list[SweepRow]()
-    for split, file in zip(splits, files, strict=True):
-        runner = main.for_split(split.name, {}, [file])
-        found += runner.report(done, grid, split)
-        runner.compact()
-    return found
+
+    def measure() -> Costs | None:
+        found = timer().costs([split.sources[example] for example in split.timed[:_COST_SOURCES]], request)
+        return common_costs(list(found.values())) if found else None
+
+    costs = load_or_measure_costs(path, measure)
+    if costs is not None and (warning := slow_step_warning(costs.bandwidth_share)):
+        log.warning("%s", warning)
+    return costs
+
+
+class SweepRunner:
+    """Prepares the sweeps of one drafter."""
+
+    def __init__(
+        self, drafter: Drafter, writer: RowWriter, cache: Path, fan_out: FanOut | None = None, costs: Costs | None = None
+    ) -> None:
+        """Take what a sweep works with.
+
+        Args:
+            drafter: Whose sweep it is.
+            writer: Writes the rows.
+            cache: Folder of cached predictions for a sweep that is interrupted or grows.
+            fan_out: The processes that replay and decode, if not this one.
+            costs: The cost model; None in a sweep that does not plan.
+        """
+        self.drafter, self.writer = drafter, writer
+        self._cache, self._fan_out, self._costs = cache, fan_out, costs
+
+    def for_split(
+        self, name: str, differs: Mapping[str, object], files: list[Path], evaluator: PointEvaluator | None = None
+    ) -> SweepRunner:
+        """A runner of a further split, whose rows have a file of their own: the main rows stay valid whatever becomes of them.
+
+        Args:
+            name: The split's.
+            differs: What its rows depend on beside the main rows' dependencies.
+            files: Files that they depend on.
+            evaluator: None: that of the main rows.
+        """
+        main = self.writer
+        work = fingerprint({"work": main.rows.fingerprint, **differs}, files, [])
+        rows = SweepRowFile(main.rows.path.with_name(f"rows-{name}.jsonl"), work)
+        writer = RowWriter(evaluator or main.evaluator, rows, main.task, main.arm, main.on_row)
+        return SweepRunner(self.drafter, writer, self._cache, self._fan_out, self._costs)
+
+    def remove_other_splits(self, stem: str, names: Collection[str]) -> None:
+        """Remove the rows and outputs of further splits whose names begin with `stem`, except these."""
+        folder = self.writer.rows.path.parent
+        for file in [*folder.glob(f"rows-{stem}*.jsonl"), *folder.glob(f"hypotheses-{stem}*.parquet")]:
+            if file.stem.partition("-")[2] not in names:
+                remove(file)
+
+    def prepare(self, points: Sequence[SweepPoint], split: Split) -> SplitSweep:
+        """Replay the grid and decode what cannot be replayed, with the baselines; without a cost model all points."""
+        evaluator, found = self.writer.evaluator, SplitSweep(self.drafter, self.writer, split)
+        evaluator.compare(points, split)
+        costs = self._costs if evaluator.sweep.plan else None
+        if costs is not None:
+            # Methods that use the ratio decode with the same value as they are replayed with.
+            evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
+        self._decode(found, dict.fromkeys(BASELINES, "baseline"), BASELINES if costs is not None else ())
+        if costs is None or any(one not in found.asked for one in BASELINES):
+            self._decode(found, dict.fromkeys(points, "grid"))
+            return found
+        begun = time.monotonic()
+        replayed = self._replayed(points, split)
+        outcomes = evaluator.assess_grid(points, replayed.outputs, split)
+        self.writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
+        seconds = time.monotonic() - begun
+        found.grid = AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points), seconds)
+        found.costs = dataclasses.replace(costs)  # each plan fits its own overheads
+        self._decode(found, dict.fromkeys(found.grid.not_replayed(), "grid"))
+        return found
+
+    def prepare_chosen(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> SplitSweep:
+        """Replay or decode, on another split, the baselines and the points that the validation rows choose."""
+        chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self.writer.evaluator.sweep)}
+        wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
+        found = SplitSweep(self.drafter, self.writer, split)
+        waiting = [point for point in wanted if not self.writer.is_finished(point, split)]
+        if waiting and self._costs is not None and self.writer.evaluator.sweep.plan:
+            self._replay_each(found, waiting)
+        self._decode(found, dict.fromkeys(BASELINES, "baseline") | dict.fromkeys(wanted, "chosen"))
+        return found
+
+    def _replay_each(self, sweep: SplitSweep, points: Sequence[SweepPoint]) -> None:
+        """Time the points that can be replayed; each is assessed by itself, without a correction."""
+        try:
+            outputs = {points[index]: one for index, one in self._replayed(points, sweep.split).outputs.items()}
+        except RuntimeError:  # a model that cannot run, which the rows of the baselines report
+            return
+        self.writer.keep(outputs, sweep.split)
+        for point, one in outputs.items():
+            sweep.time(point, _Asked("chosen", (one, self._assess(point, one, sweep.split))))
+
+    def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
+        evaluator, label = self.writer.evaluator, self._label("replay", split)
+        with on_threads(evaluator.sweep.latency_threads):
+            known = evaluator.vanilla(split).tokens
+            return replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known, self._fan_out)
+
+    def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str], again: Collection[SweepPoint] = ()) -> None:
+        """Decode points before anything is timed, in several processes where there are some; one that fails has its row.
+
+        Args:
+            sweep: Gains the points.
+            why: Points, and the reason for timing each.
+            again: Points whose outputs are needed even where their rows are whole.
+        """
+        split, evaluator, decoded = sweep.split, self.writer.evaluator, dict[SweepPoint, Outputs]()
+        new = [point for point in why if point not in sweep.asked]
+        waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
+        if self._fan_out is not None and waiting:
+            decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
+            decoded = decode_points(waiting, decoder, self._fan_out, self._label("decode", split))
+        for point in new:
+            if point not in again and self.writer.is_finished(point, split):
+                sweep.resume(point)
+                continue
+            try:
+                outputs = (
+                    evaluator.vanilla(split) if point == VANILLA else decoded.get(point) or evaluator.decoded(point, split)
+                )
+                outcome = self._assess(point, outputs, split)
+            except RuntimeError as error:
+                sweep.rows[point] = self.writer.write_failed(point, split, named(error))
+                continue
+            self.writer.keep({point: outputs}, split)
+            sweep.time(point, _Asked(why[point], (outputs, outcome)))
+
+    def _assess(self, point: SweepPoint, outputs: Outputs, split: Split) -> Outcome:
+        return self.writer.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
+
+    def _label(self, activity: str, split: Split) -> str:
+        arm, seed = self.drafter
+        return f"{activity} {split.name}, {arm} {seed}"
+
+
+def _chosen(rows: Sequence[SweepRow], sweep: SweepSettings) -> list[SweepRow]:
+    """The rows that are chosen on validation, by margins or for their risk; none without a measured vanilla row."""
+    found = [rows[index] for index in choose_rows(rows, sweep.margins).values() if index is not None]
+    timed = [row for row in rows if isinstance(row, TimedRow) and row.split == CHOSEN_ON]
+    valid = [one.chosen for one in controlled(timed, sweep.risk)]
+    return [*found, *(row for row in valid if row is not None)]
+
+
+# The splits, one after the other; of each the sweeps of all drafters.
+
+Grids = Mapping[Drafter, Sequence[SweepPoint]]
+Rows = dict[Drafter, list[SweepRow]]
+
+
+@dataclass
+class TaskSweep:
+    """The sweeps of all drafters of a task."""
+
+    runners: Mapping[Drafter, SweepRunner]
+    grids: Grids
+    starts: Starts
+    cost_ratio: float | None = None
+    plans: dict[Drafter, SweepPlan | None] = field(default_factory=dict)
+    """How the grids were worked through, for `pair.json`; None in a sweep that does not plan."""
+    equals: list[Equals] = field(default_factory=list)
+    """Of the splits so far, for the null test of the clock."""
+
+    def null_test(self) -> NullTest | None:
+        """Whether equal models came out equal on the splits so far."""
+        found = null_test(self.equals)
+        if found is None:
+            return None
+        ratio, (low, high) = found
+        return NullTest(ratio=ratio, interval=(low, high), finding="equal" if low <= 1 <= high else "unequal")
+
+    def validate(self, split: Split) -> Rows:
+        """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
+        sweeps = {drafter: runner.prepare(self.grids[drafter], split) for drafter, runner in self.runners.items()}
+        seconds, found = time_in_turn(list(sweeps.values()), self.starts, self.cost_ratio), Rows()
+        self.equals += equal_models(list(sweeps.values()))
+        for drafter, sweep in sweeps.items():
+            found[drafter], self.plans[drafter] = sweep.finish(seconds)
+            sweep.writer.rows.compact()
+        return found
+
+    def report(self, done: Rows, split: Split) -> Rows:
+        """Rows, on another split, of the baselines and of the points that the validation rows choose."""
+        sweeps = [one.prepare_chosen(done[drafter], self.grids[drafter], split) for drafter, one in self.runners.items()]
+        time_in_turn(sweeps, self.starts, self.cost_ratio)
+        self.equals += equal_models(sweeps)
+        for sweep in sweeps:
+            sweep.writer.rows.compact()
+        return {sweep.drafter: sweep.in_order() for sweep in sweeps}
+
+    def report_further(self, done: Rows, splits: Sequence[Split], files: Sequence[Path]) -> Rows:
+        """The same on further test sets, whose rows have files of their own; those of other sets are removed."""
+        found = Rows({drafter: [] for drafter in self.runners})
+        for runner in self.runners.values():
+            runner.remove_other_splits("test.", {split.name for split in splits})
+        for split, file in zip(splits, files, strict=True):
+            runners = {drafter: runner.for_split(split.name, {}, [file]) for drafter, runner in self.runners.items()}
+            for drafter, rows in dataclasses.replace(self, runners=runners).report(done, split).items():
+                found[drafter] += rows
+        return found
+
+    def vary_temperature(
+        self,
+        temperatures: Sequence[float],
+        evaluators: Mapping[Drafter, Callable[[float], PointEvaluator]],
+        validation: Split,
+    ) -> Rows:
+        """Measure the grids on validation at each further temperature, beside vanilla at the same one.
+
+        Nothing is chosen from these rows. Their split has the temperature in its name, so that no reader takes them for
+        validation's.
+
+        Args:
+            temperatures: Further ones; rows of others are removed.
+            evaluators: Make what evaluates a drafter's points at a temperature.
+            validation: The examples.
+        """
+        found = Rows({drafter: [] for drafter in self.runners})
+        for runner in self.runners.values():
+            runner.remove_other_splits(STEM, {split_at(temperature) for temperature in temperatures})
+        for temperature in temperatures:
+            split = copy.copy(validation)
+            split.name = split_at(temperature)
+            runners = {
+                drafter: runner.for_split(split.name, {"temperature": temperature}, [], evaluators[drafter](temperature))
+                for drafter, runner in self.runners.items()
+            }
+            grids = {drafter: points_at(temperature, points) for drafter, points in self.grids.items()}
+            for drafter, rows in TaskSweep(runners, grids, self.starts, self.cost_ratio).validate(split).items():
+                found[drafter] += rows
+        return found
 
 
 def points_at(temperature: float, points: Sequence[SweepPoint]) -> list[SweepPoint]:
     """The points that a temperature is swept with: above 0 those whose methods draw tokens."""
     return [point for point in points if temperature == 0 or point.method not in GREEDY_ONLY]
-
-
-def measure_temperatures(
-    main: SweepRunner,
-    temperatures: Sequence[float],
-    evaluator_at: Callable[[float], PointEvaluator],
-    validation: Split,
-    grid: Sequence[SweepPoint],
-) -> list[SweepRow]:
-    """Measure the grid on validation at each further temperature, beside vanilla at the same one.
-
-    Nothing is chosen from these rows. Their split has the temperature in its name, so that no reader takes them for
-    validation's.
-
-    Args:
-        main: Runs the sweep at its own temperature.
-        temperatures: Further ones; rows of others are removed.
-        evaluator_at: Makes what evaluates points at a temperature.
-        validation: The examples.
-        grid: The points.
-    """
-    main.remove_other_splits(STEM, {split_at(temperature) for temperature in temperatures})
-    found = list[SweepRow]()
-    for temperature in temperatures:
-        split = copy.copy(validation)
-        split.name = split_at(temperature)
-        runner = main.for_split(split.name, {"temperature": temperature}, [], evaluator_at(temperature))
-        found += runner.validate(points_at(temperature, grid), split)
-        runner.compact()
-    return found
-
-
-# Batches: vanilla and the fastest chosen points at several batch sizes, on the same texts, side by side. At batch 1 the fastest
-# executor runs each method, as in the sweep. Larger batches of a speculative method run in the general loop, which decides
-# between two model runs in Python; so does vanilla.
-
-_ROUNDS = 3
-
-
-def points_by_batch(rows: Sequence[SweepRow], points: Sequence[SweepPoint], margins: MarginSettings) -> list[SweepPoint]:
-    """The points to time: the fastest choice for each of `CHOICES`, and the fastest one with vanilla's own output.
-
-    Args:
-        rows: Of the sweep; the choices are those of the validation split.
-        points: The grid.
-        margins: What a choice may lose.
-    """
-    found = {key: rows[index] for key, index in choose_rows(rows, margins).items() if index is not None}
-    groups: list[Iterable[SweepRow]] = [[row for (_, choice), row in found.items() if choice == wanted] for wanted in CHOICES]
-    by_row = {(point.method, str(point.row_settings)): point for point in points}
-    own_output = [row for row in found.values() if is_vanillas_output(by_row[row.method, str(row.settings)])]
-    fastest = [max(group, key=_speedup, default=None) for group in (*groups, own_output)]
-    wanted_rows = [row for row in fastest if row is not None]
-    return list(dict.fromkeys(by_row[row.method, str(row.settings)] for row in wanted_rows))
-
-
-def _speedup(row: SweepRow) -> float:
-    return row.speedup if isinstance(row, TimedRow) else 0.0
-
-
-_Laps = dict[tuple[SweepPoint, int], list[list[float]]]
-"""By contender and batch size: the seconds of every batch, round by round; all rounds have the same batches."""
-
-
-class BatchTimer:
-    """Times points on a few examples of a split in batches."""
-
-    def __init__(self, evaluator: PointEvaluator, split: Split) -> None:
-        """Take the evaluator of the sweep and the examples."""
-        sweep = evaluator.sweep
-        rng = random.Random(f"{sweep.seed} batches {split.name}")  # noqa: S311 (a sample, not a secret)
-        count = min(sweep.batch_examples, len(split.examples))
-        # In random order, so that texts of unequal length share a batch.
-        self._examples = rng.sample(range(len(split.examples)), count)
-        self._sizes = [size for size in sweep.batch_sizes if size <= count]
-        self._evaluator, self._split, self._rng = evaluator, split, rng
-        self._known: dict[SweepPoint, dict[int, Sequence[int]]] = {}
-
-    def measure(self, points: Sequence[SweepPoint]) -> BatchTimings:
-        """Time the points and vanilla in rounds: in each, all batch sizes, and at each batch all contenders back to back.
-
-        What cannot be measured leaves its error in the record, and does not fail the sweep.
-        """
-        about: dict[str, Any] = {"split": self._split.name, "examples": len(self._examples)}
-        evaluator = self._evaluator
-        try:
-            contenders = {
-                point: METHODS[point.method].make(point.settings, evaluator.pair, evaluator.request)
-                for point in (VANILLA, *points)
-            }
-            with on_threads(evaluator.sweep.latency_threads):
-                self._known = {point: self._outputs(point, method) for point, method in contenders.items()}
-                laps: _Laps = {(point, size): [] for point in contenders for size in self._sizes}
-                for _ in range(_ROUNDS):
-                    self._round(contenders, laps)
-        except RuntimeError as error:
-            return BatchTimings(**about, error=f"{type(error).__name__}: {error}")
-        tokens = {
-            size: sum(len(self._known[VANILLA][one]) for batch in self._batches(size) for one in batch) for size in self._sizes
-        }
-        rates = {size: tokens[size] / _seconds(laps[VANILLA, size]) for size in self._sizes}
-        return BatchTimings(
-            **about,
-            vanilla=[
-                VanillaBatch(batch_size=size, tokens_per_second=rate, throughput=rate / rates[self._sizes[0]])
-                for size, rate in rates.items()
-            ],
-            points=[batch_timing(point, size, laps) for point in points for size in self._sizes],
-        )
-
-    def _outputs(self, point: SweepPoint, method: DecodingMethod) -> dict[int, Sequence[int]]:
-        """The tokens that timed calls have to generate, by example; decoding them warms the caches as well."""
-        decoded = self._decode(method, self._examples)
-        if is_vanillas_output(point):
-            outputs = self._evaluator.vanilla(self._split).tokens
-            return {example: outputs[example] for example in self._examples}
-        return {example: one.tokens for example, one in zip(self._examples, decoded, strict=True)}
-
-    def _batches(self, size: int) -> list[list[int]]:
-        """Examples that are decoded side by side; an incomplete last batch is left out."""
-        return [self._examples[begin : begin + size] for begin in range(0, len(self._examples) // size * size, size)]
-
-    def _round(self, contenders: Mapping[SweepPoint, DecodingMethod], laps: _Laps) -> None:
-        for size in self._rng.sample(self._sizes, len(self._sizes)):
-            for point in contenders:
-                laps[point, size].append([])
-            for batch in self._batches(size):
-                for point in self._rng.sample(list(contenders), len(contenders)):
-                    begun = self._evaluator.clock()
-                    generations = self._decode(contenders[point], batch)
-                    laps[point, size][-1].append(self._evaluator.clock() - begun)
-                    self._check(point, batch, generations)
-
-    def _decode(self, method: DecodingMethod, batch: list[int]) -> list[Generation]:
-        return method.run([self._split.sources[example] for example in batch], batch, self._evaluator.request.max_new_tokens)
-
-    def _check(self, point: SweepPoint, batch: list[int], generations: Sequence[Generation]) -> None:
-        """Refuse other tokens than those known, where the runtimes and the sampling promise the same."""
-        evaluator = self._evaluator
-        if not evaluator.request.sampling.greedy or guarantee_of(evaluator.pair) is not TokenGuarantee.EQUAL:
-            return
-        for example, one in zip(batch, generations, strict=True):
-            if tuple(one.tokens) != tuple(self._known[point][example]):
-                raise TimedTokensError(f"{point}: batches of {len(batch)} changed the tokens of {self._split.name} {example}")
-
-
-def batch_timing(point: SweepPoint, size: int, laps: _Laps) -> BatchTiming:
-    """A point beside vanilla at the same batch size."""
-    rounds = [sum(theirs) / sum(ours) for theirs, ours in zip(laps[VANILLA, size], laps[point, size], strict=True)]
-    return BatchTiming(
-        method=point.method,
-        settings=point.row_settings,
-        batch_size=size,
-        # Of the rounds' ratios, so that it lies within their range; a ratio of medians need not.
-        speedup=statistics.median(rounds),
-        rounds=rounds,
-    )
-
-
-def _seconds(laps: Sequence[Sequence[float]]) -> float:
-    """All batches, each the median of its rounds: against single slow calls."""
-    return math.fsum(statistics.median(rounds) for rounds in zip(*laps, strict=True))

@@ -1,16 +1,26 @@
 """What alignment gives, by counts: by hand, without an effect, with one, and how often its interval holds the truth."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.evaluation.effect import Counted, cost_model, effect_of_choices, effect_of_frontiers, milliseconds, reach_of
+from tasks.evaluation.effect import (
+    Curves,
+    cost_model,
+    counted_curves,
+    effect_of_choices,
+    effect_of_frontiers,
+    milliseconds,
+    reach_of,
+    timed_curves,
+)
 from tasks.evaluation.results.pair import MeasuredCosts
-from tasks.evaluation.results.summary import CostModel
+from tasks.evaluation.results.rows import TimedRound
+from tasks.evaluation.results.summary import AlignmentEffect, CostModel
 
 COSTS = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
 
@@ -78,38 +88,80 @@ def test_scatter_over_seeds_leaves_the_effect_open_and_one_seed_proves_nothing()
     assert effect_of_choices("speculative", "test", {"unaligned": {}, "aligned": arms(1, 1.0)["aligned"]}, COSTS) is None
 
 
-def frontier(rng: np.random.Generator, ratio: float, texts: int = 400) -> list[Counted]:
+Setting = tuple[NDArray[np.int32], NDArray[np.float64]]
+
+
+def frontier(rng: np.random.Generator, ratio: float, texts: int = 400, better: float = 0.0) -> list[Setting]:
     """Settings that take 3 to 8 calls and score 55 to 60 points, a point a call; the last one is dear and bad."""
-    scores = 60 + np.random.default_rng(9).normal(0, 20, size=texts)  # the texts of all drafters
+    scores = better + 60 + np.random.default_rng(9).normal(0, 20, size=texts)  # the texts of all drafters
     settings = []
     for calls in range(3, 9):
         needed = work(rng, texts, calls * ratio)
-        settings.append(Counted(needed, (scores + calls - 8 + rng.normal(0, 0.5, size=texts))[:, None]))
-    return [*settings, Counted(work(rng, texts, 20), (scores - 30)[:, None])]
+        settings.append((needed, (scores + calls - 8 + rng.normal(0, 0.5, size=texts))[:, None]))
+    return [*settings, (work(rng, texts, 20), (scores - 30)[:, None])]
+
+
+def compared(arms: Mapping[str, Mapping[int, Curves]]) -> AlignmentEffect | None:
+    return effect_of_frontiers("bild_frontiers", "validation", arms, 60.0)
+
+
+RATIOS = {"unaligned": 1.2, "aligned": 1.0}
 
 
 def test_frontiers_are_compared_at_equal_quality() -> None:
     rng = np.random.default_rng(1)
-    both = {arm: {seed: frontier(rng, ratio) for seed in (1, 2, 3)} for arm, ratio in (("unaligned", 1.2), ("aligned", 1.0))}
-    effect = effect_of_frontiers("bild_frontiers", "validation", both, 60.0, COSTS)
+    both = {arm: {seed: counted_curves(frontier(rng, ratio), COSTS) for seed in (1, 2, 3)} for arm, ratio in RATIOS.items()}
+    effect = compared(both)
     assert effect is not None and effect.interval is not None
     # 1.2 times as many calls, of which each takes 2 + 4 · 0.5 + 3 · 0.25 ms, beside 1 ms of every text.
     assert effect.ratio == pytest.approx(1.19, abs=0.02)
     assert effect.finding == "helps" and effect.interval[1] - effect.interval[0] < 0.1 and effect.counts == {}
-    one = {arm: {1: both[arm][1]} for arm in both}
-    assert effect_of_frontiers("bild_frontiers", "validation", one, 60.0, COSTS) is not None
+    assert compared({arm: {1: both[arm][1]} for arm in both}) is not None
+    assert compared({"unaligned": {}, "aligned": both["aligned"]}) is None
     # No quality in common: everything of the aligned arm is worth 40 points more.
-    apart = [Counted(one.work, one.statistics + 40) for one in both["aligned"][1]]
-    for unaligned in (both["unaligned"][1], []):
-        arms = {"unaligned": {1: unaligned}, "aligned": {1: apart}}
-        assert effect_of_frontiers("bild_frontiers", "validation", arms, 60.0, COSTS) is None
+    apart = counted_curves(frontier(rng, 1.0, better=40.0), COSTS)
+    assert compared({"unaligned": both["unaligned"], "aligned": {1: apart}}) is None
+
+
+def rounds_of(
+    setting: Setting, rng: np.random.Generator, pace: Sequence[float], noise: float = 0.02, texts: int = 100
+) -> list[TimedRound]:
+    """Rounds of the first texts beside vanilla, which takes 10 ms; in each the method is slower by its pace."""
+    counted = milliseconds(setting[0], COSTS)[:texts]
+    return [
+        TimedRound(
+            latency_ms=(counted * one * np.exp(rng.normal(0, noise, size=texts))).tolist(),
+            vanilla_latency_ms=(10 * np.exp(rng.normal(0, noise, size=texts))).tolist(),
+        )
+        for one in pace
+    ]
+
+
+def by_clock(ratio: float, pace: Sequence[float]) -> AlignmentEffect | None:
+    """Three seeds, whose unaligned drafters are slower by `pace` in each round."""
+    rng = np.random.default_rng(4)
+    arms: dict[str, dict[int, Curves]] = {arm: {} for arm in RATIOS}
+    for arm, more in (("unaligned", ratio), ("aligned", 1.0)):
+        for seed in (1, 2, 3):
+            paces = pace if arm == "unaligned" else [1.0] * len(pace)
+            settings = frontier(rng, more)
+            arms[arm][seed] = timed_curves([(rounds_of(one, rng, paces), one[1]) for one in settings])
+    return compared(arms)
+
+
+def test_the_clock_confirms_the_counts_and_knows_what_its_rounds_differ_by() -> None:
+    steady, moving = by_clock(1.2, [1.0] * 4), by_clock(1.2, [0.9, 1.1, 1.0, 1.0])
+    assert steady is not None and moving is not None and steady.interval is not None and moving.interval is not None
+    assert steady.ratio == pytest.approx(1.19, abs=0.03) and steady.finding == "helps" and steady.texts == 100
+    assert moving.interval[1] - moving.interval[0] > 1.5 * (steady.interval[1] - steady.interval[0])
+    nothing = by_clock(1.0, [1.0] * 4)
+    assert nothing is not None and nothing.finding == "open"
 
 
 def test_without_alignment_the_frontiers_differ_by_no_finding() -> None:
     rng = np.random.default_rng(2)
     for _ in range(4):
-        arms = {arm: {seed: frontier(rng, 1.0, 200) for seed in (1, 2)} for arm in ("unaligned", "aligned")}
-        effect = effect_of_frontiers("bild_frontiers", "validation", arms, 60.0, COSTS)
+        effect = compared({arm: {seed: counted_curves(frontier(rng, 1.0, 200), COSTS) for seed in (1, 2)} for arm in RATIOS})
         assert effect is not None and effect.finding == "open" and effect.ratio == pytest.approx(1.0, abs=0.05)
 
 

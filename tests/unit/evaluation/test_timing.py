@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -20,7 +19,7 @@ from tasks.decoding.method import DecodingMethod, MethodSpec, Pair, Request
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import LoopParts
-from tasks.evaluation.sweep import rows as point_evaluator
+from tasks.evaluation.sweep import clock
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split, replay_grid
 from tasks.evaluation.timing import Latencies, TimedTokensError, count_mismatches, guarantee_of, measure, on_threads
@@ -204,7 +203,7 @@ def test_a_pair_promises_what_its_weaker_runtime_does(
 
 def test_a_native_loop_that_drifts_from_the_replay_fails_its_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, sweep = pair_of("t5", Runtime("native")), sweep_settings()
-    split, evaluator = split_of(pair, sweep), evaluator_of(pair, time.perf_counter, sweep)
+    split, evaluator = split_of(pair, sweep), evaluator_of(pair, sweep)
     outputs = replay_grid([BILD], pair, Request(LIMIT), split, tmp_path, "test").outputs[0]
     evaluator.time(BILD, outputs, split)
     victim = split.timed[2]
@@ -215,7 +214,7 @@ def test_a_native_loop_that_drifts_from_the_replay_fails_its_point(tmp_path: Pat
         return [wrong_at(generation, 1) if examples[0] == victim else generation]
 
     monkeypatch.setattr(native_loop, "generate", drifting)
-    with pytest.raises(TimedTokensError, match=f"validation example {victim}, position 1:.* was replayed"):
+    with pytest.raises(RuntimeError, match=f"TimedTokensError: .*validation example {victim}, position 1:.* was replayed"):
         evaluator.time(BILD, outputs, split)
 
 
@@ -241,7 +240,7 @@ def drift(monkeypatch: pytest.MonkeyPatch, victim: int, which: Callable[[str], b
         return dataclasses.replace(spec, build=lambda *parts: Drifting(spec.build(*parts), victim))
 
     found = {name: drifting(spec) if which(name) else spec for name, spec in METHODS.items()}
-    monkeypatch.setattr(point_evaluator, "METHODS", found)
+    monkeypatch.setattr(clock, "METHODS", found)
 
 
 def test_the_sweep_continues_without_a_point_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,10 +261,10 @@ def test_the_sweep_continues_without_a_point_that_differs(tmp_path: Path, monkey
 
 
 def test_vanilla_is_checked_with_every_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, sweep = Clock(), sweep_settings()
-    pair = ticking_pair(clock)
-    split, evaluator = split_of(pair, sweep), evaluator_of(pair, clock, sweep)
+    simulated, sweep = Clock(), sweep_settings()
+    pair = ticking_pair(simulated)
+    split, evaluator = split_of(pair, sweep), evaluator_of(pair, sweep, clock=simulated)
     outputs = evaluator.decoded(BILD, split)
     drift(monkeypatch, split.timed[0], lambda name: name == VANILLA.method)
-    with pytest.raises(TimedTokensError, match=f"vanilla_large.* example {split.timed[0]}, position 0"):
+    with pytest.raises(RuntimeError, match=f"TimedTokensError: vanilla_large.* example {split.timed[0]}, position 0"):
         evaluator.time(BILD, outputs, split)

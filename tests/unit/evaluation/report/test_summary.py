@@ -9,8 +9,9 @@ import pytest
 
 from tasks.corpora.example import Example
 from tasks.errors import InputError
-from tasks.evaluation.report.summarize import counted_choices, counted_frontiers, definitions, temperature_points
+from tasks.evaluation.report.summarize import along_frontiers, counted_choices, definitions, temperature_points
 from tasks.evaluation.results.files import KeptOutputs, point_key
+from tasks.evaluation.results.rows import DecodingCounts, SweepRow, TimedRound, TimedRow
 from tasks.evaluation.results.summary import ArmPoint, ArmResult, CostModel, Summary
 from tasks.evaluation.scoring.quality import value_of
 from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
@@ -102,7 +103,7 @@ def test_the_summary_is_strict_json_of_few_digits(sweeps: Sweeps) -> None:
 
 def test_without_vanilla_the_command_that_makes_it_is_named(sweeps: Sweeps) -> None:
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "vanilla_large"]
-    with pytest.raises(InputError, match=r"python -m tasks\.sweep --task toy --arm aligned"):
+    with pytest.raises(InputError, match=r"python -m tasks\.sweep --task toy"):
         summarized("bleu", sweeps)
 
 
@@ -215,13 +216,39 @@ def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() ->
         }
         for arm, calls in (("unaligned", 5), ("aligned", 2))
     }
-    effect = counted_frontiers("rougeL", EXAMPLES, outputs, COSTS)
+
+    def timed(method: str, settings: str, milliseconds: float) -> TimedRow:
+        one = TimedRound(latency_ms=[milliseconds] * 2, vanilla_latency_ms=[21.0] * 2)
+        return TimedRow(
+            arm="",
+            split="validation",
+            method=method,
+            settings=json.loads(settings),
+            lossless=False,
+            metric="rougeL",
+            quality={"rougeL": 1.0},
+            counts=DecodingCounts(tokens=1),
+            latency_ms=one.latency_ms,
+            vanilla_latency_ms=one.vanilla_latency_ms,
+            speedup=21 / milliseconds,
+            rounds=[one] * 3,
+        )
+
+    seeds = {
+        (arm, 1): ([timed(*settings[0], calls * 2 + 1), timed(*settings[1], calls * 2 + 7)], None)
+        for arm, calls in (("unaligned", 5), ("aligned", 2))
+    }
+    effect, clock = along_frontiers("rougeL", EXAMPLES, seeds, outputs, COSTS)
     assert effect is not None and effect.split == "validation" and effect.texts == 4
     # From 5 points below vanilla, linear in quality between 5 and 8 calls against 2 and 5, which take 2 ms each beside 1 ms.
     worse = value_of(kept(5, wrong=1).texts, [example.references for example in EXAMPLES], "rougeL")
     better = (97.5 - worse) / (100 - worse)
     assert effect.ratio == pytest.approx((11 / 5) ** (1 - better) * (17 / 11) ** better)
-    assert counted_frontiers("perplexity", EXAMPLES, outputs, COSTS) is None
+    # The two settings were timed as they count, on two texts.
+    assert clock is not None and clock.texts == 2 and clock.ratio == pytest.approx(effect.ratio)
+    untimed = {key: (list[SweepRow](), None) for key in seeds}
+    assert along_frontiers("rougeL", EXAMPLES, untimed, outputs, COSTS) == (effect, None)
+    assert along_frontiers("perplexity", EXAMPLES, seeds, outputs, COSTS) == (None, None)
 
 
 def over_bild(sweeps: Sweeps) -> dict[tuple[str, str, str], SimpleNamespace]:

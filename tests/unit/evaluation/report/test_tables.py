@@ -9,8 +9,17 @@ import pytest
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.report import page
 from tasks.evaluation.report.formatting import settings_text
-from tasks.evaluation.report.tables import ROWS, RenderedTable, notes, rendered_tables, tables_markdown
+from tasks.evaluation.report.tables import (
+    ROWS,
+    RenderedTable,
+    alignment_sentences,
+    clock_warning,
+    notes,
+    rendered_tables,
+    tables_markdown,
+)
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.pair import NullTest
 from tasks.evaluation.results.rows import TestStatus as Says
 from tasks.evaluation.results.summary import (
     Alignment,
@@ -518,6 +527,24 @@ ALIGNMENT = Alignment(
     ],
     costs=CostModel(text_ms=1.0, large_call_ms=1.0, checked_position_ms=0.1, drafter_step_ms=0.1),
 )
+
+
+def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(sweeps: Sweeps) -> None:
+    effect = AlignmentEffect(
+        purpose="bild_frontiers", by_seed={1: 1.1, 2: 1.1}, ratio=1.1, interval=(1.05, 1.15), finding="helps", **_COUNTED
+    )
+    equal = NullTest(ratio=1.002, interval=(0.99, 1.01), finding="equal")
+    known = dataclasses.replace(ALIGNMENT, counted=effect, clock=effect, null_test=equal)
+    summary = dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=known)
+    first, clock, null, *_ = alignment_sentences(summary)
+    assert "by counts" in first and clock.startswith(
+        "By the clock, which timed both arms in turn, the same ratio is 1.10 [1.05"
+    )
+    assert "took 1.002 [0.990, 1.010] times as long for equal work, as it must be" in null
+    assert clock_warning(summary) == ""
+    unequal = dataclasses.replace(known, null_test=NullTest(ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
+    assert "cannot be trusted" in clock_warning(dataclasses.replace(summary, alignment=unequal))
+    assert clock_warning(dataclasses.replace(summary, alignment=None)) == ""
 
 
 def test_the_table_has_a_row_for_each_drafter_and_one_for_the_effect(sweeps: Sweeps) -> None:

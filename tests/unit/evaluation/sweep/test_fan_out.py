@@ -146,7 +146,7 @@ def broken(side: str, example: int, length: int) -> Pair:
     """A pair whose `side` breaks after some tokens of the small model's own text of one example."""
     pair = toy_pair()
     split = split_of(pair, sweep_settings())
-    text = evaluator_of(pair, Clock(), sweep_settings()).decoded(BASELINES[1], split).tokens[example]
+    text = evaluator_of(pair, sweep_settings()).decoded(BASELINES[1], split).tokens[example]
     model = getattr(pair, side)
     model.predict = breaks(model.predict, (0, *text[:length]))
     return pair

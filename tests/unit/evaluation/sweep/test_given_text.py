@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.given_text import UNTRUNCATED
+from tasks.decoding.given_text import UNTRUNCATED, TextPredictions, predict_along
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import TokenCascadeSettings
@@ -20,15 +21,16 @@ from tasks.errors import InputError
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.selection import choose_rows
-from tasks.evaluation.settings import MarginSettings
-from tasks.evaluation.sweep.given_text import GivenTextEvaluator, first_difference, given_tokens
+from tasks.evaluation.settings import MarginSettings, SweepSettings
+from tasks.evaluation.sweep import given_text
+from tasks.evaluation.sweep.clock import Here
+from tasks.evaluation.sweep.given_text import GivenTextEvaluator, GivenTextTimer, first_difference, given_tokens
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import RowWriter, counts_record
-from tasks.evaluation.sweep.run import SweepRunner
-from tasks.evaluation.timing import TimedTokensError
+from tasks.evaluation.sweep.run import SweepRunner, TaskSweep
 from tasks.models.settings import TextSettings
-from tests.ticking import LARGE, LIMIT, SMALL, Clock, Words, split_of, sweep_settings, ticking_pair
+from tests.ticking import ALIGNED, LARGE, LIMIT, SMALL, Clock, ToyEvaluator, Words, split_of, sweep_settings, ticking_pair
 from tests.toys import START, prefix_pair, says
 
 THRESHOLDS = (0.0, 0.3, 0.6, 1.0)
@@ -42,21 +44,34 @@ GRID = [
 MARGINS = MarginSettings(no_loss=2.0, one_point=100.0, confidence=0.6)
 
 
-def ready(**settings: Any) -> tuple[GivenTextEvaluator, Split]:
+class ToyGivenText(ToyEvaluator, GivenTextEvaluator):
+    """Evaluates given texts, with a clock beside it."""
+
+
+def evaluator_of(pair: Pair, sweep: SweepSettings, clock: Callable[[], float]) -> ToyGivenText:
+    evaluator = ToyGivenText(lambda: pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep)
+    evaluator.timer = GivenTextTimer({ALIGNED: pair}, sweep, "cpu")
+    evaluator.timer.clock = clock
+    return evaluator
+
+
+def ready(**settings: Any) -> tuple[ToyGivenText, Split]:
     clock, sweep = Clock(), sweep_settings(sampling=UNTRUNCATED, margins=MARGINS, **settings)
     pair = ticking_pair(clock)
-    evaluator = GivenTextEvaluator(pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep, "cpu")
-    evaluator.clock = clock
-    return evaluator, split_of(pair, sweep, count=16)
+    return evaluator_of(pair, sweep, clock), split_of(pair, sweep, count=16)
+
+
+def swept(evaluator: ToyGivenText, split: Split, folder: Path) -> list[SweepRow]:
+    """The rows of a sweep in the order of the grid."""
+    writer = RowWriter(evaluator, SweepRowFile(folder / "rows.jsonl", "work"), "toy", "aligned")
+    runner = SweepRunner(ALIGNED, writer, folder / "cache")
+    return in_order(TaskSweep({ALIGNED: runner}, {ALIGNED: GRID}, Here(evaluator.timer)).validate(split)[ALIGNED])
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[SweepRow]:
     """The rows of a finished sweep on validation: both baselines, then the grid in its order."""
-    evaluator, split = ready()
-    folder = tmp_path_factory.mktemp("given")
-    writer = RowWriter(evaluator, SweepRowFile(folder / "rows.jsonl", "work"), "toy", "aligned")
-    return in_order(SweepRunner(writer, folder / "cache").validate(GRID, split))
+    return swept(*ready(), tmp_path_factory.mktemp("given"))
 
 
 def in_order(rows: list[SweepRow]) -> list[SweepRow]:
@@ -133,12 +148,16 @@ def test_decoding_the_text_is_timed() -> None:
         assert {piece for one in timing.shown for _, piece in one.pieces} <= {"s", "l"}
 
 
-def test_a_timed_call_that_scores_otherwise_fails_the_point() -> None:
+def test_a_timed_call_that_scores_otherwise_fails_the_point(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator, split = ready()
     outputs = evaluator.decoded(GRID[1], split)
-    known = evaluator._along(split)  # what the models predicted in one run
-    known[split.timed[0]] = dataclasses.replace(known[split.timed[0]], log_p=[-9.0] * len(known[split.timed[0]].tokens))
-    with pytest.raises(TimedTokensError, match="the timed call scored the given text otherwise than one run"):
+
+    def otherwise(*about: Any) -> TextPredictions:
+        known = predict_along(*about)  # what the models predict in one run
+        return dataclasses.replace(known, log_p=[-9.0] * len(known.tokens))
+
+    monkeypatch.setattr(given_text, "predict_along", otherwise)
+    with pytest.raises(RuntimeError, match=r"TimedTokensError: .* scored the given text otherwise than one run"):
         evaluator.time(GRID[1], outputs, split)
 
 
@@ -162,11 +181,8 @@ def test_a_text_without_probability_fails_its_points_and_no_other(tmp_path: Path
     pair = prefix_pair(never_four, says([2, 3, 4]))
     examples = [Example("w5", ("w2 w3 w4",)), Example("w6", ("w2 w3 w4",))]
     split = Split("validation", examples, Words(), TextSettings(max_source_tokens=8), sweep)
-    evaluator = GivenTextEvaluator(pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep, "cpu")
     clock = itertools.count(1.0)
-    evaluator.clock = lambda: next(clock)
-    writer = RowWriter(evaluator, SweepRowFile(tmp_path / "rows.jsonl", "work"), "toy", "aligned")
-    large, small, alone, *_, never, _ = in_order(SweepRunner(writer, tmp_path / "cache").validate(GRID, split))
+    large, small, alone, *_, never, _ = swept(evaluator_of(pair, sweep, lambda: next(clock)), split, tmp_path)
     assert isinstance(large, TimedRow) and isinstance(never, TimedRow)
     for row in (small, alone):
         assert isinstance(row, FailedRow)

@@ -248,10 +248,10 @@ def test_a_method_without_overhead_is_predicted_exactly(method: str, settings: A
 
 
 def test_costs_are_measured_once(tmp_path: Path) -> None:
-    costs = Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, Overheads(by_method={"bild": MethodOverhead(text=0.1, call=0.2)}))
+    costs = Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, 0.6, Overheads(by_method={"bild": MethodOverhead(text=0.1, call=0.2)}))
     assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: costs) is costs
     again = load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: pytest.fail("measured again"))
-    assert again == Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0})
+    assert again == Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, 0.6)
     (tmp_path / "cache" / "costs.json").write_text('{"encode_')  # an interrupted write
     assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: costs) is costs
 

@@ -121,7 +121,7 @@ def replayed(points: list[SweepPoint], pair: Pair, split: Split, folder: Path, r
 
 def test_every_point_is_replayed_as_it_is_decoded(pair: Pair, split: Split, tmp_path: Path) -> None:
     found = replayed(GRID, pair, split, tmp_path)
-    evaluator = evaluator_of(pair, Clock(), SWEEP)
+    evaluator = evaluator_of(pair, SWEEP)
     assert found.errors == {}
     assert list(found.outputs) == list(range(len(GRID)))
     for index, point in enumerate(GRID):
@@ -191,7 +191,7 @@ def test_predictions_of_two_splits_do_not_mix(tmp_path: Path) -> None:
     splits = [split_of(pair, SWEEP, name) for name in ("validation", "test")]
     found = [replayed(GRID[:4], pair, split, tmp_path) for split in splits]
     for split, one in zip(splits, found, strict=True):
-        evaluator = evaluator_of(pair, Clock(), SWEEP)
+        evaluator = evaluator_of(pair, SWEEP)
         assert [outputs.tokens for outputs in one.outputs.values()] == [
             evaluator.decoded(point, split).tokens for point in GRID[:4]
         ]
@@ -213,7 +213,7 @@ def broken_pair(side: str, at: SweepPoint, example: int, length: int) -> tuple[P
     """A pair whose `side` breaks after `length` tokens of the point's text of that example."""
     pair = ticking_pair(Clock())
     split = split_of(pair, SWEEP)
-    text = evaluator_of(pair, Clock(), SWEEP).decoded(at, split).tokens[example]
+    text = evaluator_of(pair, SWEEP).decoded(at, split).tokens[example]
     model = getattr(pair, side)
     model.predict = breaks(model.predict, (0, *text[:length]))
     return pair, split
@@ -222,7 +222,7 @@ def broken_pair(side: str, at: SweepPoint, example: int, length: int) -> tuple[P
 @pytest.mark.parametrize(("side", "example", "length"), [("small", 0, 2), ("large", 7, 2)])
 def test_broken_logits_cost_the_points_that_meet_them_and_no_more(tmp_path: Path, side: str, example: int, length: int) -> None:
     pair, split = broken_pair(side, SweepPoint("vanilla_small", VanillaSettings()), example, length)
-    evaluator, wanted, broken = evaluator_of(pair, Clock(), dataclasses.replace(SWEEP, quality_batch=1)), {}, set()
+    evaluator, wanted, broken = evaluator_of(pair, dataclasses.replace(SWEEP, quality_batch=1)), {}, set()
     for index, point in enumerate(GRID):
         try:
             wanted[index] = dataclasses.replace(evaluator.decoded(point, split), how="replayed")

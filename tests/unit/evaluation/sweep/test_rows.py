@@ -19,7 +19,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, Timing, read_rows
+from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, read_rows
 from tasks.evaluation.scoring.metrics import chrf_of
 from tasks.evaluation.scoring.quality import score
 from tasks.evaluation.sweep import rows
@@ -27,7 +27,7 @@ from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import Costs
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.models.settings import TextSettings
-from tests.ticking import LARGE, LIMIT, SMALL, Clock, Words, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.ticking import LARGE, LIMIT, SMALL, Clock, ToyEvaluator, Words, evaluator_of, split_of, sweep_settings, ticking_pair
 
 NO_ROLLBACK = SweepPoint("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=float("inf")))
 SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def writer(path: Path, reported: list[SweepRow]) -> rows.RowWriter:
     clock, sweep = Clock(), sweep_settings()
-    evaluator = evaluator_of(ticking_pair(clock), clock, sweep)
+    evaluator = evaluator_of(ticking_pair(clock), sweep, clock=clock)
     return rows.RowWriter(evaluator, SweepRowFile(path, "this work"), "toy", "aligned", reported.append)
 
 
@@ -64,21 +64,42 @@ def replayed(writer: rows.RowWriter, point: SweepPoint, split: Split) -> tuple[O
     return outputs, writer.evaluator.assess(outputs, split)
 
 
+def write_timed(
+    writer: rows.RowWriter,
+    point: SweepPoint,
+    split: Split,
+    why: str,
+    known: tuple[Outputs, Outcome] | None = None,
+    predicted: Prediction | None = None,
+) -> SweepRow:
+    """One more round of a point, as a sweep asks for it."""
+    found, evaluator = writer.resumed(point, split, known[1] if known else None), writer.evaluator
+    if found is not None and writer.finished(found):
+        return found
+    if known is None:
+        outputs = evaluator.decoded(point, split)
+        known = outputs, evaluator.assess(outputs, split)
+    assert isinstance(evaluator, ToyEvaluator)
+    return writer.write_round(point, split, evaluator.lap(point, known[0], split), known, why, predicted)
+
+
 def in_file(path: Path) -> list[SweepRow]:
     return read_rows(path, "run the sweep again")
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, writer: rows.RowWriter, error: BaseException) -> None:
-    """Makes timing raise."""
+def refuse(monkeypatch: pytest.MonkeyPatch, writer: rows.RowWriter, error: BaseException | str) -> None:
+    """Lets timing raise, or fail with an error."""
 
-    def time(*_: Any) -> Timing:
+    def lap(*_: Any) -> str:
+        if isinstance(error, str):
+            return error
         raise error
 
-    monkeypatch.setattr(writer.evaluator, "time", time)
+    monkeypatch.setattr(writer.evaluator, "lap", lap)
 
 
 def test_a_timed_row_is_whole_and_in_a_file(writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
-    row = writer.write_timed(NO_ROLLBACK, split, "grid")
+    row = write_timed(writer, NO_ROLLBACK, split, "grid")
     assert isinstance(row, TimedRow)
     assert (row.task, row.arm, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
     assert row.settings["rollback_threshold"] == "inf"
@@ -90,7 +111,7 @@ def test_a_timed_row_is_whole_and_in_a_file(writer: rows.RowWriter, split: Split
 def test_a_replayed_point_is_not_decoded_again(writer: rows.RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     known = replayed(writer, NO_ROLLBACK, split)
     monkeypatch.setattr(writer.evaluator, "decoded", None)
-    row = writer.write_timed(NO_ROLLBACK, split, "frontier", known, PREDICTION)
+    row = write_timed(writer, NO_ROLLBACK, split, "frontier", known, PREDICTION)
     assert isinstance(row, TimedRow)
     assert (row.how, row.why, row.predicted) == ("replayed", "frontier", PREDICTION)
     assert row.quality == known[1].quality
@@ -99,14 +120,14 @@ def test_a_replayed_point_is_not_decoded_again(writer: rows.RowWriter, split: Sp
 def test_a_row_in_the_file_is_not_measured_again(
     writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = writer.write_timed(NO_ROLLBACK, split, "frontier")
+    row = write_timed(writer, NO_ROLLBACK, split, "frontier")
     refuse(monkeypatch, writer, AssertionError("timed again"))
-    assert writer.write_timed(NO_ROLLBACK, split, "sample") == row
+    assert write_timed(writer, NO_ROLLBACK, split, "sample") == row
     assert writer.write_untimed(NO_ROLLBACK, split, replayed(writer, NO_ROLLBACK, split)[1]) == row
     assert in_file(path) == [row]
     assert reported == [row] * 3
     with pytest.raises(AssertionError, match="timed again"):  # another split is another row
-        writer.write_timed(NO_ROLLBACK, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
+        write_timed(writer, NO_ROLLBACK, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
 
 
 def test_an_untimed_row_may_be_timed_later(writer: rows.RowWriter, split: Split, path: Path) -> None:
@@ -116,9 +137,9 @@ def test_an_untimed_row_may_be_timed_later(writer: rows.RowWriter, split: Split,
     assert (untimed.why, untimed.predicted, untimed.same_as) == (None, PREDICTION, None)
     assert writer.write_untimed(NO_ROLLBACK, split, outcome) == untimed
     changed = writer.write_untimed(NO_ROLLBACK, split, outcome, Prediction(latency_ms=8.0, speedup=2.0), {"max_draft": 3})
-    timed = writer.write_timed(NO_ROLLBACK, split, "frontier", (outputs, outcome))
+    timed = write_timed(writer, NO_ROLLBACK, split, "frontier", (outputs, outcome))
     assert isinstance(timed, TimedRow)
-    assert writer.write_timed(NO_ROLLBACK, split, "frontier") == timed
+    assert write_timed(writer, NO_ROLLBACK, split, "frontier") == timed
     assert in_file(path) == [untimed, changed, timed]
 
 
@@ -126,11 +147,11 @@ def test_a_failure_while_timing_costs_its_own_row(
     writer: rows.RowWriter, split: Split, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        refuse(broken, writer, RuntimeError("out of memory"))
-        row = writer.write_timed(NO_ROLLBACK, split, "grid")
+        refuse(broken, writer, "RuntimeError: out of memory")
+        row = write_timed(writer, NO_ROLLBACK, split, "grid")
     assert isinstance(row, FailedRow)
     assert row.error == "RuntimeError: out of memory"
-    again = writer.write_timed(NO_ROLLBACK, split, "grid")  # it may work the next time
+    again = write_timed(writer, NO_ROLLBACK, split, "grid")  # it may work the next time
     assert isinstance(again, TimedRow)
     assert in_file(path) == [row, again]
 
@@ -140,7 +161,7 @@ def test_an_error_that_is_not_the_methods_ends_the_sweep(
 ) -> None:
     refuse(monkeypatch, writer, OSError("the disk is full"))
     with pytest.raises(OSError, match="disk"):
-        writer.write_timed(NO_ROLLBACK, split, "grid")
+        write_timed(writer, NO_ROLLBACK, split, "grid")
     assert in_file(path) == []
 
 
@@ -149,11 +170,11 @@ ALONE = SweepPoint("vanilla_small", VanillaSettings())
 COSTS = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
 
 
-def ready(clock: Clock | None = None, **settings: Any) -> tuple[rows.PointEvaluator, Split]:
+def ready(clock: Clock | None = None, **settings: Any) -> tuple[ToyEvaluator, Split]:
     """An evaluator and its split, with the same settings."""
     clock, sweep = clock or Clock(), sweep_settings(**settings)
     pair = ticking_pair(clock)
-    return evaluator_of(pair, clock, sweep), split_of(pair, sweep)
+    return evaluator_of(pair, sweep, clock=clock), split_of(pair, sweep)
 
 
 def test_counts_as_rows_hold_them() -> None:
@@ -228,7 +249,8 @@ class Halves(Words):
 
 def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
     words, split = ready(latency_examples=7)
-    evaluator = rows.PointEvaluator(words.pair, Halves(), "bleu", Request(LIMIT), words.sweep, "cpu")
+    evaluator = ToyEvaluator(lambda: words.pair, Halves(), "bleu", Request(LIMIT), words.sweep)
+    evaluator.timer = words.timer
     outputs = evaluator.decoded(SPECULATIVE, split)
     shown = evaluator.time(SPECULATIVE, outputs, split).shown
     assert shown is not None
@@ -242,7 +264,7 @@ END = 1
 
 
 def of(*outputs: list[int]) -> list[rows.Hypothesis]:
-    evaluator = evaluator_of(ticking_pair(Clock()), Clock(), sweep_settings())
+    evaluator = evaluator_of(ticking_pair(Clock()), sweep_settings())
     return evaluator._hypotheses(Outputs("decoded", tokens=list(outputs)))
 
 

@@ -1,29 +1,45 @@
 """A whole sweep of a toy pair on a simulated clock: rows, what is timed and why, interruptions, and batches."""
 
-import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
 
+from tasks.decoding.method import Request
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, VanillaBatch
-from tasks.evaluation.results.rows import SweepRow, Timing
+from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.selection import TradeOff as Measured
 from tasks.evaluation.selection import choose_rows, frontier
 from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.evaluation.sweep import plan as costs_module
+from tasks.evaluation.sweep.batches import BatchTimer, batch_timing, points_by_batch
+from tasks.evaluation.sweep.clock import Lap, Visit
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
-from tasks.evaluation.sweep.plan import Costs, slow_step_warning
-from tasks.evaluation.sweep.replay import Outputs, Split
-from tasks.evaluation.sweep.rows import PointEvaluator
-from tasks.evaluation.sweep.run import BatchTimer, batch_timing, points_by_batch
-from tests.sweeps import BEAMS, FEW, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named, plain
-from tests.ticking import TOY_MARGINS, Clock, Price, evaluator_of, split_of, sweep_settings, ticking_pair
+from tasks.evaluation.sweep.plan import measure_costs, slow_step_warning
+from tasks.evaluation.sweep.run import expected
+from tests.sweeps import (
+    BEAMS,
+    FEW,
+    GRID,
+    MEASURED,
+    ORACLE,
+    TIMES,
+    Planned,
+    Row,
+    Sweep,
+    by_name,
+    in_file,
+    name_of,
+    named,
+)
+from tests.ticking import ALIGNED, LIMIT, TOY_MARGINS, Clock, Price, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.toys import toy_sources
 
 
 @pytest.fixture(scope="session")
@@ -104,7 +120,7 @@ def test_points_that_behave_equally_are_timed_once(planned: Planned) -> None:
 
 def test_the_plan_counts_its_points(planned: Planned) -> None:
     sweep, rows, _ = planned
-    plan = sweep.runner.plan
+    plan = sweep.plan
     assert plan is not None and plan.replay_seconds is not None and plan.timing_seconds is not None
     assert plan.points == len(GRID)
     assert plan.replayed == len(GRID) - 1
@@ -125,7 +141,7 @@ def test_chosen_points_are_replayed_and_timed_on_test_as_decoding_would_give_the
         assert (row["how"], row["why"]) == (("decoded", "baseline") if baseline else ("replayed", "chosen"))
         assert row.keys() >= TIMES
     decoding = Sweep(tmp_path, plan=False)
-    whole = by_name(plain(decoding.runner.validate(GRID, decoding.test)))
+    whole = by_name(decoding.validate(GRID, decoding.test))
     for row in reported:
         assert [row[part] for part in MEASURED] == [whole[name_of(row)][part] for part in MEASURED]
 
@@ -155,10 +171,12 @@ def test_a_step_that_uses_less_than_half_of_the_machine_is_a_warning(
         return share
 
     monkeypatch.setattr(costs_module, "bandwidth_share", shared)
-    costs = Costs(encode_small_ms=0.0, encode_large_ms=1.0, small_step_ms=0.1, verify_ms={1: 2.0})
-    text = slow_step_warning(ticking_pair(Clock()).large, costs)
-    assert asked == [0.002]
+    clock = Clock()
+    costs = measure_costs(ticking_pair(clock), toy_sources(3), Request(LIMIT), clock)
+    assert asked == pytest.approx([costs.verify_ms[1] / 1000])
+    text = slow_step_warning(costs.bandwidth_share)
     assert ("49%" in text) == warned == bool(text)
+    assert slow_step_warning(None) == ""
 
 
 class Killed(BaseException):
@@ -166,10 +184,10 @@ class Killed(BaseException):
 
 
 def forbid_timing(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    def time(*_: Any) -> Timing:
+    def lap(*_: Any) -> NoReturn:
         raise AssertionError("timed again")
 
-    monkeypatch.setattr(sweep.evaluator, "time", time)
+    monkeypatch.setattr(sweep.starts.timer, "lap", lap)
 
 
 def test_a_finished_sweep_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,10 +233,7 @@ def test_a_killed_sweep_resumes(planned: Planned, tmp_path: Path, count: int) ->
 def test_a_larger_grid_keeps_measured_rows(tmp_path: Path) -> None:
     small = Sweep(tmp_path)
     before = by_name(small.validate(GRID[:9]))
-    written = small.path.read_bytes()
-    large = Sweep(tmp_path)
-    rows = by_name(large.validate())
-    assert large.path.read_bytes().startswith(written)
+    rows = by_name(Sweep(tmp_path).validate())
     assert rows.keys() == named(*BASELINES, *GRID)
     for name, row in before.items():
         if "speedup" in row:
@@ -262,18 +277,20 @@ def test_without_a_baseline_nothing_is_planned(tmp_path: Path) -> None:
     rows = by_name(sweep.validate([GRID[-3], BEAMS]))
     errors = {name: "error" in row for name, row in rows.items()}
     assert errors == dict.fromkeys(named(VANILLA, BEAMS), False) | dict.fromkeys(named(BASELINES[1], GRID[-3]), True)
-    assert sweep.runner.plan is None
+    assert sweep.plan is None
 
 
-def visits_of(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """The points in the order of their rounds."""
-    time, visits = sweep.evaluator.time, list[tuple[str, str]]()
+def visits_of(sweep: Sweep, monkeypatch: pytest.MonkeyPatch, most: float = math.inf) -> list[tuple[str, str]]:
+    """The points in the order of their rounds; the process is killed before it has begun more than `most`."""
+    lap, visits = sweep.starts.timer.lap, list[tuple[str, str]]()
 
-    def seen(point: SweepPoint, *rest: Any) -> Timing:
-        visits.extend(named(point))
-        return time(point, *rest)
+    def seen(group: Sequence[Visit], *rest: Any) -> list[Lap | str]:
+        if len(visits) + len(group) > most:
+            raise Killed
+        visits.extend(name for visit in group for name in named(visit.point))
+        return lap(group, *rest)
 
-    monkeypatch.setattr(sweep.evaluator, "time", seen)
+    monkeypatch.setattr(sweep.starts.timer, "lap", seen)
     return visits
 
 
@@ -288,7 +305,6 @@ def test_a_point_is_visited_once_a_round_in_every_round(tmp_path: Path, monkeypa
     second, third = visits[-2 * len(timed) : -len(timed)], visits[-len(timed) :]
     assert sorted(second) == sorted(third) == sorted(name_of(row) for row in timed)
     assert second != third  # each in an order of its own
-    sweep.runner._writer.rows.compact()
     assert sorted(in_file(sweep.path), key=str) == sorted(rows, key=str)
 
 
@@ -298,19 +314,11 @@ def test_a_killed_sweep_goes_on_with_its_finished_rounds(tmp_path: Path, monkeyp
     wanted = visits_of(whole, monkeypatch)
     whole.validate(FEW)
     killed = Sweep(tmp_path / "killed", latency_rounds=3)
-    before, stop = visits_of(killed, monkeypatch), int(share * len(wanted))
-    time = killed.evaluator.time
-
-    def kill(*about: Any) -> Timing:
-        if len(before) == stop:
-            raise Killed
-        return time(*about)
-
-    monkeypatch.setattr(killed.evaluator, "time", kill)
+    before = visits_of(killed, monkeypatch, share * len(wanted))
     with pytest.raises(Killed):
         killed.validate(FEW)
     kept = {name_of(row): row["rounds"] for row in in_file(killed.path) if "rounds" in row}
-    assert sum(map(len, kept.values())) == stop
+    assert sum(map(len, kept.values())) == len(before) > 0.5 * len(wanted)
     again = Sweep(tmp_path / "killed", latency_rounds=3)
     after = visits_of(again, monkeypatch)
     rows = by_name(again.validate(FEW))
@@ -326,34 +334,41 @@ POINTS = [
 ]
 
 
-def ready(**settings: object) -> tuple[Clock, PointEvaluator, Split]:
-    clock = Clock()
-    sweep, pair = sweep_settings(**{"batch_sizes": (1, 2, 8), "batch_examples": 8, **settings}), ticking_pair(clock)
-    return clock, evaluator_of(pair, clock, sweep), split_of(pair, sweep, "test")
+class Batches:
+    """A pair on a simulated clock, and its batches of a split."""
 
+    def __init__(self, **settings: object) -> None:
+        self.clock = Clock()
+        self.pair = ticking_pair(self.clock)
+        sweep = sweep_settings(**{"batch_sizes": (1, 2, 8), "batch_examples": 8, **settings})
+        self.split, self.request = split_of(self.pair, sweep, "test"), Request(LIMIT)
+        self.vanilla = expected(evaluator_of(self.pair, sweep), self.split, whole=True)
+        self.timer = BatchTimer({ALIGNED: self.pair}, sweep, self.clock, self.split, self.request)
 
-def seconds(clock: Clock, evaluator: PointEvaluator, split: Split, point: SweepPoint, size: int) -> float:
-    """What the toy models take for the split in batches of that size, in the order of the timer."""
-    order = BatchTimer(evaluator, split)._examples
-    begun = clock()
-    for first in range(0, len(order), size):
-        sources = [split.sources[example] for example in order[first : first + size]]
-        decode(point.method, point.settings, evaluator.pair, sources, evaluator.request)
-    return clock() - begun
+    def measure(self, points: list[SweepPoint]) -> BatchTimings:
+        return self.timer.measure({ALIGNED: points}, self.vanilla)[ALIGNED]
+
+    def seconds(self, point: SweepPoint, size: int) -> float:
+        """What the toy models take for the split in batches of that size, in the order of the timer."""
+        order, begun = self.timer._examples, self.clock()
+        for first in range(0, len(order), size):
+            sources = [self.split.sources[example] for example in order[first : first + size]]
+            decode(point.method, point.settings, self.pair, sources, self.request)
+        return self.clock() - begun
 
 
 def test_each_point_is_compared_with_vanilla_at_its_own_batch_size() -> None:
-    clock, evaluator, split = ready()
-    timings = BatchTimer(evaluator, split).measure(POINTS)
+    batches = Batches()
+    timings = batches.measure(POINTS)
     assert timings.error is None and timings.sizes == [1, 2, 8] and timings.examples == 8
-    vanilla = {size: seconds(clock, evaluator, split, VANILLA, size) for size in timings.sizes}
+    vanilla = {size: batches.seconds(VANILLA, size) for size in timings.sizes}
     assert vanilla[8] < vanilla[1]
     for alone in timings.vanilla:
         assert alone.throughput == pytest.approx(vanilla[1] / vanilla[alone.batch_size])
     assert [[one.batch_size for one in point] for point in timings.by_point()] == [[1, 2, 8]] * 2
     for point, own in zip(POINTS, timings.by_point(), strict=True):
         for one in own:
-            took = seconds(clock, evaluator, split, point, one.batch_size)
+            took = batches.seconds(point, one.batch_size)
             assert (one.method, one.settings) == (point.method, point.row_settings)
             assert one.rounds == pytest.approx([vanilla[one.batch_size] / took] * 3)
             assert one.speedup == pytest.approx(one.rounds[0])
@@ -361,24 +376,22 @@ def test_each_point_is_compared_with_vanilla_at_its_own_batch_size() -> None:
 
 def test_the_speedup_at_a_batch_size_is_the_median_of_its_rounds() -> None:
     point = POINTS[0]
-    timing = batch_timing(point, 2, {(VANILLA, 2): [[2, 4], [3, 3], [4, 2]], (point, 2): [[1, 4], [4, 2], [2, 1]]})
+    timing = batch_timing(point, 2, [[2, 4], [3, 3], [4, 2]], [[1, 4], [4, 2], [2, 1]])
     assert timing.rounds == pytest.approx([6 / 5, 6 / 6, 6 / 3])
     # A ratio of the medians of single batches would be 6 / 4.
     assert timing.speedup == pytest.approx(6 / 5)
 
 
 def test_batches_larger_than_the_split_are_left_out() -> None:
-    _, evaluator, split = ready(batch_sizes=(1, 4, 16), batch_examples=64)
-    timings = BatchTimer(evaluator, split).measure(POINTS[:1])
+    timings = Batches(batch_sizes=(1, 4, 16), batch_examples=64).measure(POINTS[:1])
     assert timings.sizes == [1, 4] and timings.examples == 8
 
 
-def test_other_tokens_than_those_known_leave_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, evaluator, split = ready()
-    known = evaluator.vanilla(split)
-    changed: Outputs = dataclasses.replace(known, tokens=[(*tokens[:-1], 5) for tokens in known.tokens])
-    monkeypatch.setattr(evaluator, "vanilla", lambda _: changed)
-    timings = BatchTimer(evaluator, split).measure(POINTS)
+def test_other_tokens_than_those_known_leave_an_error() -> None:
+    batches = Batches()
+    changed = {example: (*tokens[:-1], 5) for example, tokens in batches.vanilla.tokens.items()}
+    batches.vanilla = batches.vanilla._replace(tokens=changed)
+    timings = batches.measure(POINTS)
     assert not timings.points and not timings.vanilla
     assert timings.error is not None and timings.error.startswith("TimedTokensError: ")
     assert "changed the tokens of test" in timings.error

@@ -1,0 +1,43 @@
+"""A process that times: started anew each time, and named in one line when it dies."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tasks.decoding.method import Request
+from tasks.evaluation.sweep.clock import Lap, PointTimer, Starts, Visit
+from tasks.evaluation.sweep.grid import VANILLA
+from tasks.evaluation.sweep.run import expected
+from tests.sweeps import GRID
+from tests.ticking import ALIGNED, LIMIT, Clock, evaluator_of, split_of, sweep_settings, ticking_pair
+
+
+class ToyTimer(PointTimer):
+    """Times a toy pair, and knows its process; asked for nothing, it dies."""
+
+    def lap(self, visits: Any, *rest: Any) -> list[Lap | str]:
+        if not visits:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [*super().lap(visits, *rest), str(os.getpid())]
+
+
+def open_timer() -> ToyTimer:
+    return ToyTimer({ALIGNED: ticking_pair(Clock())}, sweep_settings(), "cpu")
+
+
+def test_every_start_is_a_process_of_its_own_and_one_that_dies_is_named() -> None:
+    closed = list[int]()
+    starts = Starts(open_timer, lambda: closed.append(len(closed)))
+    pair, settings = ticking_pair(Clock()), sweep_settings()
+    split, evaluator = split_of(pair, settings), evaluator_of(pair, settings)
+    visits = [Visit(ALIGNED, point, expected(evaluator, split)) for point in (VANILLA, GRID[12])]
+    rest = expected(evaluator, split), split, Request(LIMIT), ""
+    with starts.start(0.2) as timer:
+        *laps, first = timer.lap(visits, *rest)
+        assert all(isinstance(lap, Lap) and min(lap.latency_ms) > 0 for lap in laps)
+    assert closed == [0] and first != str(os.getpid())
+    with pytest.raises(OSError, match=r"the process that times has ended .* start the sweep again"), starts.start() as timer:
+        assert timer.lap(visits, *rest)[-1] != first
+        timer.lap([], *rest)

@@ -1,0 +1,120 @@
+"""The clock of a sweep: who is timed beside whom, in how many starts, and what equal models say of it."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.decoding.method import Pair
+from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.rows import TimedRow
+from tasks.evaluation.sweep.clock import Here, Lap, PointTimer, Visit
+from tasks.evaluation.sweep.grid import BASELINES, Drafter, SweepPoint
+from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.run import SweepRunner, TaskSweep
+from tests.sweeps import FEW
+from tests.ticking import Clock, Price, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair, timer_of
+
+ROUNDS = 3
+DRAFTERS = [Drafter(arm, seed) for seed in (1, 2) for arm in ("unaligned", "aligned")]
+
+
+class Watched(Here):
+    """Notes what each start times."""
+
+    def __init__(self, timer: PointTimer) -> None:
+        super().__init__(timer)
+        self.starts: list[list[Sequence[Visit]]] = []
+
+    @contextlib.contextmanager
+    def start(self, cost_ratio: float | None = None) -> Iterator[PointTimer]:
+        self.starts.append([])
+        lap, timer = self.timer.lap, dataclasses.make_dataclass("Timer", ["lap"])
+
+        def noted(visits: Sequence[Visit], *rest: Any) -> list[Lap | str]:
+            self.starts[-1].append(visits)
+            return lap(visits, *rest)
+
+        yield timer(noted)
+
+
+def swept(
+    folder: Path, pairs: dict[Drafter, Pair], clock: Clock, grid: Sequence[SweepPoint] = FEW
+) -> tuple[Watched, TaskSweep]:
+    """A sweep of these drafters, of which every point is timed."""
+    settings = sweep_settings(latency_rounds=ROUNDS, plan=False)
+    starts, runners = Watched(timer_of(pairs, settings, clock)), {}
+    split = split_of(pairs[DRAFTERS[0]], settings)
+    for drafter, pair in pairs.items():
+        path = folder / f"{drafter.arm}-{drafter.seed}" / "rows.jsonl"
+        writer = RowWriter(evaluator_of(pair, settings), SweepRowFile(path, "work"), "toy", drafter.arm)
+        runners[drafter] = SweepRunner(drafter, writer, folder / "cache")
+    whole = TaskSweep(runners, dict.fromkeys(pairs, grid), starts)
+    whole.validate(split)
+    return starts, whole
+
+
+def pairs_of(clock: Clock, slower: float = 1.0) -> dict[Drafter, Pair]:
+    """A pair for each drafter; the small models of the unaligned arm take longer for equal work."""
+    found = {}
+    for drafter in DRAFTERS:
+        pair = ticking_pair(clock)
+        assert isinstance(pair.small, TickingDecoder)
+        factor = slower if drafter.arm == "unaligned" else 1.0
+        pair.small.price = Price(factor * pair.small.price.encode, factor * pair.small.price.step)
+        found[drafter] = pair
+    return found
+
+
+def test_all_drafters_are_timed_in_the_same_starts_and_the_small_models_beside_each_other(tmp_path: Path) -> None:
+    clock = Clock()
+    starts, whole = swept(tmp_path, pairs_of(clock), clock)
+    assert len(starts.starts) == ROUNDS, "a process for each round"
+    everything = {(drafter, point) for drafter in DRAFTERS for point in (*BASELINES, *FEW)}
+    for laps in starts.starts:
+        visits = [(visit.drafter, visit.point) for group in laps for visit in group]
+        assert set(visits) == everything and len(visits) == len(everything)
+        assert [(drafter, BASELINES[1]) for drafter in DRAFTERS] in [[(v.drafter, v.point) for v in group] for group in laps]
+        mixed = [group for group in laps if len({visit.drafter.arm for visit in group}) == 2]
+        assert len(mixed) > len(laps) / 2
+    assert len({str(laps) for laps in starts.starts}) == ROUNDS, "each in an order of its own"
+    found = whole.null_test()
+    assert found is not None and found.finding == "equal" and found.ratio == pytest.approx(1.0, abs=1e-3)
+
+
+def test_equal_models_that_come_out_unequal_are_timed_again_and_then_not_trusted(tmp_path: Path) -> None:
+    clock = Clock()
+    starts, whole = swept(tmp_path, pairs_of(clock, slower=1.2), clock, FEW[:1])
+    assert len(starts.starts) == ROUNDS + 2
+    rows = whole.runners[DRAFTERS[0]].writer.rows.rows
+    assert {len(row.rounds or ()) for row in rows if isinstance(row, TimedRow)} == {ROUNDS + 2}
+    found = whole.null_test()
+    assert found is not None and found.finding == "unequal" and found.ratio == pytest.approx(1.2, abs=0.01)
+
+
+def test_a_point_that_fails_while_timed_leaves_those_beside_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, settings = Clock(), sweep_settings()
+    pair = ticking_pair(clock)
+    evaluator, split = evaluator_of(pair, settings, clock=clock), split_of(pair, settings)
+    visits, whole = [], PointTimer._timed_call
+    for point in (FEW[0], FEW[1]):
+        outputs = evaluator.decoded(point, split)
+        visits.append(Visit(Drafter("aligned", 1), point, outputs))  # type: ignore[arg-type]  # tokens by example alike
+
+    def failing(self: PointTimer, visit: Visit, *rest: Any) -> Any:
+        call = whole(self, visit, *rest)
+
+        def run(example: int) -> Any:
+            if visit.point == FEW[0] and example == split.timed[-1]:
+                raise RuntimeError("out of memory")
+            return call(example)
+
+        return run
+
+    monkeypatch.setattr(PointTimer, "_timed_call", failing)
+    first, second = evaluator.timer.lap(visits, evaluator.vanilla(split), split, evaluator.request, "")  # type: ignore[arg-type]
+    assert first == "RuntimeError: out of memory"
+    assert isinstance(second, Lap) and len(second.latency_ms) == len(split.timed)
