@@ -217,7 +217,7 @@ def load_result(path: Path, name: str) -> LoadedResult:
     summary = path / "summary.json" if path.is_dir() else path
     if not summary.is_file():
         raise InputError(f"{name}: no {summary.name} there; write it by: python -m tasks.report --task NAME")
-    work = {}
+    work: dict[tuple[str, str, str], NDArray[np.int32]] = {}
     for arm in ARMS:
         outputs = summary.parent / "sweep" / arm / f"hypotheses-{REPORTED_ON}.parquet"
         try:
@@ -377,7 +377,8 @@ def _quality(measured: TimedMeasurements) -> Estimate:
 
 
 def _difference(name: str, split: str, both: Sequence[Estimate], unit: Literal["points", "share"] = "points") -> Number:
-    return Number(name, split, unit, *both, change=difference(*both))
+    first, second = both
+    return Number(name, split, unit, first, second, difference(first, second))
 
 
 def _choices(first: LoadedResult, second: LoadedResult) -> tuple[dict[str, tuple[TimedPoint, TimedPoint]], list[str]]:
@@ -423,10 +424,10 @@ def _of_choice(label: str, ours: _Side, theirs: _Side, costs: CostModel | None, 
         texts = [one.texts(point.arm) for one, point in (ours, theirs)]
         paired = texts[0] == texts[1] != "" and len(work[0]) == len(work[1])
         means = [Estimate(float(one.mean())) for one in times]
-        change = ratio_of_times(*times, paired, seed)
-        yield Number(f"{label}: time of a text, by counts", REPORTED_ON, "ms", *means, change, paired=paired)
-    speed_ups = [Estimate(one.speedup, one.speedup_interval) for one in measured]
-    yield Number(f"{label}: speed-up, by two clocks", split, "×", *speed_ups, None, uncounted=uncounted)
+        change = ratio_of_times(times[0], times[1], paired, seed)
+        yield Number(f"{label}: time of a text, by counts", REPORTED_ON, "ms", means[0], means[1], change, paired=paired)
+    first, second = (Estimate(one.speedup, one.speedup_interval) for one in measured)
+    yield Number(f"{label}: speed-up, by two clocks", split, "×", first, second, None, uncounted=uncounted)
 
 
 def _why_not(ours: _Side, theirs: _Side, costs: CostModel | None) -> str:

@@ -67,7 +67,7 @@ def test_a_clock_that_runs_at_half_the_speed_changes_nothing() -> None:
         clocks = [one for one in found.numbers if one.unit == "×"]
         assert len(clocks) == 4 and all(one.change is None and one.first.value != one.second.value for one in clocks)
         assert compare.conclusion(found.numbers) == "nothing that is more than noise"
-    assert found.costs == busy.summary.alignment.costs, "the cost model is that of A"  # type: ignore[union-attr]
+    assert found.costs == busy.summary.alignment.costs, "the cost model is that of A"
 
 
 def test_a_drafter_that_needs_fewer_runs_is_found_and_nothing_else() -> None:
