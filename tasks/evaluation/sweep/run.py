@@ -215,7 +215,7 @@ def _prediction(plan: Plan, speedup: float) -> Prediction:
 
 # The clock: the points of all drafters in turn.
 
-_TOGETHER = 6
+_TOGETHER = 10
 """Points that are timed together, beside one call of the large model for each example."""
 _FURTHER_ROUNDS = 2
 """At most, where the small models of the two arms differ in a round more than by chance."""
