@@ -138,7 +138,8 @@ def test_every_zero_stage_equals_plain_torch(split: dict[str, Any], accumulation
 
 @pytest.mark.parametrize("split", slow_unless([1, 5], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
 def test_bfloat16_is_close_to_float32_and_keeps_float32_weights(split: dict[str, Any], tmp_path: Path) -> None:
-    _, curve = trained(tmp_path / "float32", **split)
+    # In float32 every way of splitting gives this curve.
+    _, curve = trained(tmp_path / "float32", optimizer=split.get("optimizer", "adamw"))
     model, losses = trained(tmp_path / "bfloat16", precision="bfloat16", **split)
     assert losses == pytest.approx(curve, abs=0.03)
     assert losses != curve
