@@ -198,14 +198,15 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     starts = Starts(functools.partial(open_timer, params, task, paths, grids), pairs.close)
     [main, *_] = drafters.values()
     first = {drafter: one for drafter, one in drafters.items() if one.first}
-    loaded = pairs.of(main.drafter)
+    # No name here holds a pair, which would keep it in memory while another process times.
+    tokenizer, device = pairs.of(main.drafter).tokenizer, pairs.of(main.drafter).device
     validation, test, *further = (
-        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, settings)
+        Split(name, read_jsonl(paths.split(name)), tokenizer, task.text, settings)
         for name in (CHOSEN_ON, REPORTED_ON, *paths.further_tests())
     )
     with contextlib.ExitStack() as held:
         # The records are sent when they end, inside the lock, so that nothing is sent during another sweep's timing.
-        held.enter_context(timing_lock(loaded.device))
+        held.enter_context(timing_lock(device))
         for one in drafters.values():
             held.enter_context(one.record)
         # 2. What is measured of the pairs whatever the method, and one cost model for all of them.

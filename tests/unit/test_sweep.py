@@ -6,7 +6,8 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,10 +38,10 @@ from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
 from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
-from tasks.evaluation.sweep.clock import Lap, PointTimer
+from tasks.evaluation.sweep.clock import Here, Lap, PointTimer
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
 from tasks.evaluation.sweep.replay import Split
-from tasks.loaded_pair import calibration_targets, files_fingerprint, require_composable, worker_pair
+from tasks.loaded_pair import LoadedPair, calibration_targets, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
@@ -48,7 +49,7 @@ from tests.architectures import models, pair_of
 from tests.sandbox import sandboxed
 from tests.sweeps import Row, by_name, in_file
 from tests.ticking import LIMIT, Words, examples_of
-from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, swept, use
+from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, opened, swept, use
 from tests.toys import prefix_pair, says, whole_runs
 
 
@@ -189,7 +190,6 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
     assert pair["memory"]["large"]["weights"] > pair["memory"]["small"]["weights"] > 0
-    assert (pair["memory"]["source_tokens"], pair["memory"]["target_tokens"]) == (32, LIMIT)
     assert pair["batches"] is None, "switched off"
     assert [one["temperature"] for one in pair["acceptance"]] == [0, 1], "the small model alone drafts"
     for found in pair["acceptance"]:
@@ -210,6 +210,32 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert record.pairs[-1]["plan"] == pair["plan"]
     outputs = ["hypotheses-test.parquet", "hypotheses-validation.parquet"]
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]
+
+
+def test_no_model_of_this_process_is_in_memory_while_another_one_times(
+    records: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, loaded = pair_of("t5"), list[weakref.ref[LoadedPair]]()
+
+    def load(*_: object) -> LoadedPair:
+        found = opened(pair)
+        loaded.append(weakref.ref(found))
+        return found
+
+    class Closing(Here):
+        def start(self, cost_ratio: float | None = None) -> Any:
+            self._close()
+            assert loaded and not any(one() for one in loaded)
+            return super().start(cost_ratio)
+
+    def starts(open_timer: Callable[[], PointTimer], close: Callable[[], object]) -> Closing:
+        made = Closing(open_timer())
+        made._close = close
+        return made
+
+    monkeypatch.setattr(stage, "load_drafter", load)
+    monkeypatch.setattr(stage, "Starts", starts)
+    assert swept(SPECULATIVE) and len(loaded) > 1
 
 
 def test_chosen_points_are_timed_by_batch_size_without_touching_rows(
