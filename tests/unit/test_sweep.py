@@ -48,7 +48,7 @@ from tasks.report import read_rows_of
 from tests.architectures import models, pair_of
 from tests.sandbox import sandboxed
 from tests.sweeps import Row, by_name, in_file
-from tests.ticking import LIMIT, Words, examples_of
+from tests.ticking import Words, examples_of
 from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, opened, swept, use
 from tests.toys import prefix_pair, says, whole_runs
 

@@ -175,6 +175,8 @@ def worthless(statistics: NDArray[np.generic]) -> Floats | None:
 
 def _table(hypotheses: Texts, references: References, names: tuple[str, ...], settings: MetricSettings) -> Floats:
     """Metrics that are means over examples, `[examples, names]`, in points."""
+    if not hypotheses:
+        return np.empty((0, len(names)))
     if names[0] in metrics.ROUGES:
         return metrics.rouge_table(hypotheses, references, names, settings.rouge_tokenizer)
     if names[0] == metrics.PROGRAMS:
