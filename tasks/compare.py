@@ -9,7 +9,8 @@ results have test numbers, because a choice is the luckiest of many points and i
 
 Speed is compared by counts. The two results were timed in different processes, at other times or on other machines, and no
 interval covers what that does to a clock. So the large calls, checked positions and drafter steps of a chosen point on every
-text of test are turned into time by one cost model for both. The speed-ups are shown, each by its own clock, and not compared.
+text of test are turned into time by one cost model for both, which sees no faster processor or runtime. The speed-ups are
+shown, each by its own clock, and not compared.
 
 *Noise* is the change that another sample of texts would cause. Every change comes with a standard error, an interval of 1.96
 standard errors to either side, and the p-value of no change, all by the normal approximation. The intervals do not cover
