@@ -10,24 +10,26 @@ and 2 for bad input.
 
 from __future__ import annotations
 
-import functools
-import gc
+import multiprocessing
 import random
 import shutil
+import signal
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks import tracking
+from tasks import supervisor, tracking
 from tasks.config import Params
 from tasks.console import log
 from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import VANILLA, DecodingPair, load_pair
-from tasks.decoding.method import DecodingMethod, Request
+from tasks.decoding.method import Request
 from tasks.decoding.registry import ConfiguredMethod, decode_all
 from tasks.errors import STATUS_NOT_PROMOTED, InputError, stage
 from tasks.evaluation.report.formatting import metric_name, number_text, points_text
@@ -38,7 +40,7 @@ from tasks.evaluation.scoring.statistics import Interval, combined, speedup_inte
 from tasks.evaluation.selection import normal_bounds, paired_differences, upper_bounds
 from tasks.evaluation.settings import REPORTED_ON, SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.evaluation.sweep.replay import Split, collect_outputs
+from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
 from tasks.evaluation.timing import count_mismatches, measure, on_threads, synchronised_clock
 from tasks.files import checksum
 from tasks.lineage import datasets, hardware, lineage
@@ -57,27 +59,7 @@ _TAIL = 0.025
 """What lies beyond either end of an interval."""
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of the two that are compared."""
-
-    name: str
-    folder: Path
-    """The folder of its pair."""
-    point: ConfiguredMethod | None = None
-    """What it decodes with; None: the pair's operating point."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The examples that both decode, and how they are measured."""
-
-    examples: list[Example]
-    split: str
-    metric: str
-    sweep: SweepSettings
-    """Sampling, batch size, timed examples, warm-up, threads, resamples and seed."""
-    machine: MachineSettings
+# The rule.
 
 
 @dataclass(frozen=True)
@@ -92,38 +74,6 @@ class Gain:
     """Σ time of the reference / Σ time of the candidate."""
     speed_interval: Interval
     """95 %, over examples and rounds."""
-
-
-def measure_sides(
-    sides: tuple[Side, Side], setting: Setting, rounds: int, say: Callable[[str], object]
-) -> tuple[tuple[Quality, Quality], list[TimedRound]]:
-    """Decode the examples with both sides, then time both: their qualities, and milliseconds, the second as vanilla.
-
-    Both pairs are opened anew for each round, in alternating order. An advantage that lasts as long as a pair is open, such as
-    where its weights happen to lie in memory, then counts as scatter of the rounds; within one opening it would be a bias.
-
-    Args:
-        sides: What is compared; two sides with one folder share its models.
-        setting: The examples, and how they are measured.
-        rounds: How often each timed example is decoded by both.
-        say: Receives a line before each part.
-
-    Raises:
-        InputError: a folder is damaged, or its pair does not run with these settings.
-        TimedTokensError: a timed call generated other tokens than were scored.
-    """
-    found: list[TimedRound] = []
-    runners: list[_Runner] = []
-    for number in range(rounds):
-        opened = _open([side.folder for side in (sides if number % 2 == 0 else sides[::-1])], setting.machine)
-        for side in () if runners else sides:
-            say(f"{side.name}: {len(setting.examples)} examples of {setting.split} are decoded")
-            runners.append(_Runner(side, setting, opened[side.folder]))
-        say(f"round {number + 1} of {rounds}: {len(runners[0].split.timed)} examples are timed with both")
-        found.append(_time_round(runners, [opened[side.folder] for side in sides], setting, number))
-        del opened
-        gc.collect()
-    return (runners[0].quality, runners[1].quality), found
 
 
 def gain(
@@ -178,53 +128,145 @@ def decide(found: Gain, metric: str, margin: float, reference: str) -> tuple[boo
     return False, f"{reason}: {speed}, {quality}"
 
 
-def _open(folders: Sequence[Path], machine: MachineSettings) -> dict[Path, DecodingPair]:
-    device, dtype, runtime, threads = machine.device, machine.dtype, machine.runtime, machine.threads
-    return {one: load_pair(one, device=device, dtype=dtype, runtime=runtime, threads=threads) for one in dict.fromkeys(folders)}
+# Both sides measured.
 
 
-def _time_round(runners: Sequence[_Runner], pairs: Sequence[DecodingPair], setting: Setting, number: int) -> TimedRound:
-    """Time each timed example with both, back to back in random order."""
-    sweep = setting.sweep
-    ours, theirs = (functools.partial(runner.run, runner.method(pair)) for runner, pair in zip(runners, pairs, strict=True))
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared."""
+
+    name: str
+    folder: Path
+    """The folder of its pair."""
+    point: ConfiguredMethod | None = None
+    """What it decodes with; None: the pair's operating point."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The examples that both decode, and how they are measured."""
+
+    examples: list[Example]
+    split: str
+    metric: str
+    sweep: SweepSettings
+    """Sampling, batch size, timed examples, warm-up, threads, resamples and seed."""
+    machine: MachineSettings
+
+
+def measure_sides(sides: tuple[Side, Side], setting: Setting, rounds: int) -> tuple[tuple[Quality, Quality], list[TimedRound]]:
+    """Decode the examples with both sides, then time both: their qualities, and milliseconds, the second as vanilla.
+
+    Each round is timed in a process of its own, which opens both pairs, in alternating order. An advantage that lasts as long
+    as a process, such as where code and weights happen to lie in memory, then counts as scatter of the rounds; within one
+    process it would be a bias. The examples are decoded and scored once, in this process.
+
+    Args:
+        sides: What is compared; two sides with one folder share its models.
+        setting: The examples, and how they are measured.
+        rounds: How often each timed example is decoded by both.
+
+    Raises:
+        InputError: a folder is damaged, or its pair does not run with these settings.
+        TimedTokensError: a timed call generated other tokens than were scored.
+        OSError: a process that times died.
+    """
+    outputs, qualities = [], []
+    for side in sides:
+        log.info("%s: %d examples of %s are decoded", side.name, len(setting.examples), setting.split)
+        decoded, quality = _decode(side, setting)
+        outputs.append(decoded)
+        qualities.append(quality)
+    found: list[TimedRound] = []
+    for number in range(rounds):
+        log.info("round %d of %d: both are timed in a new process", number + 1, rounds)
+        # A forked process would share this one's memory, threads and locks.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start) as process:
+            try:
+                found.append(process.submit(_time_round, sides, outputs, setting, number, synchronised_clock).result())
+            except BrokenProcessPool as error:
+                raise OSError(f"the process that times has ended ({error}); run the comparison again") from None
+    return (qualities[0], qualities[1]), found
+
+
+def _decode(side: Side, setting: Setting) -> tuple[Outputs, Quality]:
+    """Decode and score all examples with one side."""
+    opened, sweep = _Opened(side, setting, _open(side.folder, setting.machine)), setting.sweep
+    point, sources = opened.point, opened.split.sources
+    generations = decode_all(point.method, point.settings, opened.pair.decoders, sources, opened.request, sweep.quality_batch)
+    outputs = collect_outputs("decoded", generations, opened.split)
+    texts = [opened.pair.decode(tokens) for tokens in outputs.tokens]
+    references = [example.references for example in setting.examples]
+    return outputs, score(texts, references, setting.metric, sweep.bootstrap_samples, sweep.seed)
+
+
+def _start() -> None:
+    """Begin a process that times a round: it ends with this one, and Ctrl-C ends it without a traceback of its own."""
+    supervisor.die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _time_round(
+    sides: tuple[Side, Side],
+    outputs: Sequence[Outputs],
+    setting: Setting,
+    number: int,
+    clock_of: Callable[[str], Callable[[], float]],
+) -> TimedRound:
+    """Open both sides and time each timed example with both, back to back in random order.
+
+    Args:
+        sides: What is compared.
+        outputs: What each side has to generate.
+        setting: The examples, and how they are measured.
+        number: Of the round; the second side of every other one is opened first.
+        clock_of: Gives the clock of a device.
+    """
+    folders = dict.fromkeys(side.folder for side in (sides if number % 2 == 0 else sides[::-1]))
+    pairs, sweep = {folder: _open(folder, setting.machine) for folder in folders}, setting.sweep
+    ours, theirs = (_Opened(side, setting, pairs[side.folder]) for side in sides)
     with on_threads(sweep.latency_threads):
         latencies = measure(
-            ours,
-            theirs,
-            runners[0].split.timed,
+            ours.run,
+            theirs.run,
+            ours.split.timed,
             warmup=sweep.warmup_examples,
             rng=random.Random(f"{sweep.seed} promotion {number}"),  # noqa: S311 (an order, not a secret)
-            clock=synchronised_clock(pairs[0].device),
+            clock=clock_of(ours.pair.device),
         )
     if sweep.sampling.greedy:
-        for runner, pair, timed in zip(runners, pairs, (latencies.method_outputs, latencies.vanilla_outputs), strict=True):
-            count_mismatches(runner.point, timed, runner.outputs, runner.split, pair.decoders)
+        timed = latencies.method_outputs, latencies.vanilla_outputs
+        for side, generated, expected in zip((ours, theirs), timed, outputs, strict=True):
+            count_mismatches(side.point, generated, expected, side.split, side.pair.decoders)
     return TimedRound(latency_ms=latencies.method, vanilla_latency_ms=latencies.vanilla)
 
 
-class _Runner:
-    """A side whose examples are encoded, decoded and scored; each round gives it a pair that was opened anew."""
+def _open(folder: Path, machine: MachineSettings) -> DecodingPair:
+    """Open a pair without the bars and notes of `transformers`."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return load_pair(folder, device=machine.device, dtype=machine.dtype, runtime=machine.runtime, threads=machine.threads)
+
+
+class _Opened:
+    """A side whose pair is open in this process, with the examples in its tokens."""
 
     def __init__(self, side: Side, setting: Setting, pair: DecodingPair) -> None:
-        sweep, chosen = setting.sweep, side.point or pair.manifest.point
-        self.point = SweepPoint(chosen.method, chosen.settings)
-        self.split = Split(setting.split, setting.examples, pair.tokenizer, pair.manifest.text, sweep)
-        self._request = Request(pair.manifest.text.max_target_tokens, sweep.sampling, sweep.seed)
-        method, sources = (self.point.method, self.point.settings), self.split.sources
-        generations = decode_all(*method, pair.decoders, sources, self._request, sweep.quality_batch)
-        self.outputs = collect_outputs("decoded", generations, self.split)
-        texts = [pair.decode(tokens) for tokens in self.outputs.tokens]
-        references = [example.references for example in setting.examples]
-        self.quality = score(texts, references, setting.metric, sweep.bootstrap_samples, sweep.seed)
+        chosen, text = side.point or pair.manifest.point, pair.manifest.text
+        self.pair, self.point = pair, SweepPoint(chosen.method, chosen.settings)
+        self.split = Split(setting.split, setting.examples, pair.tokenizer, text, setting.sweep)
+        self.request = Request(text.max_target_tokens, setting.sweep.sampling, setting.sweep.seed)
+        self._method = pair.method(self.point, self.request)
 
-    def method(self, pair: DecodingPair) -> DecodingMethod:
-        """Compose the method of this side with its pair."""
-        return pair.method(self.point, self._request)
-
-    def run(self, method: DecodingMethod, example: int) -> Generation:
+    def run(self, example: int) -> Generation:
         """Decode one example alone."""
-        [generation] = method.run([self.split.sources[example]], [example], self._request.max_new_tokens)
+        [generation] = self._method.run([self.split.sources[example]], [example], self.request.max_new_tokens)
         return generation
+
+
+# The promotion.
 
 
 def promote(params: Params, task: str, champions: Champions, number: str | None, rounds: int, again: bool) -> tuple[bool, str]:
@@ -267,7 +309,7 @@ def promote(params: Params, task: str, champions: Champions, number: str | None,
         sides = Side(f"candidate (version {candidate.version})", folder), reference
         with timing_lock(set_up(params.machine)[0].type):
             setting = Setting(examples, REPORTED_ON, settings.metric, settings.sweep, params.machine)
-            qualities, timed = measure_sides(sides, setting, rounds, log.info)
+            qualities, timed = measure_sides(sides, setting, rounds)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     ours, theirs = (quality.statistics for quality in qualities)
@@ -303,8 +345,6 @@ def _numbers(qualities: tuple[Quality, Quality], timed: list[TimedRound], found:
 
 def main() -> int:
     """Compare, and return the exit status."""
-    from transformers.utils import logging
-
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
@@ -316,8 +356,6 @@ def main() -> int:
         raise InputError(f"--rounds is {arguments.rounds}; an interval over rounds needs at least {_FEWEST_ROUNDS}")
     params, task = load(arguments.params), arguments.task
     params.task(task)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()  # the models are opened anew for each round
     promoted, why = promote(params, task, Champions(task), arguments.version, arguments.rounds, arguments.again)
     print(f"{'promoted' if promoted else 'not promoted'}: {why}")
     return 0 if promoted else STATUS_NOT_PROMOTED

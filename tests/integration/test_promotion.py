@@ -5,8 +5,10 @@ writes something else. `short` has another tokenizer, writes fewer tokens, and i
 the processor, so that a busy machine changes nothing.
 """
 
+import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,13 @@ ROUNDS = 3
 NAME = "draftline-toy"
 
 
+def processor_clock(device: str) -> Callable[[], float]:
+    """The clock of a process that times, which leaves its number."""
+    with Path(os.environ["TIMING"]).open("a", encoding="utf-8") as file:
+        print(os.getpid(), file=file)
+    return time.thread_time
+
+
 @dataclass
 class Workspace:
     """A repository with a test split, and a registry."""
@@ -41,7 +50,7 @@ class Workspace:
         """Run the command; return its exit status and the line that it ends with."""
         with pytest.MonkeyPatch.context() as patch, pytest.MonkeyPatch.context() as shown:
             lines: list[str] = []
-            patch.setattr(promote, "synchronised_clock", lambda device: time.thread_time)
+            patch.setattr(promote, "synchronised_clock", processor_clock)
             patch.setattr(sys, "argv", ["promote", "--task", "toy", "--rounds", str(ROUNDS), *arguments])
             shown.setattr("builtins.print", lambda *words, **_: lines.append(" ".join(map(str, words))))
             return promote.main(), lines[-1]
@@ -97,6 +106,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, pairs: dict[str, Path]) 
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
         patch.setenv("DRAFTLINE_OUTBOX", str(folder / "outbox"))
+        patch.setenv("TIMING", str(folder / "timing"))
         yield Workspace(folder, connect(tracking_uri()))
 
 
@@ -110,6 +120,8 @@ def test_a_champion_is_replaced_by_what_is_better_beyond_noise(workspace: Worksp
     slow = workspace.register(pairs["slow"])
     status, line = workspace.run()
     assert status == 3
+    timing = (workspace.folder / "timing").read_text(encoding="utf-8").split()
+    assert len(set(timing)) == ROUNDS and str(os.getpid()) not in timing, "each round is a process of its own"
     assert line.startswith("not promoted: neither faster nor better beyond noise: ")
     assert line.partition("as fast as ")[2].startswith("its large model alone, exact match +0.00 [+0.00, +0.00]")
     assert workspace.champion() is None
