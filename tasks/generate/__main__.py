@@ -15,10 +15,10 @@ import os
 import random
 import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tasks.console import command_parser, log
 from tasks.decoding.generation import CORRECTED, SMALL, Detokenise, Generation, pieces_by_proposer
@@ -157,13 +157,22 @@ class TextWriter:
         self._open = proposer
 
 
-def statistics_line(generation: Generation, times: tuple[float, float] | None, *, same: bool | None) -> str:
+def swept_speedup(measured: Mapping[str, Any]) -> str:
+    """Return what the sweep measured of the point over many texts, as test has it; empty where no sweep timed it."""
+    for split in ("test", "validation"):
+        if (found := measured.get(split)) and found.get("speedup"):
+            return f" (this text alone; the sweep: {found['speedup']:.2f}× over {found['timed_examples']} texts of {split})"
+    return ""
+
+
+def statistics_line(generation: Generation, times: tuple[float, float] | None, *, same: bool | None, swept: str = "") -> str:
     """Return what the decoding of a text took, in words.
 
     Args:
         generation: What the method decoded.
         times: Milliseconds of the method and of vanilla; None where they were not measured.
         same: Whether the text is vanilla's own, token for token; None where vanilla did not decode.
+        swept: See `swept_speedup`.
     """
     counts = generation.counts
     parts = [f"{counts.tokens} tokens", f"{counts.large_calls} runs of the large model"]
@@ -172,7 +181,7 @@ def statistics_line(generation: Generation, times: tuple[float, float] | None, *
     line = ", ".join(parts)
     if times is not None:
         method, vanilla = times
-        line = f"{method:.1f} ms, vanilla {vanilla:.1f} ms: {vanilla / method:.2f}× as fast; {line}"
+        line = f"{method:.1f} ms, vanilla {vanilla:.1f} ms: {vanilla / method:.2f}× as fast{swept}; {line}"
     if same is not None:
         line += "; the same text as vanilla's" if same else "; not vanilla's text"
     return line
@@ -267,7 +276,8 @@ def main() -> None:
             print(json.dumps(line, ensure_ascii=False), flush=True)
         else:
             done = decode_text(pair, source, arguments.rounds, TextWriter(pair.decode, marks))
-            print(f"  {statistics_line(done.generation, done.times, same=done.same)}", flush=True)
+            swept = swept_speedup(manifest.measured)
+            print(f"  {statistics_line(done.generation, done.times, same=done.same, swept=swept)}", flush=True)
             if done.vanilla is not None and not done.same:
                 print(f"  vanilla: {pair.decode(done.vanilla.tokens)}", flush=True)
 

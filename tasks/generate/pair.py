@@ -49,6 +49,8 @@ class Chosen:
     arm: str
     why: str
     """One line that says where it comes from."""
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """What the sweep measured of the point, by split; empty for a method that the user names."""
 
 
 def pair_of(arguments: argparse.Namespace) -> DecodingPair:
@@ -103,7 +105,7 @@ def _open_folder(folder: Path, asked: MethodChoice, max_tokens: int | None) -> D
     pair, point = load_pair(folder), _named_method(asked)
     manifest = pair.manifest
     if point is not None:
-        manifest = dataclasses.replace(manifest, point=point, chosen="as given")
+        manifest = dataclasses.replace(manifest, point=point, chosen="as given", measured={})
     if max_tokens is not None:
         manifest = dataclasses.replace(manifest, text=dataclasses.replace(manifest.text, max_target_tokens=max_tokens))
     return dataclasses.replace(pair, manifest=manifest)
@@ -126,7 +128,7 @@ def _open_task(file: Path, name: str | None, asked: MethodChoice, max_tokens: in
         calibration = encode(pair.tokenizer, targets, task.text.max_target_tokens)
         pair = dataclasses.replace(pair, decoders=dataclasses.replace(pair.decoders, calibration=calibration))
     text = task.text if max_tokens is None else dataclasses.replace(task.text, max_target_tokens=max_tokens)
-    manifest = PairManifest(chosen.point, text, name, f"{chosen.arm} drafter, {chosen.why}")
+    manifest = PairManifest(chosen.point, text, name, f"{chosen.arm} drafter, {chosen.why}", dict(chosen.measured))
     return dataclasses.replace(pair, manifest=manifest)
 
 
@@ -160,7 +162,8 @@ def choose(task: str, asked: MethodChoice) -> Chosen:
         if best is None:
             return Chosen(VANILLA, asked.arm or ALIGNED, "recommended: vanilla, since no setting is shown to pay")
         point = summary["points"][best]
-        chosen = Chosen(_point_of(point), point["arm"], f"recommended by results/{task}")
+        measured = {"test": point.get("test"), summary["split"]: point}
+        chosen = Chosen(_point_of(point), point["arm"], f"recommended by results/{task}", measured)
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         reason = f"{type(error).__name__} {error}"
         raise InputError(f"{path} is damaged ({reason}); make it anew with python -m tasks.report --task {task}") from None
@@ -234,7 +237,8 @@ def _tuned(summary: Mapping[str, Any], bound: str, arm: str | None) -> Chosen:
         found = f"the nearest has {_measured(max(timed, key=nearest_first))}" if timed else "none was timed"
         raise InputError(f"no timed point meets --tune {bound}: {found} on {summary['split']}; loosen the bound")
     best = max(fitting, key=best_first)
-    return Chosen(_point_of(best), best["arm"], f"tuned to {bound}: {_measured(best)} on {summary['split']}")
+    why = f"tuned to {bound}: {_measured(best)} on {summary['split']}"
+    return Chosen(_point_of(best), best["arm"], why, {"test": best.get("test"), summary["split"]: best})
 
 
 def _measured(point: Mapping[str, Any]) -> str:

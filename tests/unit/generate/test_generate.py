@@ -14,7 +14,7 @@ from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError
 from tasks.generate import __main__ as command
-from tasks.generate.__main__ import BRACKETS, COLOURS, Marks, TextWriter, statistics_line
+from tasks.generate.__main__ import BRACKETS, COLOURS, Marks, TextWriter, statistics_line, swept_speedup
 from tasks.generate.pair import Chosen, MethodChoice, choose, drafter_folder, own_point
 from tasks.paths import TaskPaths
 from tests.calibration import SOURCES, saved
@@ -163,6 +163,17 @@ def test_the_best_timed_point_within_a_bound(task: str, bound: str, drafter: str
     chosen = choose(task, MethodChoice(tune=bound, arm=drafter))
     assert threshold(chosen) == expected
     assert f"tuned to {bound}" in chosen.why
+
+
+def test_the_sweeps_own_speed_up_stands_beside_that_of_a_text(task: str) -> None:
+    for asked in (MethodChoice(), MethodChoice(tune="ms=20")):
+        measured = choose(task, asked).measured
+        said = rf" \(this text alone; the sweep: {measured['test']['speedup']:.2f}× over 40 texts of test\)"
+        assert re.fullmatch(said, swept_speedup(measured))
+        assert swept_speedup({**measured, "test": None}).endswith("× over 40 texts of validation)")
+    assert swept_speedup(choose(task, MethodChoice(method="speculative")).measured) == ""
+    line = statistics_line(Generation([], "", Counts(tokens=1)), (2.0, 5.0), same=None, swept=" (SWEPT)")
+    assert "2.50× as fast (SWEPT); 1 tokens" in line
 
 
 def test_vanilla_where_nothing_is_recommended(task: str) -> None:
