@@ -21,12 +21,20 @@ from tasks.evaluation.report.formatting import aligned_columns, settings_text
 from tasks.evaluation.report.page import all_figures, page
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import Seeds, Swept, summarize
-from tasks.evaluation.report.tables import SPLITS, notes, rendered_tables, table_cells, tables_markdown, title
+from tasks.evaluation.report.tables import (
+    SPLITS,
+    alignment_sentences,
+    notes,
+    rendered_tables,
+    table_cells,
+    tables_markdown,
+    title,
+)
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.files import STEM, read_hypotheses, split_at, temperature_of
 from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
-from tasks.evaluation.results.summary import ALL_METHODS, Summary, Sweeps, summary_json, sweep_command
+from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, Summary, Sweeps, summary_json, sweep_command
 from tasks.evaluation.selection import BASELINES
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.files import atomic_path
@@ -105,9 +113,10 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
             metrics[f"{row['row']}_{split}_{name}"] = entry and entry[name]
     known = summary.alignment
     for effect in () if known is None else filter(None, (known.counted, *known.choices)):
-        metrics[f"alignment_{effect.purpose}"] = effect.ratio
+        name = "alignment_counted_ratio" if effect.purpose == BILD_FRONTIERS else f"alignment_{effect.purpose}"
+        metrics[name] = effect.ratio
         if effect.interval is not None:
-            metrics[f"alignment_{effect.purpose}_low"], metrics[f"alignment_{effect.purpose}_high"] = effect.interval
+            metrics[f"{name}_low"], metrics[f"{name}_high"] = effect.interval
     point = summary.recommended
     for split, measured in (("validation", point), ("test", point and point.test)):
         for name in ("quality_difference", "speedup"):
@@ -215,8 +224,9 @@ def make_report(
         with atomic_path(files[-1]) as partial_file:
             write(partial_file)
     pair = registered_pair(export_pair(summary, text, paths, seeds[0]))
+    verdict, compared = as_lines(summary), alignment_sentences(summary)
     frontier = dict(zip(_CSV, map(list, zip(*frontier_rows(summary), strict=True)), strict=True))
-    record_report(paths, metric, flat_metrics(summary), files, inputs, pair, as_lines(summary), frontier)
+    record_report(paths, metric, flat_metrics(summary), files, inputs, pair, verdict, frontier, compared)
     return summary
 
 

@@ -30,6 +30,7 @@ _COLUMNS = (
     *("latency_ms_p50", "latency_ms_p95", "large_calls_per_token", "acceptance_rate"),
 )
 """Numbers in the table of points."""
+_COMPARED = "## Aligned against unaligned"
 _FIGURE = "Both arms in one figure: *Artifacts*, `report/pareto.png`; the numbers of its frontiers: `frontier.json`."
 
 
@@ -114,6 +115,7 @@ def record_report(
     pair: tracking.RegisteredModel | None = None,
     verdict: str = "",
     frontier: Mapping[str, Sequence[object]] | None = None,
+    alignment: Sequence[str] = (),
 ) -> None:
     """Records the report as a run with its numbers and files.
 
@@ -124,8 +126,9 @@ def record_report(
         files: the files that it wrote.
         inputs: the files that it reads, for lineage.
         pair: the recommended pair, which becomes a version of a registered model.
-        verdict: in Markdown, the description of the run.
+        verdict: in Markdown, of the description of the run.
         frontier: its columns, a table in the run.
+        alignment: sentences on what alignment gives, with which the descriptions of the run and of the experiment begin.
     """
     tags = {"kind": "report", "stage": "report", "metric": metric, **lineage(inputs=inputs)}
     with tracking.Recorder(paths.task, "report", tags, {}, flush_seconds=_FLUSH_SECONDS) as report:
@@ -133,8 +136,11 @@ def record_report(
         report.log_inputs(datasets(inputs, "report"))
         for file in files:
             report.log_artifact(file, folder="report")
+        compared = "\n".join([_COMPARED, "", *(f"- {sentence}" for sentence in alignment), "", ""]) if alignment else ""
+        if compared:
+            report.describe_experiment(f"{compared}{_FIGURE}")
         if verdict:
-            report.describe(f"{verdict}\n\n{_FIGURE}")
+            report.describe(f"{compared}{verdict}\n\n{_FIGURE}")
         if frontier:
             report.log_table("frontier", frontier)
         if pair is not None:

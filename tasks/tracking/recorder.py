@@ -162,6 +162,10 @@ class Recorder:
         """Set the description of the run's page, in Markdown."""
         self._append(tags={"mlflow.note.content": text})
 
+    def describe_experiment(self, text: str) -> None:
+        """Set the description of the experiment's page, in Markdown."""
+        self._append(note=text)
+
     def child(self, name: str, tags: Values, params: Values, metrics: Numbers, status: str = "FINISHED") -> None:
         """Record a whole run under this one, such as a point of a sweep. One of the same name replaces an earlier one."""
         run = {"name": name, "tags": _texts(tags), "params": _texts(params), "metrics": _metrics(metrics, 0)}

@@ -168,6 +168,8 @@ def _send_parts(client: MlflowClient, folder: Path, run: dict[str, Any], uri: st
             client.log_table(run_id, json.loads(table.read_text(encoding="utf-8")), table.name)
     if run["datasets"]:
         client.log_inputs(run_id, [_dataset_input(data) for data in run["datasets"]])
+    if "note" in run:
+        client.set_experiment_tag(experiment, "mlflow.note.content", run["note"])
     _send_children(client, experiment, run, run_id, uri, deadline)
     for model in run["models"]:
         register(client, uri, run_id, model, folder, run["start"])

@@ -167,6 +167,14 @@ def test_the_report_has_its_numbers_files_verdict_and_frontier(mlflow: FaultyCli
     assert json.loads(text_of(mlflow, "report", "frontier.json")) == {"columns": ["speedup"], "data": [[2.0]]}
 
 
+def test_what_alignment_gives_stands_first_on_the_pages_of_the_run_and_of_the_experiment(mlflow: FaultyClient) -> None:
+    record.record_report(TaskPaths("toy"), "bleu", {}, [], [], None, "2.0 times as fast", alignment=["A helps.", "B is open."])
+    compared = "## Aligned against unaligned\n\n- A helps.\n- B is open.\n\n"
+    assert runs(mlflow)["report"].data.tags["mlflow.note.content"].startswith(f"{compared}2.0 times as fast\n\nBoth arms in ")
+    experiment = mlflow.client.get_experiment_by_name("toy")
+    assert experiment.tags["mlflow.note.content"].startswith(f"{compared}Both arms in one figure: ")
+
+
 def test_large_files_of_outputs_are_not_uploaded(tmp_path: Path) -> None:
     sizes = {"hypotheses-test.parquet": 20_000_000, "hypotheses-validation.parquet": 20_000_001, "rows.jsonl": 1}
     for name, size in sizes.items():
