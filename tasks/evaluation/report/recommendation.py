@@ -267,6 +267,7 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     if found is not None:
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
+        yield "baseline", "" if pair.costs is None else pair.costs.baseline_warning
         yield "seeds", f"this drafter is of seed {pair.seed}, of {', '.join(map(str, seeds))}" if several else ""
         yield "outputs", outputs_sentence(summary, found.point)
 

@@ -113,9 +113,9 @@ def summarize(
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
     """
-    about = parts.SweptPairs(**{arm: (pairs or {}).get(arm) for arm in ARMS})
-    margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair), MarginSettings())
     rows = {arm: latest(sweeps[arm]) for arm in ARMS}
+    about = parts.SweptPairs(**{arm: with_own_timings((pairs or {}).get(arm), rows[arm]) for arm in ARMS})
+    margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair), MarginSettings())
     found = SweepPoints()
     for arm in ARMS:
         found.add(task, arm, rows[arm], dataclasses.replace(about.of(arm), margins=margins))
@@ -294,6 +294,26 @@ def has_failed(row: SweepRow) -> bool:
 def _timed_rows(rows: Iterable[SweepRow]) -> list[TimedRow]:
     """The timed rows with finite measurements."""
     return [row for row in rows if isinstance(row, TimedRow) and not has_failed(row)]
+
+
+def with_own_timings(pair: PairRecord | None, rows: Sequence[SweepRow]) -> PairRecord | None:
+    """What a sweep recorded, with its own timings on test as those of batches of one: Table 1 and the verdict report them."""
+    if pair is None or pair.batches is None:
+        return pair
+    tests = [row for row in _timed_rows(rows) if row.split == pair.batches.split]
+    points = []
+    for one in pair.batches.points:
+        row = next((row for row in tests if (row.method, row.settings) == (one.method, one.settings)), None)
+        if one.batch_size == 1 and row is not None:
+            rounds = [speedup_of([visit]) for visit in _visits(row)]
+            one = dataclasses.replace(one, speedup=row.speedup, rounds=rounds)
+        points.append(one)
+    return dataclasses.replace(pair, batches=dataclasses.replace(pair.batches, points=points))
+
+
+def _visits(row: TimedRow) -> list[TimedRound]:
+    """The rounds of a row; of one without them its latencies as one round."""
+    return row.rounds or [TimedRound(latency_ms=row.latency_ms, vanilla_latency_ms=row.vanilla_latency_ms)]
 
 
 def _setting_key(row: SweepRow) -> str:
@@ -477,12 +497,10 @@ def _compared(point: TimedPoint | None, bild: TimedPoint | None, sweeps: Sweeps)
 
 
 def _rounds(point: TimedPoint | None, sweeps: Sweeps, split: str) -> list[TimedRound]:
-    """The rounds of a point on a split; of a row without them its latencies as one round."""
+    """The rounds of a point on a split; none where it was not timed there."""
     rows = () if point is None else rows_of(point, sweeps)
     row = next((row for row in rows if isinstance(row, TimedRow) and row.split == split), None)
-    if row is None:
-        return []
-    return row.rounds or [TimedRound(latency_ms=row.latency_ms, vanilla_latency_ms=row.vanilla_latency_ms)]
+    return [] if row is None else _visits(row)
 
 
 def _over(own: Sequence[TimedRound], bild: Sequence[TimedRound]) -> tuple[float, Interval | None]:

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from tasks.decoding.method import OF_SMALL
+from tasks.decoding.runtimes.compiled import LEAST_SHARE
 from tasks.evaluation.results.codec import Settings, Source, read, text_of
 from tasks.evaluation.scoring.quality import OutputCheck
 from tasks.evaluation.scoring.statistics import Interval
@@ -100,6 +101,15 @@ class MeasuredCosts:
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""
     bandwidth_share: float | None = None
     """Share of the memory's bandwidth that a step of the large model uses; None where it is not known."""
+
+    @property
+    def baseline_warning(self) -> str:
+        """A clause where vanilla leaves much of the memory bandwidth unused, so that every speed-up over it flatters."""
+        share = self.bandwidth_share
+        if share is None or share >= LEAST_SHARE:
+            return ""
+        taken = f"its weights take {share:.0%} of the bandwidth"
+        return f"the baseline is not memory-bound ({taken}), so speed-ups are overstated"
 
     def check_cost(self, positions: int) -> float | None:
         """A run of the large model over so many positions, in its steps; None where it was not measured."""

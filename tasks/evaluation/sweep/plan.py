@@ -31,7 +31,7 @@ from tasks.decoding.generation import Counts
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
-from tasks.decoding.runtimes.compiled import LEAST_SHARE, bandwidth_share
+from tasks.decoding.runtimes.compiled import bandwidth_share
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, PredictionError, interpolated
 from tasks.evaluation.selection import TradeOff, choose, keeps_quality, resolution
@@ -308,12 +308,8 @@ def _run_of(large: Decoder, source: list[int], text: Sequence[int], width: int) 
 
 def slow_step_warning(share: float | None) -> str:
     """A warning where vanilla uses less than half of the bandwidth, so that every speed-up over it flatters; else empty."""
-    if share is None or share >= LEAST_SHARE:
-        return ""
-    return (
-        f"the baseline is not memory-bound (its weights take {share:.0%} of the bandwidth), so speed-ups are overstated; "
-        "python -m tasks.bench decoding measures where the time goes"
-    )
+    warning = MeasuredCosts(bandwidth_share=share).baseline_warning
+    return warning and f"{warning}; python -m tasks.bench decoding measures where the time goes"
 
 
 # The plan.

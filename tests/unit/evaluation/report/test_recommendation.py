@@ -293,6 +293,17 @@ def test_the_configuration_names_both_models_and_explains_every_setting(sweeps: 
     assert fallback.startswith("fallback_threshold = 0.7: ") and rollback.startswith("rollback_threshold = 2.0: ")
 
 
+@pytest.mark.parametrize(("share", "said"), [(0.47, True), (0.5, False), (None, False)])
+def test_a_baseline_that_leaves_bandwidth_unused_is_said_below_the_headline(
+    sweeps: Sweeps, share: float | None, said: bool
+) -> None:
+    about = {**ABOUT, "costs": {"bandwidth_share": share}}
+    summary = summary_record("bleu", sweeps, {"aligned": about})
+    sentence = "the baseline is not memory-bound (its weights take 47% of the bandwidth), so speed-ups are overstated"
+    assert summary.recommendation.basis.get("baseline") == (sentence if said else None)
+    assert (f"- baseline: {sentence}\n" in as_lines(summary)) == said
+
+
 PAIR: dict[str, Any] = {
     "seed": 7,
     "sizes": {"small": {**SIZES, "parameters": 235_968}, "large": {**SIZES, "parameters": 7_160_000_000}},

@@ -286,6 +286,21 @@ def test_vanilla_takes_the_place_of_what_does_not_keep_the_quality(sweeps: Sweep
     assert (neither.over_bild, neither.over_bild_interval, neither.bild_settings) == (1.0, None, None)
 
 
+def test_at_batch_1_the_timing_is_that_of_table_1(sweeps: Sweeps) -> None:
+    settings = {"fallback_threshold": 0.7, "rollback_threshold": 2.0}
+    points = [
+        {"method": "bild", "settings": one, "batch_size": size, "speedup": 1.1, "rounds": [1.0, 1.2]}
+        for one, size in ((settings, 1), (settings, 2), ({"fallback_threshold": 0.1}, 1))
+    ]
+    vanilla = [{"batch_size": size, "tokens_per_second": 9.0, "throughput": 1.0} for size in (1, 2)]
+    pairs = {"aligned": {"batches": {"split": "test", "examples": 8, "vanilla": vanilla, "points": points}}}
+    (chosen,) = [row for row in sweeps["aligned"] if (row["method"], row["split"]) == ("bild", "test")]
+    chosen["rounds"] = [{"latency_ms": [10.0, 5.0], "vanilla_latency_ms": [12.0, vanilla]} for vanilla in (18.0, 9.0)]
+    batches = summary_record("bleu", sweeps, pairs).pairs.of("aligned").batches
+    assert batches is not None
+    assert [(one.speedup, one.rounds) for one in batches.points] == [(chosen["speedup"], [2.0, 1.4]), *[(1.1, [1.0, 1.2])] * 2]
+
+
 def test_where_bild_was_not_swept_nothing_stands_beside_it(sweeps: Sweeps) -> None:
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "bild"]
     assert {arm for _, arm, _ in over_bild(sweeps)} == {"unaligned"}
