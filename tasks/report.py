@@ -21,15 +21,7 @@ from tasks.evaluation.report.formatting import aligned_columns, settings_text
 from tasks.evaluation.report.page import all_figures, page
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import Seeds, Swept, summarize
-from tasks.evaluation.report.tables import (
-    SPLITS,
-    alignment_sentences,
-    notes,
-    rendered_tables,
-    table_cells,
-    tables_markdown,
-    title,
-)
+from tasks.evaluation.report.tables import alignment_sentences, rendered_tables, tables_markdown
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.files import STEM, read_hypotheses, split_at, temperature_of
 from tasks.evaluation.results.pair import PairRecord, read_pair
@@ -167,15 +159,11 @@ def writers(summary: Summary, sweeps: Sweeps) -> dict[str, Writer]:
 def as_text(summary: Summary) -> str:
     """Table 1 of both splits with its notes, and the table of test sets, for a terminal: columns aligned."""
     found: list[str] = []
-    for split in SPLITS:
-        headings, cells = table_cells(summary, split)
-        lines = aligned_columns([headings, *cells])
-        lines.insert(1, "─" * max(map(len, lines)))
-        found += [title(summary, split), "", *lines, ""]
-    found += [*notes(summary), ""]
     for table in rendered_tables(summary):
-        if table.name == "test_sets":
-            found += [*aligned_columns([table.headings, *table.rows]), "", *table.notes, ""]
+        if table.name in ("table_1", "test_sets"):
+            lines = aligned_columns([table.headings, *table.rows])
+            lines.insert(1, "─" * max(map(len, lines)))
+            found += [table.title, "", *lines, "", *table.notes, ""]
     return "\n".join(found)
 
 

@@ -99,7 +99,7 @@ def run(
 def test_the_stage_writes_every_file_and_prints_the_table(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ((where, metric, _, files, inputs, pair, verdict, frontier),) = run(monkeypatch, drawn=True)
+    ((where, metric, _, files, inputs, pair, verdict, frontier, compared),) = run(monkeypatch, drawn=True)
     assert (where, metric, inputs) == (paths, "rougeL", [paths.rows("unaligned"), paths.rows("aligned")])
     assert (pair.name, pair.path, pair.tags["method"]) == ("draftline-toy", str(paths.results / "pair"), "bild")
     assert read_manifest(Path(pair.path)).chosen in pair.description
@@ -109,7 +109,7 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     texts = {"summary.json", "metrics.json", "table.md", "frontier.csv", "report.html"}
     assert names == texts | {"pareto.png", "pareto.svg"}
     assert {path.parent.name for path in written} == {"toy", "figures"}
-    assert set(files) == written
+    assert set(files) == written and compared == [], "nothing was counted"
     printed = capsys.readouterr().out
     assert "BiLD aligned, no loss" in printed and "2.00×" in printed and "ROUGE-L" in printed
     assert "Deploy BiLD with the aligned drafter (α_FB 0.5)." in printed.split("Published:")[1]
@@ -207,7 +207,7 @@ def summary_of(paths: TaskPaths) -> Summary:
 def test_what_alignment_gives_is_read_from_the_counts_of_both_sweeps(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     count(paths, "validation")
     count(paths, "test")
-    run(monkeypatch)
+    recorded = run(monkeypatch)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     alignment = summary["alignment"]
     costs = {"text_ms": 0, "large_call_ms": 1, "checked_position_ms": 0, "drafter_step_ms": 0.1}
@@ -218,7 +218,8 @@ def test_what_alignment_gives_is_read_from_the_counts_of_both_sweeps(paths: Task
     metrics = json.loads((paths.results / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["alignment_counted_ratio"] == metrics["alignment_bild_no_loss"] == 1.5
     table = (paths.results / "table.md").read_text(encoding="utf-8")
-    assert "BiLD at equal quality is 1.50 times as fast with aligned as with unaligned drafters with one seed" in table
+    sentence = "BiLD at equal quality is 1.50 times as fast with aligned as with unaligned drafters with one seed"
+    assert sentence in table and recorded[0][-1][0].startswith(sentence)
 
 
 def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:

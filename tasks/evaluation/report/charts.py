@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ import altair as alt
 import vl_convert
 from pydantic import JsonValue
 
-from tasks.evaluation.report.formatting import metric_name
+from tasks.evaluation.report.formatting import metric_name, packaged
 from tasks.evaluation.results.rows import OperatingPoint
 from tasks.evaluation.results.summary import Summary, Sweeps
 
@@ -38,48 +39,22 @@ INK, QUIET, REFERENCE = "#222222", "#555555", "#8A8A8A"
 
 LETTER_WIDTH, SYMBOL_WIDTH = 6.8, 44
 """Pixels of one letter of a legend's label, and of a symbol with the space around it; page.js counts with the same."""
-_LABELS = {"labelColor": INK, "labelFontSize": 12, "labelLimit": 400}
-_TITLES = {"titleColor": INK, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8}
-_LINES = {"gridColor": "#E8E8E8", "domainColor": REFERENCE, "tickColor": REFERENCE}
-_SYMBOLS = {"symbolSize": 80, "symbolOpacity": 1, "columnPadding": 16, "rowPadding": 4}
-
-CONFIG: dict[str, Any] = {
-    "background": "white",
-    # vl-convert and browsers both have a font of this name, with Greek letters and mathematical signs.
-    "font": "sans-serif",
-    "view": {"stroke": None},
-    "title": {"anchor": "start", "color": QUIET, "fontSize": 12, "fontWeight": "normal", "subtitleColor": QUIET},
-    "axis": {**_LABELS, **_TITLES, **_LINES, "labelFlush": False, "labelSeparation": 6},
-    "axisXQuantitative": {"tickCount": 8},
-    "legend": {**_LABELS, **_SYMBOLS, "orient": "bottom", "layout": {"bottom": {"direction": "vertical", "anchor": "start"}}},
-    "scale": {"zero": False},
-}
+CONFIG: dict[str, Any] = packaged("theme.yaml")
 """Vega-Lite's configuration, for pictures and for the page."""
-
 
 Record = dict[str, Any]
 """One mark: `x`, `y`, the name of its `series`, and for its tooltip `point` (an index into the summary's points) or `text`."""
-SOLID, DASHED, DOTTED = (1, 0), (5, 3), (2, 3)
 PADDED = alt.Scale(padding=18, nice=False)
 """Keeps marks off the axes and names of level lines inside the panel, pixels."""
 
 
-@dataclass(frozen=True)
-class Series:
-    """One entry of a legend."""
-
-    name: str
-    color: str
-    shape: str = "circle"
-    dash: tuple[int, int] = SOLID
+ARM_DASH = alt.StrokeDashValue([1, 0], condition={"test": "datum.series === 'unaligned'", "value": [5, 3]})
+"""Tells the lines of the arms apart without colour."""
 
 
-ARM_SERIES = (Series("aligned", COLORS["aligned"]), Series("unaligned", COLORS["unaligned"], dash=DASHED))
-
-
-def palette(names: Iterable[str]) -> list[Series]:
-    """Series of these names, each with a colour and a shape of its own."""
-    return [Series(name, PALETTE[place], SHAPES[place % len(SHAPES)]) for place, name in enumerate(names)]
+def palette(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each of these names."""
+    return dict(zip(names, PALETTE, strict=False))
 
 
 def chart(records: Iterable[Record], **encoding: Any) -> alt.Chart:
@@ -93,44 +68,39 @@ def point_record(summary: Summary, point: OperatingPoint, **fields: JsonValue) -
     return {"point": summary.index_of(point), **fields}
 
 
-def color(series: Sequence[Series]) -> alt.Color:
+def color(colors: Mapping[str, str]) -> alt.Color:
     """Colour by series, in the order given."""
-    scale = alt.Scale(domain=[one.name for one in series], range=[one.color for one in series])
-    return alt.Color("series:N", scale=scale, title=None)
+    return alt.Color("series:N", scale=alt.Scale(domain=[*colors], range=[*colors.values()]), title=None)
 
 
-def shape(series: Sequence[Series], field: str = "series", **legend: Any) -> alt.Shape:
+def shape(names: Iterable[str], field: str = "series", **legend: Any) -> alt.Shape:
     """Shape by series, in one legend with the colour unless `field` is another one."""
-    scale = alt.Scale(domain=[one.name for one in series], range=[one.shape for one in series])
-    return alt.Shape(f"{field}:N", scale=scale, title=None, **legend)
+    shapes = dict(zip(names, itertools.cycle(SHAPES), strict=False))
+    return alt.Shape(f"{field}:N", scale=alt.Scale(domain=[*shapes], range=[*shapes.values()]), title=None, **legend)
 
 
-def dash(series: Sequence[Series]) -> alt.StrokeDashValue:
-    """Line pattern by series. A scale would have a legend, and without one it would take that of the colour away."""
-    patterns = [{"test": f"datum.series === {one.name!r}", "value": list(one.dash)} for one in series]
-    return alt.StrokeDashValue(list(SOLID), condition=patterns)
-
-
-def curves(records: Sequence[Record], series: Sequence[Series], x: str, y: str) -> list[alt.Chart]:
-    """Lines with a mark for each record: one line for each `curve` or, where records have none, for each series.
+def curves(records: Sequence[Record], names: Sequence[str], x: str, y: str, *, band: bool = False) -> list[alt.Chart]:
+    """Lines with a mark for each record, one line for each `curve`.
 
     Args:
-        records: With `x`, `y`, `series`, and `point` or `text`.
-        series: All that the legend lists.
+        records: With `x`, `y`, `series`, `curve`, `point` or `text`, and for a band `low` and `high`.
+        names: The series that the legend lists.
         x: Title of the axis with its unit.
         y: Title of the axis with its unit.
+        band: Whether an area from `low` to `high` lies under each line.
     """
     axes = {"x": alt.X("x:Q", title=x, scale=PADDED), "y": alt.Y("y:Q", title=y, scale=PADDED)}
-    base = chart(records, **axes, color=color(series))
-    detail, tooltip = ("curve:N" if "curve" in records[0] else "series:N"), ("point:Q" if "point" in records[0] else "text:N")
-    lines = base.mark_line(strokeWidth=1.6).encode(detail=detail, strokeDash=dash(series))
-    return [lines, base.mark_point(filled=True, size=55, opacity=1).encode(shape=shape(series), tooltip=[tooltip])]
+    base = chart(records, **axes, color=color(palette(names)))
+    areas = [base.mark_area(opacity=0.12).encode(y="low:Q", y2="high:Q")] if band else []
+    tooltip = "point:Q" if "point" in records[0] else "text:N"
+    marks = base.mark_point(filled=True, size=55, opacity=1).encode(shape=shape(names), tooltip=[tooltip])
+    return [*areas, base.mark_line(strokeWidth=1.6).encode(detail="curve:N"), marks]
 
 
 def reference_line(y: float, text: str, x: float | None = None, dotted: bool = False) -> list[alt.Chart]:
     """A level line to compare with, named at its left end or right of `x`; it is left out where the panel does not reach it."""
     line = chart([{}], x=alt.Undefined, y=alt.datum(y)).mark_rule(
-        color=REFERENCE, strokeDash=DOTTED if dotted else SOLID, clip=True
+        color=REFERENCE, strokeDash=[2, 3] if dotted else [1, 0], clip=True
     )
     name = chart([{}], x=alt.value(0) if x is None else alt.datum(x), y=alt.datum(y))
     look = alt.MarkDef("text", text=text, align="left", dy=8 if dotted else -7, dx=4, color=REFERENCE, fontSize=11, clip=True)

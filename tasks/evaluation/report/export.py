@@ -17,7 +17,7 @@ from tasks.decoding.method import CALIBRATED
 from tasks.decoding.pair_folder import PairManifest, read_examples, read_manifest, write_pair_folder
 from tasks.decoding.registry import configure_method
 from tasks.errors import InputError
-from tasks.evaluation.report.formatting import field_text, method_name, metric_name, settings_text
+from tasks.evaluation.report.formatting import field_text, settings_text
 from tasks.evaluation.report.recommendation import processor
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.rows import Measurements
@@ -120,9 +120,9 @@ def accepted(summary: Summary, arm: str) -> Iterator[dict[str, Any]]:
 
 
 def registered_pair(folder: Path) -> RegisteredModel:
-    """Return a pair's folder as the model `draftline-TASK`. The description of its version is the verdict in Markdown: the
-    headline, then what is deployed and what was measured, on test or, where test did not measure it, on validation; of a pair
-    whose large model is recommended alone it is what was measured of that model.
+    """Return a pair's folder as the model `draftline-TASK`. The tags of its version say what is deployed and what was measured,
+    on test or, where test did not measure it, on validation; of a pair whose large model is recommended alone, what that model
+    was measured to give. The description is the headline of the verdict, then the tags.
 
     Raises:
         InputError: the folder is damaged.
@@ -132,21 +132,14 @@ def registered_pair(folder: Path) -> RegisteredModel:
     splits = known if known.get(REPORTED_ON) or known.get(CHOSEN_ON) else known["vanilla"]
     split = REPORTED_ON if splits.get(REPORTED_ON) else CHOSEN_ON
     numbers = {name: field_text(splits[split], name) for name in _NUMBERS if name in splits[split]}
-    settings, arm = settings_text(point.plain_settings), str(manifest.origin["drafter"])
-    name = method_name(point.method) + (f" ({settings})" if settings else "")
-    quality = f"- {metric_name(known['metric'])} on {split}: {numbers['quality']}"
-    if "quality_difference" in numbers:
-        quality += f"; difference from the large model alone: {numbers['quality_difference']}"
-    description = [manifest.chosen, "", f"- operating point: {name}, with the {arm} drafter", quality]
-    if "speedup" in numbers:
-        description.append(f"- speed-up over the large model alone on {split}: {numbers['speedup']}")
-    tags = {"task": manifest.task, "method": point.method, "settings": settings, "arm": arm, "metric": str(known["metric"])}
-    tags |= {"processor": str(known["processor"]), "split": split, **numbers}
+    chosen = {"task": manifest.task, "method": point.method, "settings": settings_text(point.plain_settings)}
+    about = {"arm": manifest.origin["drafter"], "metric": known["metric"], "processor": known["processor"], "split": split}
+    tags = {name: str(value) for name, value in {**chosen, **about, **numbers}.items() if value}
     return RegisteredModel(
         model_name(manifest.task),
         str(folder),
-        "\n".join([*description, f"- processor: {known['processor']}"]),
-        {name: value for name, value in tags.items() if value},
+        "\n".join([manifest.chosen, "", *(f"- {name.replace('_', ' ')}: {value}" for name, value in tags.items())]),
+        tags,
         {
             "verdict": manifest.chosen,
             "operating_point": {"method": point.method, "settings": point.plain_settings},

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
+
+import yaml
 
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.rows import Measurements, PointHeader, TestStatus
@@ -37,6 +41,13 @@ _FORMATS = {
 }
 """Of a field by the end of its name, the first that fits."""
 _DEFAULT_DRAFTER = ("drafter", "small")
+
+
+@functools.cache
+def packaged(name: str) -> dict[str, Any]:
+    """The content of a YAML file of this package."""
+    found: dict[str, Any] = yaml.safe_load(resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8"))
+    return found
 
 
 def points_text(value: float) -> str:

@@ -19,12 +19,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 # The figures register themselves where they are imported.
 from tasks.evaluation.report import charts, figures, figures_detail, formatting, recommendation, tables  # noqa: F401
 from tasks.evaluation.report.charts import Figure, Spec
-from tasks.evaluation.report.recommendation import cost_text, outputs_sentence
-from tasks.evaluation.report.tables import batch_sentence
 from tasks.evaluation.results import rows as records
 from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported, rows_of
+from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row
 from tasks.paths import ARMS
 
 Facts = list[tuple[str, str]]
@@ -93,18 +91,9 @@ def sweep_facts(summary: Summary) -> list[tuple[str, Facts]]:
 
 def _further_facts(pair: PairRecord) -> Iterator[tuple[str, str]]:
     """The facts of a sweep that are more than a number."""
-    errors = pair.plan and pair.plan.prediction_error
-    for name, words in (("sample", "random sample"), ("frontier", "frontier and choices"), ("all", "all timed")):
-        error = getattr(errors, name, None)
-        if error and error.points:
-            bias = "" if error.bias is None else f", {error.bias:+.1%} too high"
-            text = f"{error.mean:.1%} on average{bias}, {error.worst:.1%} at worst, {error.points} points"
-            yield f"error of the prediction, {words}", text
-    for drawn, name in ((False, "greedy"), (True, "sampled")):
-        if rate := pair.acceptance_rate(sampled=drawn):
-            degree = "" if rate.temperature is None else f", T = {rate.temperature:g}"
-            number = formatting.number_text(rate.rate, rate.interval, digits=3)
-            yield f"acceptance rate α, {name}", f"{number}{degree}, {rate.tokens} tokens"
+    if error := pair.sample_error:
+        text = f"{error.mean:.1%} on average, {error.worst:.1%} at worst, {error.points} points"
+        yield "error of the prediction, random sample", text
     if pair.costs and pair.costs.verify_ms:
         runs = [f"{length}: {value:.3f}" for length, value in pair.costs.verify_ms.items()]
         yield "a run of the large model by positions, ms", ", ".join(runs[:6])
@@ -113,48 +102,20 @@ def _further_facts(pair: PairRecord) -> Iterator[tuple[str, str]]:
         sizes = [f"{name} {one.weights / 1e6:.2f} MB and {one.cache / 1e6:.2f} MB of caches" for name, one in models]
         shared = "; the encoder that both share counts with the large model"
         yield "memory for one text", ", ".join(sizes) + (shared if pair.sizes and pair.sizes.shared_parameters else "")
-    if pair.batches is not None:
-        yield "by batch size", batch_sentence(pair.batches)
-
-
-def cost_lines(summary: Summary) -> list[str]:
-    """What the recommended point may cost beyond the average: outputs that differ, loop or lose much, on one split."""
-    point = summary.recommended
-    if point is None:
-        return []
-    measured, split = reported(point)
-    cost = cost_text(measured, summary.metric, lossless=point.lossless)
-    lines = [f"On {split}: {cost}.", *filter(None, [outputs_sentence(summary, point)])]
-    index = summary.index_of(point)
-    worst = [one.worst[0].loss for one in summary.worst if (one.point, one.split) == (index, split)]
-    if worst:
-        lines.append(f"The worst single output on {split} loses {worst[0]:.1f} points; see the outputs below.")
-    return lines
-
-
-def timing(summary: Summary, sweeps: Sweeps) -> tuple[str, int]:
-    """How many examples a point was timed on, from the fewest to the most where points differ, and in how many rounds."""
-    counts = {point.timed_examples for point in summary.timed_points()} or {0}
-    rows = [row for rows in sweeps.values() for row in rows if isinstance(row, records.TimedRow)]
-    examples = " to ".join(map(str, sorted({min(counts), max(counts)})))
-    return examples, max((len(row.rounds or ()) or 1 for row in rows), default=1)
 
 
 def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[records.TimedPoint, str, list[records.ShownExample]]]:
-    """Outputs of the recommended point and of each arm's fastest chosen point, with a title each; all of one split."""
-    wanted = [("recommended", summary.recommended)] if summary.recommended else []
+    """Outputs of the recommended point and of each arm's fastest chosen point, with a title each."""
+    wanted = {} if summary.recommended is None else {summary.index_of(summary.recommended): "recommended"}
     for choice, point in filter(None, (fastest_choice(summary, arm) for arm in ARMS)):
-        if point is not summary.recommended:
-            wanted.append((formatting.CHOICE_NAMES[choice], point))
-    for split in SPLITS:
-        groups = []
-        for words, point in wanted:
-            rows = (row for row in rows_of(point, sweeps) if isinstance(row, records.TimedRow) and row.split == split)
-            for shown in filter(None, (row.shown for row in rows)):
-                groups.append((point, f"{formatting.point_text(point)}: {words}, on {split}", shown))
-        if groups:
-            return groups
-    return []
+        wanted.setdefault(summary.index_of(point), formatting.CHOICE_NAMES[choice])
+    found = []
+    for index, words in wanted.items():
+        point = summary.timed_point(index)
+        row = reported_row(point, sweeps)
+        if row is not None and row.shown:
+            found.append((point, f"{formatting.point_text(point)}: {words}, on {row.split}", row.shown))
+    return found
 
 
 def point_rows(summary: Summary) -> list[tuple[int, records.OperatingPoint, dict[str, str]]]:

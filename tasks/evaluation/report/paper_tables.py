@@ -6,22 +6,18 @@ of its own (`expected_…`). Everything measured is of the validation split, unl
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
-from tasks.evaluation.report.formatting import CHOICE_NAMES, is_contradicted, marks_of_point, method_name, settings_text
+from tasks.evaluation.report.formatting import CHOICE_NAMES, mark_of, method_name, packaged, settings_text
 from tasks.evaluation.results.rows import OperatingPoint, TimedMeasurements, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary, acceptance_of, cost_of, fastest, temperature, work_of
 from tasks.evaluation.scoring.metrics import compared_as
 from tasks.evaluation.scoring.statistics import Status
 from tasks.evaluation.selection import controlled as controlled_sequences
 from tasks.evaluation.selection import hoeffding_bentkus, keeps_quality, threshold_of
-from tasks.evaluation.settings import RiskSettings
+from tasks.evaluation.settings import CHOICES, RiskSettings
 from tasks.paths import ARMS
 
 Row = dict[str, Any]
@@ -31,13 +27,6 @@ _QUALITY_AND_SPEED = (
 )
 # A difference of nothing may be slightly less than 0 in floating point.
 _EDGE = 1e-9
-
-
-@functools.cache
-def packaged(name: str) -> dict[str, Any]:
-    """The content of a YAML file of this package."""
-    found: dict[str, Any] = yaml.safe_load(resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8"))
-    return found
 
 
 def published_rows(name: str, dataset: str, metric: str) -> list[Row]:
@@ -95,10 +84,14 @@ def _fastest_at(points: Sequence[TimedPoint], quality: float) -> TimedPoint | No
     return fastest(point for point in points if point.quality >= quality - _EDGE)
 
 
-def _choice_label(summary: Summary, label: str, point: TimedPoint) -> str:
-    """The label of a chosen point, with a warning where test contradicts a choice."""
-    red = is_contradicted(marks_of_point(summary, summary.index_of(point)))
-    return f"{label}, {point.arm}" + (" (contradicted on test)" if red else "")
+def _chosen(summary: Summary, arm: str, method: str, choices: Sequence[str] = CHOICES) -> dict[str, TimedPoint]:
+    """A method's chosen points by label, with a warning where test contradicts a choice."""
+    found = {}
+    for choice, point in summary.chosen_points():
+        if (choice.arm, choice.method) == (arm, method) and choice.choice in choices:
+            red = " (contradicted on test)" if mark_of(choice.test, choice.margin).kind == "contradicted" else ""
+            found[f"{method_name(method)}, {CHOICE_NAMES[choice.choice]}, {arm}{red}"] = point
+    return found
 
 
 def _drafts(point: OperatingPoint) -> str:
@@ -135,23 +128,17 @@ def shares(summary: Summary) -> Iterator[Row]:
     fixed window too, which low confidence never ends: there a fallback can only be control passed to the large model. So here
     both are for each generated token: runs of the large model, and runs that replaced a drafted token.
     """
-    chosen = {(choice.arm, choice.method, choice.choice): point for choice, point in summary.chosen_points()}
     for arm in ARMS:
-        bild = summary.timed_points(arm, "bild")
-        found: dict[str, TimedPoint | None] = {}
-        if speculative := chosen.get((arm, "speculative", "no_loss")):
-            as_fast = _best([point for point in bild if point.speedup >= speculative.speedup])
-            as_good = _fastest_at(bild, speculative.quality)
-            found = {_choice_label(summary, "speculative", speculative): speculative}
-            found |= {f"BiLD as fast as speculative, {arm}": as_fast, f"BiLD as good as speculative, {arm}": as_good}
-        for choice, name in CHOICE_NAMES.items():
-            if point := chosen.get((arm, "bild", choice)):
-                found[_choice_label(summary, f"BiLD, {name}", point)] = point
-        for label, point in found.items():
-            if point is not None:
-                counts = point.counts
+        bild, found = summary.timed_points(arm, "bild"), dict[str, TimedPoint | None]()
+        for label, point in _chosen(summary, arm, "speculative", CHOICES[:1]).items():
+            as_fast = _best([one for one in bild if one.speedup >= point.speedup])
+            found |= {label: point, f"BiLD as fast as speculative, {arm}": as_fast}
+            found[f"BiLD as good as speculative, {arm}"] = _fastest_at(bild, point.quality)
+        for label, one in {**found, **_chosen(summary, arm, "bild")}.items():
+            if one is not None:
+                counts = one.counts
                 fallbacks, rollbacks = (ratio(count, counts.tokens) for count in (counts.large_calls, counts.rollbacks))
-                yield {"label": label, **_figures(point), "fallback_share": fallbacks, "rollback_share": rollbacks}
+                yield {"label": label, **_figures(one), "fallback_share": fallbacks, "rollback_share": rollbacks}
 
 
 def sampled(summary: Summary) -> Iterator[Row]:
@@ -165,15 +152,11 @@ def sampled(summary: Summary) -> Iterator[Row]:
 
     large = summary.vanilla.large
     yield {"label": "vanilla large", **sampling(drawn[0]), "quality": large.quality, "quality_interval": large.quality_interval}
-    chosen = {(choice.arm, choice.choice): point for choice, point in summary.chosen_points() if point in drawn}
     for arm in ARMS:
         best = _best([point for point in drawn if point.arm == arm])
-        found = {} if best is None else {f"BiLD, best, {arm}": best}
-        for choice, name in CHOICE_NAMES.items():
-            if point := chosen.get((arm, choice)):
-                found[_choice_label(summary, f"BiLD, {name}", point)] = point
-        for label, point in found.items():
-            yield {"label": label, **sampling(point), **_figures(point)}
+        for label, point in {f"BiLD, best, {arm}": best, **_chosen(summary, arm, "bild")}.items():
+            if point is not None and point in drawn:
+                yield {"label": label, **sampling(point), **_figures(point)}
 
 
 def early_exit(summary: Summary) -> Iterator[Row]:

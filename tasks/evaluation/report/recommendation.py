@@ -15,45 +15,18 @@ from dataclasses import dataclass
 
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.registry import METHODS
-from tasks.evaluation.report.formatting import (
-    difference_text,
-    interval_text,
-    mark_of,
-    metric_name,
-    parameters_text,
-    point_text,
-    quality_text,
-    speed_text,
-)
+from tasks.evaluation.report import formatting
+from tasks.evaluation.report.formatting import interval_text, mark_of, metric_name, point_text, speed_text
 from tasks.evaluation.report.tables import alignment_sentences, batch_sentence
+from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
-from tasks.evaluation.results.summary import (
-    PassedOver,
-    Recommendation,
-    Summary,
-    chosen,
-    fastest,
-    fastest_lossless,
-    is_faster,
-    reported,
-    test_status,
-)
+from tasks.evaluation.results.summary import PassedOver, Recommendation, Summary
 from tasks.evaluation.scoring.quality import against_teacher
-from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON
 from tasks.paths import ARMS, TaskPaths
 
 _CHOICES = {"no_loss": "at no loss", "one_point": "within one point of vanilla"}
-_METHODS = {
-    "bild": "BiLD: the small model drafts; the large model takes over when the small model is unsure, and corrects its drafts.",
-    "bild_authors": "BiLD as its authors' code runs it: after each correction the large model writes one more token itself.",
-    "speculative": "Speculative decoding: of what is drafted, the large model keeps what it would have written itself.",
-}
-_ARMS = {
-    "aligned": "The aligned drafter is the small model that was trained on what the large model writes.",
-    "unaligned": "The unaligned drafter is the small model that was trained on references alone.",
-}
 _YAML = {"inf": ".inf", "True": "true", "False": "false"}
 
 
@@ -79,44 +52,32 @@ def find_candidate(summary: Summary) -> tuple[Candidate | None, list[PassedOver]
     """The point to deploy, None for vanilla large, and the candidates before it with what test says against them."""
     passed_over: list[PassedOver] = []
     for candidate in _candidates(summary):
-        reason = _objection(summary, candidate)
-        if reason is None:
+        if (reason := _objection(summary, candidate)) is None:
             return candidate, passed_over
-        index = summary.index_of(candidate.point)
-        passed_over.append(PassedOver(point=index, choice=candidate.held_to, reason=reason))
+        passed_over.append(PassedOver(point=summary.index_of(candidate.point), choice=candidate.held_to, reason=reason))
     return None, passed_over
 
 
 def _candidates(summary: Summary) -> Iterator[Candidate]:
-    strictest, *others = CHOICES
-    lossless = fastest_lossless(summary)
-    ordered: list[tuple[str | None, TimedPoint]] = [(strictest, point) for point in _by_speed(summary, strictest)]
-    ordered += [] if lossless is None else [(None, lossless)]
-    ordered += [(choice, point) for choice in others for point in _by_speed(summary, choice)]
+    groups: list[tuple[str | None, list[TimedPoint]]] = [(choice, results.chosen(summary, choice)) for choice in CHOICES]
+    lossless = results.fastest_lossless(summary)
+    groups.insert(1, (None, [] if lossless is None else [lossless]))
     seen = set[int]()
-    for choice, point in ordered:
-        if id(point) not in seen:
-            status = test_status(point.test, summary.margins.of(choice or strictest))
-            yield Candidate(point, choice, status, first=not seen)
-            seen.add(id(point))
-
-
-def _by_speed(summary: Summary, choice: str) -> list[TimedPoint]:
-    """The points chosen for this that are faster than vanilla beyond noise, the fastest first, of equal ones the better."""
-    return sorted(filter(is_faster, chosen(summary, choice)), key=lambda point: (-point.speedup, -point.quality))
+    for choice, points in groups:
+        # The fastest first, of equal ones the better.
+        for point in sorted(filter(results.is_faster, points), key=lambda point: (-point.speedup, -point.quality)):
+            if id(point) not in seen:
+                status = results.test_status(point.test, summary.margins.of(choice or CHOICES[0]))
+                yield Candidate(point, choice, status, first=not seen)
+                seen.add(id(point))
 
 
 def _objection(summary: Summary, candidate: Candidate) -> str | None:
     """A sentence on what the test split says against a candidate; None if it may be deployed."""
     status, excused = candidate.status, candidate.first or candidate.point.lossless
-    if status is None:
-        keeps = excused
-    elif status.quality == "contradicted" or status.speed in ("contradicted", "open"):
-        keeps = False
-    else:
-        # Test picks what replaces the first, so it has to confirm its quality.
-        keeps = status.quality != "open" or excused
-    if keeps:
+    # Test picks what replaces the first, so it has to confirm its quality.
+    refused = ("contradicted",) if excused else ("contradicted", "open")
+    if excused if status is None else status.speed not in ("contradicted", "open") and status.quality not in refused:
         return None
     what, words = point_text(candidate.point), mark_of(status, summary.margins.of(candidate.held_to)).words
     return f"{what[0].upper()}{what[1:]} is faster on validation, but test says: {words}."
@@ -141,12 +102,10 @@ def recommend(summary: Summary) -> Recommendation:
         )
     found, passed_over = find_candidate(summary)
     objections = [one.reason for one in passed_over]
-    if found is not None:
-        sentences = [*_deploy(summary, found)]
-    elif objections:
-        sentences = ["No choice of the validation split holds on test: keep the vanilla large model."]
-    else:
-        sentences = ["No method beats the vanilla large model on validation: keep it."]
+    nothing = "No method beats the vanilla large model on validation: keep it."
+    if objections:
+        nothing = "No choice of the validation split holds on test: keep the vanilla large model."
+    sentences = [nothing] if found is None else [*_deploy(summary, found)]
     return Recommendation(
         point=None if found is None else summary.index_of(found.point),
         choice=None if found is None else found.choice,
@@ -181,7 +140,7 @@ def headline(summary: Summary, found: Candidate | None) -> str:
         latency = (summary.vanilla.large.test or summary.vanilla.large).latency_ms
         text = f"{_milliseconds(latency)} for a text"
         return f"Keep the large model alone: no tested setting is reliably faster at equal quality ({where}; {text})."
-    measured, split = reported(found.point)
+    measured, split = results.reported(found.point)
     interval = interval_text(measured.speedup_interval)
     first = point_text(found.point).partition(" (")[0]
     times = f"{_milliseconds(measured.latency_ms)} instead of {_milliseconds(vanilla_milliseconds(measured))}"
@@ -230,6 +189,11 @@ def cost_text(measured: Measurements, metric: str, *, lossless: bool) -> str:
 def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
     """What to deploy, then what the split that played no part in the choice says of it, then what validation says."""
     point, test, margin = found.point, found.point.test, summary.margins.of(found.held_to)
+
+    def gives(measured: TimedMeasurements) -> str:
+        quality = formatting.quality_text(measured, summary.metric)
+        return f"{speed_text(measured)} as fast as the large model alone, at {quality}"
+
     if found.choice == "one_point" and found.first:
         yield "No timed setting at no loss is faster than the vanilla large model beyond noise."
     yield f"Deploy {point_text(point)}."
@@ -238,13 +202,12 @@ def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
     if test is None:
         yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
     else:
-        yield f"On test it is {speed_text(test)} as fast as the large model alone, at {quality_text(test, summary.metric)}."
+        yield f"On test it is {gives(test)}."
         if not point.lossless:
             yield f"Test says of the choice: {mark_of(found.status, margin).words}."
     rank = "timed setting" if found.first else "timed setting of its method"
     why = "the fastest lossless setting" if found.choice is None else f"the fastest {rank} {_CHOICES[found.choice]}"
-    measured = f"{speed_text(point)} as fast as the large model alone, at {quality_text(point, summary.metric)}"
-    yield f"Validation chose it as {why}: {measured}."
+    yield f"Validation chose it as {why}: {gives(point)}."
     bounds = point.difference_bounds
     if found.choice is not None and bounds is not None and not point.lossless:
         yield (
@@ -257,17 +220,17 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     """What the verdict rests on, a line for each question that a reader asks first; texts are empty where not recorded."""
     pair = summary.pairs.of(found.point.arm if found else "unaligned")
     yield "texts and models", "; ".join(filter(None, (summary.corpus, _models(pair))))
-    measured, split = reported(found.point) if found else (summary.vanilla.large, summary.split)
+    measured, split = results.reported(found.point) if found else (summary.vanilla.large, summary.split)
     if measured.examples and measured.timed_examples:
         how = [f"quality on {measured.examples:,} texts of {split}; time on {measured.timed_examples:,} of them"]
         for name, unit in (("latency_rounds", "round"), ("latency_threads", "thread")):
             number = pair.swept_with(name)
             how += [f"{number} {unit}{'s' if number != 1 else ''}"] if number else []
         yield "measured", ", ".join([*how, "batch 1"])
+    yield "baseline", "" if pair.costs is None else pair.costs.baseline_warning
     if found is not None:
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
-        yield "baseline", "" if pair.costs is None else pair.costs.baseline_warning
         yield "seeds", f"this drafter is of seed {pair.seed}, of {', '.join(map(str, seeds))}" if several else ""
         yield "outputs", outputs_sentence(summary, found.point)
 
@@ -276,14 +239,15 @@ def _models(pair: PairRecord) -> str:
     sizes = pair.sizes
     if sizes is None or sizes.large is None or sizes.small is None:
         return ""
-    large, small, shared = map(parameters_text, (sizes.large.parameters, sizes.small.parameters, sizes.shared_parameters))
+    numbers = (sizes.large.parameters, sizes.small.parameters, sizes.shared_parameters)
+    large, small, shared = map(formatting.parameters_text, numbers)
     own = f", {shared} of them the large model's own (its encoder)" if sizes.shared_parameters else ""
     return f"large model of {large} parameters, small model of {small}{own}"
 
 
 def outputs_sentence(summary: Summary, point: TimedPoint) -> str:
     """Looping and cut-off outputs of a point and of vanilla on the same split; empty where they were not counted."""
-    measured, split = reported(point)
+    measured, split = results.reported(point)
     vanilla = summary.vanilla.large if split == summary.split else summary.vanilla.large.test
     if measured.outputs is None or not measured.examples:
         return ""
@@ -303,28 +267,17 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
     yield from alignment_sentences(summary)
     if found is not None:
         other = next(arm for arm in ARMS if arm != found.point.arm)
-        best, margin = fastest(chosen(summary, found.held_to, other)), summary.margins.of(found.held_to)
+        best, margin = results.fastest(results.chosen(summary, found.held_to, other)), summary.margins.of(found.held_to)
         if best is None:
             yield f"With the {other} drafter no timed setting is {_CHOICES[found.held_to]}."
         else:
-            measured, split = reported(best)
-            values = f"{speed_text(measured)} at {difference_text(measured)} on {split}"
-            says = mark_of(test_status(best.test, margin), margin).words
+            measured, split = results.reported(best)
+            values = f"{speed_text(measured)} at {formatting.difference_text(measured)} on {split}"
+            says = mark_of(results.test_status(best.test, margin), margin).words
             yield f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {values} ({says})."
     points, timed = len(summary.points), len(summary.timed_points())
-    if not points:
-        yield "Nothing was measured but the models alone."
-        return
-    yield f"Of {points} settings of both sweeps {timed} were timed; only these were compared."
-    errors = [error for arm in ARMS if (error := summary.pairs.of(arm).sample_error) is not None]
-    if timed < points and errors:
-        count = sum(error.points for error in errors)
-        mean = sum(error.mean * error.points for error in errors) / count
-        yield (
-            "What to time was chosen by predicted speed-ups; on a random sample of "
-            f"{count} timed setting{'s' if count > 1 else ''} these missed the measured ones by {mean:.1%} on average and by "
-            f"{max(error.worst for error in errors):.1%} at worst."
-        )
+    counted = f"Of {points} settings of both sweeps {timed} were timed; only these were compared."
+    yield counted if points else "Nothing was measured but the models alone."
 
 
 def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
@@ -332,37 +285,24 @@ def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[
 
     def best(choice: str) -> TimedPoint | None:
         """The fastest other point that was chosen for this."""
-        found = [(one, test_status(one.test, summary.margins.of(choice))) for one in chosen(summary, choice)]
+        found = [(one, results.test_status(one.test, summary.margins.of(choice))) for one in results.chosen(summary, choice)]
         kept = (one for one, status in found if status is None or status.quality != "contradicted")
-        return fastest(one for one in kept if one is not point and is_faster(one))
+        return results.fastest(one for one in kept if one is not point and results.is_faster(one))
 
-    words, wider = _CHOICES[choice], best("one_point")
+    words, wider, lossless = _CHOICES[choice], best("one_point"), results.fastest_lossless(summary)
     ways = {
         f"The runner-up {words}, ranked on {CHOSEN_ON},": best(choice),
         "The fastest setting within one point of loss": wider if wider and wider.speedup > point.speedup else None,
-        "The fastest setting whose output is the large model's own": None if point.lossless else fastest_lossless(summary),
+        "The fastest setting whose output is the large model's own": None if point.lossless else lossless,
     }
     for what, other in ways.items():
         if other is not None:
-            tested = point.test and other.test
-            own, its, split = (point.test, other.test, REPORTED_ON) if tested else (point, other, CHOSEN_ON)
-            assert own is not None and its is not None  # noqa: S101 (both were measured on that split)
+            own, its, split = (point.test, other.test, REPORTED_ON) if point.test and other.test else (point, other, CHOSEN_ON)
             first, second = own.speedup_interval, its.speedup_interval
-            overlap = first is not None and second is not None and first[0] <= second[1] and second[0] <= first[1]
-            speed = (
-                f"{speed_text(its)} against {own.speedup:.2f}× on {split}{', within noise of each other' if overlap else ''}"
-            )
+            overlap = first and second and first[0] <= second[1] and second[0] <= first[1]
+            speed = f"{speed_text(its)} against {own.speedup:.2f}× on {split}"
+            speed += ", within noise of each other" if overlap else ""
             yield f"{what} is {point_text(other)}: {speed}; {cost_text(its, summary.metric, lossless=other.lossless)}."
-    untimed = [
-        (one.predicted.speedup, one)
-        for one in summary.points
-        if not one.timed and not one.same_as and one.predicted and one.predicted.speedup > point.speedup
-        if one.difference_bounds is not None and keeps_quality(one.difference_bounds.lower, summary.margins.of(choice))
-    ]
-    if untimed:
-        speedup, predicted = max(untimed, key=lambda one: one[0])
-        what = f"{point_text(predicted)}, predicted {speedup:.2f}×"
-        yield f"Not timed, but predicted faster {words}: {what}. Time it before believing it."
 
 
 def _conditions(summary: Summary, found: Candidate | None) -> Iterator[str]:
@@ -395,9 +335,9 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
 
 def explained(point: TimedPoint) -> list[str]:
     """The method and the drafter in a sentence each, then the description of each setting that is not switched off."""
-    found = [_METHODS[point.method]] if point.method in _METHODS else []
-    if point.settings.get("drafter", "small") in OF_SMALL:
-        found.append(_ARMS[point.arm])
+    words = formatting.packaged("tables.yaml")["explained"]
+    names = [point.method, *([point.arm] if point.settings.get("drafter", "small") in OF_SMALL else [])]
+    found = [words[name] for name in names if name in words]
     method = METHODS.get(point.method)
     fields = () if method is None else dataclasses.fields(method.settings)
     described = {one.name: str(one.metadata.get("description", "")) for one in fields}

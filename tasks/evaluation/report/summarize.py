@@ -9,16 +9,13 @@ What alignment gives is counted, and confirmed by the clock, which timed both ar
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from tasks.corpora.example import Example
@@ -34,6 +31,7 @@ from tasks.evaluation.effect import (
     timed_curves,
 )
 from tasks.evaluation.operations import relative_operations
+from tasks.evaluation.report.formatting import packaged
 from tasks.evaluation.report.paper_tables import paper_tables
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.tables import PURPOSES, table_rows
@@ -43,22 +41,10 @@ from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.files import KeptOutputs, point_key, split_at
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPoint, TimedRound, TimedRow, numbers_of
-from tasks.evaluation.results.summary import (
-    ALL_METHODS,
-    BILD_FRONTIERS,
-    AlignmentEffect,
-    ArmPoint,
-    ArmResult,
-    Summary,
-    Sweeps,
-    rounded,
-    rows_of,
-    sweep_command,
-    test_status,
-)
+from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, AlignmentEffect, ArmPoint, ArmResult, Summary, Sweeps
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import example_statistics, value_of
-from tasks.evaluation.scoring.statistics import Interval, speed_ratio, speedup_of
+from tasks.evaluation.scoring.statistics import speed_ratio, speedup_of
 from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier, tradeoff_of
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.paths import ARMS
@@ -70,14 +56,7 @@ Seeds = Mapping[tuple[str, int], Swept]
 Outputs = Mapping[tuple[str, int, str], Mapping[tuple[str, str], KeptOutputs]]
 """What every drafter's points give, by arm, seed and split (`results.files.read_hypotheses`)."""
 _SAMPLES, _SEED = 1000, 1
-
-
-@functools.cache
-def definitions() -> dict[str, str]:
-    """What each number of the summary is, by its key; a part of the summary itself."""
-    text = resources.files("tasks.evaluation.report").joinpath("definitions.yaml").read_text(encoding="utf-8")
-    found: dict[str, str] = yaml.safe_load(text)
-    return found
+_BESIDE_BILD = ("speedup", "speedup_interval", "quality_difference", "quality_difference_interval")
 
 
 def summarize(
@@ -149,7 +128,7 @@ def summarize(
         arms=results,
         alignment=alignment,
         failed=failures(rows),
-        definitions=definitions(),
+        definitions=packaged("definitions.yaml"),
         tables={},
         recommendation=parts.Recommendation(text="", changes=[]),
         table=[],
@@ -158,7 +137,7 @@ def summarize(
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
     summary = dataclasses.replace(summary, worst=worst_outputs(summary, rows), over_bild=over_bild(summary, rows))
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
-    summary = rounded(summary)
+    summary = parts.rounded(summary)
     summary = dataclasses.replace(summary, table=table_rows(summary))
     return dataclasses.replace(
         summary, test_sets=named_test_sets(summary, test_names, seeds or {}, further or {}, outputs or {})
@@ -174,8 +153,6 @@ class SweepPoints:
 
     points: list[TimedPoint | records.UntimedPoint] = field(default_factory=list)
     """On validation, baselines left out, in the order of the rows."""
-    rows: list[MeasuredRow] = field(default_factory=list)
-    """The row behind each point."""
     choices: list[Choice] = field(default_factory=list)
 
     def add(self, task: str, arm: str, rows: Sequence[SweepRow], pair: PairRecord) -> None:
@@ -195,7 +172,7 @@ class SweepPoints:
         if CHOSEN_ON not in vanilla:
             raise InputError(
                 f"the {arm} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
-                f"make it by: {sweep_command(task)}"
+                f"make it by: {parts.sweep_command(task)}"
             )
 
         def tested(row: MeasuredRow) -> records.TimedMeasurements | None:
@@ -228,10 +205,9 @@ class SweepPoints:
                     test=tested(row),
                 )
                 self.points.append(point)
-                self.rows.append(row)
         for (method, name), found in choices.items():
             index, margin = index_of.get(found), pair.margins.of(name)
-            status = None if index is None else test_status(self.points[index].test, margin)
+            status = None if index is None else parts.test_status(self.points[index].test, margin)
             self.choices.append(Choice(method=method, arm=arm, choice=name, margin=margin, point=index, test=status))
 
 
@@ -333,20 +309,12 @@ def pareto_fronts(points: Sequence[records.OperatingPoint]) -> list[parts.Pareto
     """For each arm the frontier of each of its methods with a timed point, and of all its methods together."""
     found = []
     for arm in ARMS:
-        methods = dict.fromkeys(point.method for point in points if point.timed and point.arm == arm)
-        for method in (*methods, ALL_METHODS) if methods else ():
-            found.append(parts.ParetoFront(arm=arm, method=method, points=frontier(_tradeoffs(points, arm, method))))
+        timed = {index: point for index, point in enumerate(points) if isinstance(point, TimedPoint) and point.arm == arm}
+        for method in dict.fromkeys([*(point.method for point in timed.values()), ALL_METHODS]) if timed else ():
+            own = [index for index, point in timed.items() if method in (ALL_METHODS, point.method)]
+            front = frontier([TradeOff(timed[index].quality, timed[index].speedup) for index in own])
+            found.append(parts.ParetoFront(arm=arm, method=method, points=[own[place] for place in front]))
     return found
-
-
-def _tradeoffs(points: Sequence[records.OperatingPoint], arm: str, method: str) -> list[TradeOff | None]:
-    """Quality and speed-up of each point; None for a point of another arm or method, or without times."""
-    return [
-        TradeOff(point.quality, point.speedup)
-        if isinstance(point, TimedPoint) and point.arm == arm and method in (ALL_METHODS, point.method)
-        else None
-        for point in points
-    ]
 
 
 # Aligned against unaligned over seeds: what each arm's sweep chose, and what alignment gives by counts.
@@ -454,67 +422,31 @@ def along_frontiers(
 
 
 def over_bild(summary: Summary, sweeps: Sweeps) -> list[dict[str, Any]]:
-    """Each choice of another method against that of BiLD, by choice and arm, the fastest first; none where BiLD was not swept.
-
-    All numbers of a row are of one split: test, or validation where one of the two points was not measured on test. Where no
-    timed setting was shown to keep the quality, `settings` or `bild_settings` is None and vanilla takes its place.
+    """Each choice of another method over that of BiLD for the same with the same drafter, the fastest first; on test or, where
+    one of the two was not measured there, on validation. The interval is None where they were timed on other examples.
 
     Args:
         summary: Points and choices, unrounded.
         sweeps: The rows that they were made of.
     """
+    chosen = {(one.choice, one.arm, one.method): point for one, point in summary.chosen_points()}
     found: list[dict[str, Any]] = []
-    for choice in CHOICES:
-        for arm in ARMS:
-            chosen = {
-                one.method: None if one.point is None else summary.timed_point(one.point)
-                for one in summary.choices
-                if (one.choice, one.arm) == (choice, arm)
-            }
-            if "bild" in chosen:
-                bild = chosen.pop("bild")
-                named = {"arm": arm, "choice": choice}
-                rows = [{"method": method, **named, **_compared(point, bild, sweeps)} for method, point in chosen.items()]
-                found += sorted(rows, key=lambda row: -row["over_bild"])
-    return found
+    for (choice, arm, method), point in chosen.items():
+        bild = chosen.get((choice, arm, "bild"))
+        if method == "bild" or bild is None:
+            continue
+        split = REPORTED_ON if point.test and bild.test else CHOSEN_ON
+        own, its = (_visits(_timed_row(one, sweeps, split)) for one in (point, bild))
+        same = len(own[0].latency_ms) == len(its[0].latency_ms)
+        ratio, interval = speed_ratio(own, its, _SAMPLES, _SEED) if same else (speedup_of(own) / speedup_of(its), None)
+        about = {"method": method, "arm": arm, "choice": choice, "split": split, "settings": point.settings}
+        measured = {name: getattr(point.test if split == REPORTED_ON else point, name) for name in _BESIDE_BILD}
+        found.append({**about, **measured, "bild_settings": bild.settings, "over_bild": ratio, "over_bild_interval": interval})
+    return sorted(found, key=lambda row: (CHOICES.index(row["choice"]), ARMS.index(row["arm"]), -row["over_bild"]))
 
 
-def _compared(point: TimedPoint | None, bild: TimedPoint | None, sweeps: Sweeps) -> dict[str, Any]:
-    tested = all(one.test is not None for one in (point, bild) if one is not None)
-    split = REPORTED_ON if tested else CHOSEN_ON
-    ratio, interval = _over(_rounds(point, sweeps, split), _rounds(bild, sweeps, split))
-    measured = point.test if tested and point else point
-    shown = ("quality_difference", "quality_difference_interval", "speedup_interval")
-    return {
-        "split": split,
-        "settings": point and point.settings,
-        "speedup": 1.0 if measured is None else measured.speedup,
-        **{name: getattr(measured, name, None) for name in shown},
-        "bild_settings": bild and bild.settings,
-        "over_bild": ratio,
-        "over_bild_interval": interval,
-    }
-
-
-def _rounds(point: TimedPoint | None, sweeps: Sweeps, split: str) -> list[TimedRound]:
-    """The rounds of a point on a split; none where it was not timed there."""
-    rows = () if point is None else rows_of(point, sweeps)
-    row = next((row for row in rows if isinstance(row, TimedRow) and row.split == split), None)
-    return [] if row is None else _visits(row)
-
-
-def _over(own: Sequence[TimedRound], bild: Sequence[TimedRound]) -> tuple[float, Interval | None]:
-    """The ratio of speed-ups; where vanilla takes the place of one, its rounds are those timed with the other."""
-
-    def vanilla(rounds: Sequence[TimedRound]) -> list[TimedRound]:
-        return [TimedRound(latency_ms=one.vanilla_latency_ms, vanilla_latency_ms=one.vanilla_latency_ms) for one in rounds]
-
-    if not own and not bild:
-        return 1.0, None
-    own, bild = own or vanilla(bild), bild or vanilla(own)
-    if len(own[0].latency_ms) != len(bild[0].latency_ms):  # timed on other examples
-        return speedup_of(own) / speedup_of(bild), None
-    return speed_ratio(own, bild, _SAMPLES, _SEED)
+def _timed_row(point: TimedPoint, sweeps: Sweeps, split: str) -> TimedRow:
+    return next(row for row in parts.rows_of(point, sweeps) if isinstance(row, TimedRow) and row.split == split)
 
 
 def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[parts.PointOutputs]:
@@ -523,7 +455,7 @@ def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[parts.PointOutputs]:
         parts.PointOutputs(point=index, split=row.split, worst=row.worst)
         for index, point in enumerate(summary.points)
         if point.chosen
-        for row in rows_of(point, sweeps)
+        for row in parts.rows_of(point, sweeps)
         if isinstance(row, TimedRow) and row.worst
     ]
 
@@ -582,7 +514,7 @@ def named_test_sets(
                 points.add(summary.task, arm, first[arm], PairRecord(margins=summary.margins))
             vanilla = models_alone(first)
             of_set = dataclasses.replace(summary, points=points.points, choices=points.choices, vanilla=vanilla)
-            table = [{**row, "published": {}} for row in table_rows(rounded(of_set))]
+            table = [{**row, "published": {}} for row in table_rows(parts.rounded(of_set))]
             results = arm_results(summary.task, swept)
             effects = [] if counted is None else counted_choices(split, results, outputs, counted.costs)
         examples = vanilla.large.test.examples if vanilla.large.test else None

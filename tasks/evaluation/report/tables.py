@@ -5,23 +5,13 @@ A row is its texts by heading. `tables.yaml` has title and notes of each table, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tasks.evaluation.report.formatting import (
-    CHOICE_NAMES,
-    METRIC_NAMES,
-    NOTHING,
-    Mark,
-    field_text,
-    mark_of,
-    markdown_table,
-    method_name,
-    metric_name,
-    number_text,
-    settings_text,
-)
-from tasks.evaluation.report.paper_tables import anything_published, packaged, published_rows
+from tasks.evaluation.report import formatting
+from tasks.evaluation.report.formatting import CHOICE_NAMES, NOTHING, field_text, method_name, metric_name, number_text
+from tasks.evaluation.report.paper_tables import anything_published, published_rows
 from tasks.evaluation.results.pair import BatchTimings
 from tasks.evaluation.results.rows import Choice, ModelAlone, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import Alignment, ArmPoint, Summary, TableRow
@@ -55,7 +45,7 @@ class RenderedTable:
 
 
 def _rendered(name: str, rows: Sequence[Texts], further: Iterable[str] = (), published: Sequence[Texts] = ()) -> RenderedTable:
-    layout = packaged("tables.yaml")[name]
+    layout = formatting.packaged("tables.yaml")[name]
     headings = list(dict.fromkeys(heading for row in rows for heading in row))
     cells, printed = ([[row.get(heading, NOTHING) for heading in headings] for row in found] for found in (rows, published))
     return RenderedTable(name, layout["title"], [*layout["notes"], *further], headings, cells, printed)
@@ -118,43 +108,35 @@ def table_rows(summary: Summary) -> list[TableRow]:
     return rows
 
 
-def title(summary: Summary, split: str) -> str:
-    """The title of the Table 1 of one split."""
-    on_test = split == REPORTED_ON
-    says = "on test, which played no part in the choice" if on_test else "on validation, where the choices were made"
-    return (
-        f"Task {summary.task} {says}: {metric_name(summary.metric)} and speed-up over the vanilla large model [95 % intervals]"
-    )
+def _row_texts(summary: Summary, row: TableRow, split: str) -> Texts:
+    """A row of Table 1 by heading: its numbers on a split, and what `test` says of its choice."""
+    says = "not measured" if row["row"] in _VANILLA_ROWS else "no such setting was found"
+    if row[split] or row[CHOSEN_ON]:
+        says = NOTHING if row["margin"] is None else formatting.mark_of(row["test_status"], row["margin"]).words
+    numbers = shown("table_1", row[split], metric_name(summary.metric))
+    return {"method": row["label"], **numbers, "result on test": says, "settings": field_text(row, "settings")}
 
 
-def table_cells(summary: Summary, split: str) -> tuple[list[str], Cells]:
-    """The headings and the body of one of `SPLITS`; what test says of choices and what papers print stand with test."""
-    rows = []
-    for row in summary.table:
-        texts = {"method": row["label"], **shown("table_1", row[split], metric_name(summary.metric))}
+def _table_1(summary: Summary) -> Iterator[RenderedTable]:
+    """Table 1 on test with what the papers print, then on validation."""
+    on = {REPORTED_ON: "test, which played no part in the choice", CHOSEN_ON: "validation, where the choices were made"}
+    for split in SPLITS:
+        rows = [_row_texts(summary, row, split) for row in summary.table]
         if split == REPORTED_ON:
-            texts["result on test"] = row_mark(row).words or NOTHING
-        texts["settings"] = field_text(row, "settings")
-        for dataset, (quality, speedup) in row["published"].items() if split == REPORTED_ON else ():
-            texts[f"published {dataset}"] = number_text(quality) + (f" · {speedup:.2f}×" if speedup else "")
-        rows.append(texts)
-    table = _rendered("table_1", rows)
-    return table.headings, table.rows
-
-
-def row_mark(row: TableRow) -> Mark:
-    """What test says of a row's choice; without words for a model alone, and where nothing was chosen."""
-    return Mark(None, "") if row["margin"] is None or not row[CHOSEN_ON] else mark_of(row["test_status"], row["margin"])
+            for texts, row in zip(rows, summary.table, strict=True):
+                for dataset, (quality, speedup) in row["published"].items():
+                    texts[f"published {dataset}"] = number_text(quality) + (f" · {speedup:.2f}×" if speedup else "")
+        what = f"{metric_name(summary.metric)} and speed-up over the vanilla large model [95 % intervals]"
+        table = _rendered("table_1", rows)
+        further = [] if split == REPORTED_ON else notes(summary)
+        yield dataclasses.replace(table, title=f"Task {summary.task} on {on[split]}: {what}", notes=further)
 
 
 def notes(summary: Summary) -> list[str]:
-    """How to read Table 1, what failed or is missing, how quality was computed, and where published numbers come from."""
-    margins = summary.margins
-    found = [
-        note.format(no_loss=f"{margins.no_loss:g}", one_point=f"{margins.one_point:g}", sure=f"{margins.confidence:.0%}")
-        for note in packaged("tables.yaml")["table_1"]["notes"]
-    ]
-    best, large = summary.recommended, summary.vanilla.large.test
+    """How to read Table 1, what failed, how quality was computed, and where published numbers come from."""
+    margins, best, large = summary.margins, summary.recommended, summary.vanilla.large.test
+    limits = {"no_loss": f"{margins.no_loss:g}", "one_point": f"{margins.one_point:g}", "sure": f"{margins.confidence:.0%}"}
+    found = [note.format(**limits) for note in formatting.packaged("tables.yaml")["table_1"]["notes"]]
     if best is not None and best.test is not None and large is not None:
         own = best.test.latency_ms * best.test.speedup
         found.append(
@@ -163,26 +145,18 @@ def notes(summary: Summary) -> list[str]:
         )
     if metric_of(summary.metric).name == PERPLEXITY:
         found.append("Quality is minus the perplexity, so that more is better; a point is a point of perplexity.")
-    for row in summary.table:
-        entry = row[REPORTED_ON] or row[CHOSEN_ON]
-        if entry is None:
-            found.append(f"{row['label']}: {'not measured' if row['row'] in _VANILLA_ROWS else 'no such setting was found'}.")
-        elif row["row"] in _CHOICE_ROWS and entry["speedup"] < 1:
-            found.append(f"{row['label']}: the fastest setting within the margin is still slower than vanilla.")
-    found += alignment_sentences(summary)[:1]
     if summary.failed:
         count = len(summary.failed)
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
     pairs = {arm: summary.pairs.of(arm) for arm in ARMS}
-    signatures = {METRIC_NAMES[metric_of(summary.metric).name]: summary.signature, "chrF": summary.chrf_signature}
+    signatures = {formatting.METRIC_NAMES[metric_of(summary.metric).name]: summary.signature, "chrF": summary.chrf_signature}
     found += [f"{name}: {signature}." for name, signature in signatures.items() if signature]
     found += dict.fromkeys(f"Warning: {pair.unsupported_script}." for pair in pairs.values() if pair.unsupported_script)
-    if not anything_published(summary.dataset, summary.metric):
-        return [*found, "Published: no number in the papers is of this corpus and metric, so none is shown."]
     columns = published_rows("table_1", summary.dataset, summary.metric)
-    source = [f"Published: {packaged('published.yaml')['source']}."] if columns else []
-    remarks = [f"Published {column['dataset']}: {column['remark']}." for column in columns if column["remark"]]
-    return [*found, *source, *remarks]
+    found += [f"Published: {formatting.packaged('published.yaml')['source']}."] if columns else []
+    if not anything_published(summary.dataset, summary.metric):
+        found.append("Published: no number in the papers is of this corpus and metric, so none is shown.")
+    return [*found, *(f"Published {column['dataset']}: {column['remark']}." for column in columns if column["remark"])]
 
 
 _FINDINGS = {
@@ -232,22 +206,23 @@ def clock_warning(summary: Summary) -> str:
     )
 
 
-# The other tables.
+# All tables as text.
 def rendered_tables(summary: Summary) -> list[RenderedTable]:
-    """Every table below Table 1 that has a measured row, those of no paper first."""
-    found = [table for make in (_test_sets, _arms, _batches, _over_bild) if (table := make(summary)).rows]
+    """Table 1 on both splits, then every table that has a measured row, those of no paper first."""
+    found = [*_table_1(summary)]
+    found += [table for make in (_test_sets, _arms, _batches, _over_bild) if (table := make(summary)).rows]
     metric = metric_name(summary.metric)
     for name, rows in summary.tables.items():
         own, printed = ([shown(name, row, metric) for row in rows if row["source"] == one] for one in ("measured", "published"))
         if own:
-            further = packaged("tables.yaml")[name].get("published_notes", ()) if printed else ()
+            further = formatting.packaged("tables.yaml")[name].get("published_notes", ()) if printed else ()
             found.append(_rendered(name, own, further, printed))
     return found
 
 
 def shown(table: str, record: object, metric: str = "") -> Texts:
     """A row of a table whose columns are fields of a record (`shown` in `tables.yaml`)."""
-    columns: dict[str, str] = packaged("tables.yaml")[table]["shown"]
+    columns: dict[str, str] = formatting.packaged("tables.yaml")[table]["shown"]
     return {heading.replace("METRIC", metric): field_text(record, path) for heading, path in columns.items()}
 
 
@@ -257,9 +232,7 @@ def _test_sets(summary: Summary) -> RenderedTable:
     for one in summary.test_sets:
         for row in one.table:
             if row[REPORTED_ON] is not None:
-                texts = shown("table_1", row[REPORTED_ON], metric_name(summary.metric))
-                says = {"result on the set": row_mark(row).words or NOTHING, "settings": field_text(row, "settings")}
-                rows.append({"test set": one.name, "method": row["label"], **texts, **says})
+                rows.append({"test set": one.name, **_row_texts(summary, row, REPORTED_ON)})
         found = [f"{PURPOSES[effect.purpose][2]} {number_text(effect.ratio, effect.interval)}" for effect in one.effects]
         if found:
             effects.append(f"{one.name}, times as fast with aligned as with unaligned drafters, by counts: {'; '.join(found)}.")
@@ -288,24 +261,20 @@ def _point_text(point: ArmPoint | None) -> str:
         return "not swept"
     if point.settings is None:
         return "none: vanilla"
-    mark = mark_of(point.test, point.margin)
+    mark = formatting.mark_of(point.test, point.margin)
     warning = f", {mark.words}" if mark.kind == "contradicted" else ""
     numbers = f"{field_text(point, 'speedup')}, {field_text(point, 'quality_difference')}"
-    return f"{numbers} ({settings_text(point.settings)}){warning}"
+    return f"{numbers} ({formatting.settings_text(point.settings)}){warning}"
 
 
 def batch_sentence(timings: BatchTimings) -> str:
-    """From which batch size on drafting no longer pays."""
-    if timings.error:
-        return f"not measured: {timings.error}"
-    if not timings.points:
-        return "nothing was chosen that drafts"
-    stops, fact = timings.stops_paying(), "faster in every round than vanilla at the same batch size"
-    if stops is None:
-        return f"drafting still pays at batch {timings.sizes[-1]}, the largest measured: a chosen point is {fact}"
-    if stops == timings.sizes[0]:
+    """Up to which batch size drafting pays."""
+    if timings.error or not timings.points:
+        return f"not measured: {timings.error or 'nothing was chosen that drafts'}"
+    pays, fact = timings.pays_up_to, "faster in every round than vanilla at the same batch size"
+    if pays is None:
         return f"drafting does not pay at any batch size: no chosen point is {fact}"
-    return f"drafting stops paying at batch {stops}: from there on no chosen point is {fact}"
+    return f"drafting pays up to batch {pays} of {timings.sizes[-1]}: there a chosen point is {fact}"
 
 
 def _batches(summary: Summary) -> RenderedTable:
@@ -317,7 +286,7 @@ def _batches(summary: Summary) -> RenderedTable:
             own = {f"batch {one.batch_size}": f"{one.throughput:.2f}× of batch 1" for one in timings.vanilla}
             rows.append({"point": f"vanilla large, throughput ({arm} sweep)", **own})
             for point in timings.by_point():
-                name = f"{method_name(point[0].method)} {settings_text(point[0].settings)}, {arm}"
+                name = f"{method_name(point[0].method)} {formatting.settings_text(point[0].settings)}, {arm}"
                 rows.append({"point": name})
                 for one in point:
                     span = f"{min(one.rounds):.2f} to {max(one.rounds):.2f}"
@@ -333,21 +302,17 @@ def _over_bild(summary: Summary) -> RenderedTable:
         texts = shown("over_bild", one)
         texts |= {"chosen for": CHOICE_NAMES[one["choice"]], "method": method_name(one["method"])}
         texts["over BiLD"] += "" if one["split"] == REPORTED_ON else f", on {one['split']}"
-        texts["settings"] = "none: vanilla" if one["settings"] is None else texts["settings"]
         rows.append(texts)
     return _rendered("over_bild", rows)
 
 
 def tables_markdown(summary: Summary) -> str:
-    """Table 1 of both splits with its notes, then every other table, as Markdown; published rows in tables of their own."""
+    """Every table with its notes as Markdown; published rows in tables of their own."""
     lines: list[str] = []
-    for split in SPLITS:
-        lines += [f"## {title(summary, split)}", "", *markdown_table(*table_cells(summary, split)), ""]
-    lines += [*(f"- {note}" for note in notes(summary)), ""]
     for table in rendered_tables(summary):
-        lines += [f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
+        lines += [f"## {table.title}", "", *formatting.markdown_table(table.headings, table.rows), ""]
         if table.published:
             printed = "As published for this data set: other models, other hardware."
-            lines += [printed, "", *markdown_table(table.headings, table.published), ""]
+            lines += [printed, "", *formatting.markdown_table(table.headings, table.published), ""]
         lines += [*(f"- {note}" for note in table.notes), ""]
     return "\n".join(lines)

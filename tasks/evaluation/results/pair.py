@@ -238,10 +238,10 @@ class BatchTimings:
         groups = itertools.groupby(self.points, key=lambda one: (one.method, one.settings))
         return [list(timings) for _, timings in groups]
 
-    def stops_paying(self) -> int | None:
-        """The batch size from which on no point was faster than vanilla in every round; None if one was at the largest."""
-        last = max((one.batch_size for one in self.points if one.pays), default=0)
-        return next((size for size in self.sizes if size > last), None)
+    @property
+    def pays_up_to(self) -> int | None:
+        """The largest batch size at which a point was faster than vanilla in every round; None if none was at any."""
+        return max((one.batch_size for one in self.points if one.pays), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

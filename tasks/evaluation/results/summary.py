@@ -380,23 +380,6 @@ def fastest_choice(summary: Summary, arm: str) -> tuple[str, TimedPoint] | None:
     return next(((choice, point) for choice, point in found if point is not None), None)
 
 
-def strictest_choices(summary: Summary) -> list[TimedPoint]:
-    """For each arm and method the chosen point, by the strictest choice that found one."""
-    found: dict[tuple[str, str], TimedPoint] = {}
-    for choice, point in summary.chosen_points():
-        found.setdefault((choice.arm, choice.method), point)
-    return list(found.values())
-
-
-def speedup_of(point: records.OperatingPoint, points: Sequence[records.OperatingPoint]) -> tuple[float | None, bool]:
-    """A point's speed-up, and whether it was measured on it or on a point that behaves the same; else it is predicted."""
-    same = _key(point, point.settings if point.same_as is None else point.same_as)
-    for other in (point, *points):
-        if other.speedup is not None and _key(other, other.settings) == same:
-            return other.speedup, True
-    return (point.predicted.speedup if point.predicted else None), False
-
-
 def rows_of(point: records.OperatingPoint, sweeps: Sweeps) -> list[records.MeasuredRow]:
     """The measured rows behind a point, the reported split first; of several rows of a split the last counts."""
     wanted = _key(point, point.settings)

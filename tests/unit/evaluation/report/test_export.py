@@ -97,10 +97,16 @@ def test_the_verdict_is_the_description_and_its_numbers_are_tags(tmp_path: Path)
     assert found.description.splitlines() == [
         "The headline.",
         "",
-        "- operating point: BiLD (α_FB 0.5 α_RB 2 ≤ 10), with the aligned drafter",
-        "- BLEU on test: 76.41 [75.00, 77.50]; difference from the large model alone: -0.19 [-0.44, +0.08]",
-        "- speed-up over the large model alone on test: 1.45× [1.34, 1.56]",
+        "- task: toy",
+        "- method: bild",
+        "- settings: α_FB 0.5 α_RB 2 ≤ 10",
+        "- arm: aligned",
+        "- metric: bleu",
         "- processor: a processor",
+        "- split: test",
+        "- quality: 76.41 [75.00, 77.50]",
+        "- quality difference: -0.19 [-0.44, +0.08]",
+        "- speedup: 1.45× [1.34, 1.56]",
     ]
     assert found.tags == {
         "task": "toy",
@@ -122,7 +128,7 @@ def test_the_verdict_is_the_description_and_its_numbers_are_tags(tmp_path: Path)
 def test_without_a_test_split_the_numbers_are_those_of_validation(tmp_path: Path) -> None:
     found = registered(tmp_path, {**MEASURED, "test": None})
     assert (found.tags["split"], found.tags["speedup"]) == ("validation", "9.00× [1.34, 1.56]")
-    assert "on validation: 9.00×" in found.description
+    assert "- split: validation" in found.description and "- speedup: 9.00×" in found.description
 
 
 @pytest.mark.parametrize("split", ["test", "validation"])
@@ -132,4 +138,4 @@ def test_the_large_model_alone_has_its_own_numbers(tmp_path: Path, split: str) -
         values["vanilla"]["test"] = None
     found = registered(tmp_path, values, "vanilla_large")
     assert (found.tags["split"], found.tags["quality"]) == (split, "76.60" if split == "test" else "70.00")
-    assert "settings" not in found.tags and "speed-up" not in found.description
+    assert "settings" not in found.tags and "speedup" not in found.description

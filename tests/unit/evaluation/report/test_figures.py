@@ -25,8 +25,8 @@ NONE: Records = {"unaligned": [], "aligned": []}
 
 
 NAMES = (
-    *("pareto", "everything", "oracle", "ablations", "deferrals", "cascades"),
-    *("thresholds", "latency", "operations", "tokens", "windows", "speed"),
+    *("pareto", "everything", "oracle", "ablations", "thresholds", "deferrals", "cascades"),
+    *("latency", "operations", "tokens", "windows", "speed"),
 )
 
 
@@ -74,22 +74,23 @@ def test_a_sweep_of_vanilla_alone_has_its_pareto_figure(sweeps: Sweeps, tmp_path
 
 def test_the_pareto_figure_names_what_is_chosen(sweeps: Sweeps) -> None:
     figure = present(figures.pareto(summary_record("bleu", sweeps), NONE))
-    close = figure.panels[0]
-    letters = {record["name"]: (record["x"], record["y"]) for record in drawn(close, "text") if "name" in record}
+    on_validation = figure.panels[0]
+    letters = {record["name"]: (record["x"], record["y"]) for record in drawn(on_validation, "text") if "name" in record}
     places = {"A": (1 / 1.6, 59.9), "B": (1 / 1.3, 60.0), "C": (1 / 1.5, 59.2)}
     assert letters == {letter: pytest.approx(place, rel=1e-5) for letter, place in places.items()}
-    key = close.to_dict()["title"]["subtitle"]
+    key = on_validation.to_dict()["title"]["subtitle"]
     assert key == [
         "A  1.60× BiLD, aligned: no loss, ≤ 1 point, recommended",
         "B  1.30× speculative, unaligned: no loss",
         "C  1.50× BiLD, unaligned: ≤ 1 point",
     ]
     assert figure.title == "toy: BLEU against latency, within 2 points of vanilla large"
+    assert min(record["y"] for record in drawn(on_validation, "point", filled=True)) >= 58.0
     alone = present(figures.everything(summary_record("bleu", sweeps), NONE)).panels[0]
     assert {record["text"] for record in drawn(alone, "text") if "text" in record} == {"vanilla large", "small 4.0×"}
 
 
-def test_lettered_points_on_test_stand_apart_joined_to_validation_and_say_what_is_contradicted(sweeps: Sweeps) -> None:
+def test_lettered_points_on_test_stand_apart_and_say_what_is_contradicted(sweeps: Sweeps) -> None:
     (row,) = [row for row in sweeps["aligned"] if (row["split"], row["method"]) == ("test", "bild")]
     for upper, name in ((-0.2, "A"), (-1.2, "A contradicted")):
         row["difference_bounds"] = {"lower": -1.9, "upper": upper, "compared": 1}
@@ -97,7 +98,6 @@ def test_lettered_points_on_test_stand_apart_joined_to_validation_and_say_what_i
         record = drawn(panels[1], "point", filled=True)[0]
         assert record["name"] == name
         assert (record["x"], record["y"]) == pytest.approx((1 / 1.55, -0.6), abs=1e-5)
-        assert (record["from_x"], record["from_y"]) == pytest.approx((1 / 1.6, -0.1), abs=1e-5)
         on_validation, on_test = (panel.to_dict()["title"]["subtitle"] for panel in panels)
         assert ("contradicted" in on_validation[0], "contradicted" in on_test[0]) == (name != "A", name != "A")
         assert on_test[1] == "B  not measured on test"
@@ -108,11 +108,10 @@ def test_a_legend_names_few_methods_and_oracles_are_left_out(full_record: Summar
         dataclasses.replace(point, method=f"method_{place % 9}") if place % 2 and point.method != "bild_oracle" else point
         for place, point in enumerate(full_record.points)
     ]
-    for figure in (figures.pareto, figures.everything):
-        panel = present(figure(dataclasses.replace(full_record, points=changed), NONE)).panels[0]
-        [names] = {tuple(channel["scale"]["domain"]) for channel in channels(panel, "shape") if channel.get("scale")}
-        assert len(names) == 6 and names[0] == "BiLD" and names[-1] == "other methods"
-        assert "bild oracle" not in names
+    panel = present(figures.everything(dataclasses.replace(full_record, points=changed), NONE)).panels[0]
+    [names] = {tuple(channel["scale"]["domain"]) for channel in channels(panel, "shape") if channel.get("scale")}
+    assert len(names) == 6 and names[0] == "BiLD" and names[-1] == "other methods"
+    assert "bild oracle" not in names
 
 
 def test_frontiers_are_steps_through_the_points_of_all_methods(sweeps: Sweeps) -> None:
@@ -125,55 +124,27 @@ def test_frontiers_are_steps_through_the_points_of_all_methods(sweeps: Sweeps) -
     )
 
 
-def test_intervals_of_a_speedup_lie_on_the_axis_of_latency(sweeps: Sweeps) -> None:
-    close = present(figures.pareto(summary_record("bleu", sweeps), NONE)).panels[0]
-    chosen = next(record for record in drawn(close, "rule") if record.get("name") == "A")
-    assert (chosen["left"], chosen["right"]) == pytest.approx((1 / 1.65, 1 / 1.55), rel=1e-5)
-    order = [layer["mark"]["type"] for layer, _ in layers(close)]
+def test_intervals_on_test_lie_on_their_axes_beside_the_margins(sweeps: Sweeps) -> None:
+    on_test = present(figures.pareto(summary_record("bleu", sweeps), NONE)).panels[1]
+    chosen = next(record for record in drawn(on_test, "rule") if record.get("name") == "A")
+    assert (chosen["left"], chosen["right"]) == pytest.approx((1 / 1.6, 1 / 1.5), rel=1e-5)
+    order = [layer["mark"]["type"] for layer, _ in layers(on_test)]
     assert order.index("rule") < order.index("point"), "intervals lie under the points"
-    scales = [channel["scale"] for channel in channels(close, "y") if "scale" in channel]
-    assert {scale["domain"][0] for scale in scales} == {58.0}, "two points below vanilla"
+    levels = [channel["datum"] for channel in channels(on_test, "y") if "datum" in channel]
+    assert set(levels) == {0.0, -0.5, -1.0}
 
 
-def heat_maps(summary: Summary, arm: str) -> list[list[Row]]:
-    """The cells of a drafter's two maps."""
-    panels = present(figures_detail.thresholds(summary, NONE)).panels
-    return [drawn(panel, "rect", filled=None) for panel in panels if panel.to_dict()["title"].startswith(arm)]
-
-
-def test_the_threshold_map_sets_each_point_in_its_cell(full_record: Summary) -> None:
-    quality, speedup = heat_maps(full_record, "unaligned")
-    assert {cell["y"] for cell in quality} == {"1", "2", "3", "5", "∞"}
-    cells = {(cell["x"], cell["y"]): cell for cell in speedup}
-    assert len(cells) == len(speedup) == len(quality) == 30
-    for point in points(full_record, "unaligned", "bild"):
-        if point.settings["max_draft"] == 12:  # of another grid
-            continue
-        rollback = f"{float(point.settings['rollback_threshold'] or 0):g}".replace("inf", "∞")
-        cell = cells[f"{point.settings['fallback_threshold']:g}", rollback]
-        assert cell["difference"] == pytest.approx(point.quality_difference)
-        assert cell["measured"] is isinstance(point, TimedPoint)
-        expected = point.speedup if point.speedup is not None else point.predicted and point.predicted.speedup
-        assert cell["speedup"] == pytest.approx(expected)
-
-
-def test_a_heat_map_is_even_about_vanilla(full_record: Summary) -> None:
-    for panel in present(figures_detail.thresholds(full_record, NONE)).panels:
-        layer, cells = next(layers(panel))
-        low, middle, high = layer["encoding"]["color"]["scale"]["domain"]
-        field, middle_expected = ("speedup", 1.0) if "speed-up" in panel.to_dict()["title"] else ("difference", 0.0)
-        assert middle == middle_expected and high - middle == pytest.approx(middle - low)
-        assert high - middle == pytest.approx(max(abs(cell[field] - middle) for cell in cells))
-
-
-def test_a_point_that_behaves_like_a_timed_one_has_its_speed(full_record: Summary) -> None:
-    timed = next(point for point in points(full_record, "unaligned", "bild") if isinstance(point, TimedPoint))
-    values = {field.name: getattr(timed, field.name) for field in dataclasses.fields(UntimedPoint)}
-    settings = {**timed.settings, "rollback_threshold": 9.0}
-    twin = UntimedPoint(**{**values, "timed": False, "speedup": None, "same_as": timed.settings, "settings": settings})
-    summary = dataclasses.replace(full_record, points=[*full_record.points, twin])
-    (cell,) = [cell for cell in heat_maps(summary, "unaligned")[1] if cell["y"] == "9"]
-    assert (cell["speedup"], cell["measured"]) == (timed.speedup, True)
+def test_a_curve_of_thresholds_is_one_rollback_threshold(full_record: Summary) -> None:
+    panels = present(figures.thresholds(full_record, NONE)).panels
+    assert [panel.to_dict()["title"] for panel in panels] == ["aligned"] * 2 + ["unaligned"] * 2
+    timed, every = (drawn(panel, "point") for panel in panels[:2])
+    assert {mark["series"] for mark in every} == {f"BiLD α_RB {rollback} ≤ 10" for rollback in ("1", "2", "3", "5", "∞")}
+    own = [one for one in points(full_record, "aligned", "bild") if one.settings["max_draft"] == 10]
+    swept = [one for one in own if one.settings["fallback_threshold"]]  # without fallback it is another method's figure
+    assert len(every) == len(swept) == 5 * 5
+    assert len(timed) == sum(isinstance(one, TimedPoint) for one in swept) < len(every), "latency is never predicted here"
+    at_two = [one.large_calls_per_token for one in swept if one.settings["rollback_threshold"] == 2.0]
+    assert [mark["x"] for mark in every if mark["series"] == "BiLD α_RB 2 ≤ 10"] == pytest.approx(at_two, abs=1e-5)
 
 
 def test_the_oracle_curve_is_over_the_share_of_replaced_tokens(full_record: Summary) -> None:
@@ -231,16 +202,15 @@ def test_the_oracle_defers_where_it_takes_the_large_model_s_token(full_record: S
     counts = dataclasses.replace(like, tokens=200, large_calls=200, rollbacks=30)
     oracle = [{"rule": "diff", "deferral_cost": cost} for cost in (0.0, 0.1)]
     summary = added(full_record, "diff_oracle", *oracle, counts=counts, large_calls_per_token=1.0)
-    _unaligned, aligned = present(figures.deferrals(summary, NONE)).panels
+    aligned, _unaligned = present(figures.deferrals(summary, NONE)).panels
     marks = [mark for mark in drawn(aligned, "point") if "series" in mark]
     assert [mark["x"] for mark in marks if mark["series"] == "diff oracle [diff]"] == [0.15, 0.15]
     tokens = [point.large_calls_per_token for point in points(full_record, "aligned", "token_cascade")]
     assert [mark["x"] for mark in marks if mark["series"] == "token cascade"] == pytest.approx(tokens, abs=1e-5)
     # A text of speculative decoding defers once a draft.
     assert all(mark["x"] < 0.5 for mark in marks if mark["series"] == "speculative")
-    ends = [mark for mark in drawn(aligned, "point", shape="square") if mark.get("text")]
-    small = summary.vanilla.small_aligned.quality
-    assert [(mark["x"], mark["y"]) for mark in ends] == [(0.0, small), (1.0, summary.vanilla.large.quality)]
+    levels = {channel["datum"] for channel in channels(aligned, "y") if "datum" in channel}
+    assert levels == {summary.vanilla.small_aligned.quality, summary.vanilla.large.quality}
     # In the figure of calls the oracle would be a vertical line.
     assert not any(
         "oracle" in mark["series"]
@@ -420,13 +390,14 @@ def test_each_temperature_has_its_panels_with_its_own_vanilla(warmed: Summary, f
 
 
 def test_perplexity_is_drawn_over_the_large_models_share_and_over_latency(full_record: Summary) -> None:
-    assert figures_detail.perplexity(full_record, NONE) is None
+    assert figures.perplexity(full_record, NONE) is None
     scored = [
-        dataclasses.replace(point, qualities={"perplexity": 20.0 + number}, large_calls_per_token=number / 10)
+        dataclasses.replace(point, quality=-20.0 - number, large_calls_per_token=number / 10)
         for number, point in enumerate(full_record.timed_points("aligned", "bild")[:3])
     ]
-    share, latency = present(figures_detail.perplexity(dataclasses.replace(full_record, points=[*scored]), NONE)).panels
-    assert [(mark["x"], mark["y"]) for mark in drawn(share, "point")] == [(0.0, 20.0), (10.0, 21.0), (20.0, 22.0)]
-    assert sorted((mark["x"], mark["y"]) for mark in drawn(latency, "point")) == sorted(
-        (point.relative_latency, point.qualities["perplexity"]) for point in scored
-    )
+    summary = dataclasses.replace(full_record, metric="perplexity", points=[*scored])
+    share, latency = present(figures.perplexity(summary, NONE)).panels
+    assert [(mark["x"], mark["y"]) for mark in drawn(share, "point")] == [(0.0, -20.0), (0.1, -21.0), (0.2, -22.0)]
+    assert [(mark["x"], mark["y"]) for mark in drawn(latency, "point")] == [
+        (pytest.approx(point.relative_latency, abs=1e-5), point.quality) for point in scored
+    ]

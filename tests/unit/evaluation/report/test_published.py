@@ -6,7 +6,8 @@ import pytest
 
 from tasks.corpora.settings import PUBLISHED
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup
-from tasks.evaluation.report.paper_tables import anything_published, packaged, published_rows
+from tasks.evaluation.report.formatting import packaged
+from tasks.evaluation.report.paper_tables import anything_published, published_rows
 from tasks.evaluation.report.tables import ROWS
 from tasks.evaluation.scoring.metrics import METRICS
 from tests.theory import THEORY

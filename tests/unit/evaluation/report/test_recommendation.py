@@ -187,7 +187,7 @@ def test_a_lossless_choice_says_so(sweeps: Sweeps) -> None:
     assert found["headline"].endswith("; the output is the large model's own.")
 
 
-def test_what_was_not_timed_is_never_deployed_but_named_as_predicted(sweeps: Sweeps) -> None:
+def test_what_was_not_timed_is_never_deployed(sweeps: Sweeps) -> None:
     (fast,) = [row for row in rows_of(sweeps, "aligned", "validation", "bild") if row["speedup"] == 1.6]
     sweeps["aligned"].remove(fast)
     sweeps["aligned"].append(untimed(fast, 1.75))
@@ -196,11 +196,6 @@ def test_what_was_not_timed_is_never_deployed_but_named_as_predicted(sweeps: Swe
     assert summary["points"][found["point"]]["speedup"] == 1.5
     evidence = " ".join(found["evidence"])
     assert "Of 9 settings of both sweeps 8 were timed; only these were compared." in evidence
-    assert "of 4 timed settings these missed the measured ones by 3.0% on average and by 5.0% at worst" in evidence
-    (line,) = [line for line in found["changes"] if line.startswith("Not timed")]
-    assert "BiLD with the aligned drafter (α_FB 0.7 α_RB 2), predicted 1.75×" in line
-    sweeps["aligned"][-1]["predicted"]["speedup"] = 1.45
-    assert not any(line.startswith("Not timed") for line in summarized("bleu", sweeps)["verdict"]["changes"])
 
 
 def test_what_would_change_the_choice(sweeps: Sweeps) -> None:

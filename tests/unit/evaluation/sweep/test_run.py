@@ -418,10 +418,10 @@ def made(*speeds: tuple[int, list[float]]) -> BatchTimings:
     return BatchTimings(split="test", examples=8, vanilla=vanilla, points=points)
 
 
-def test_drafting_stops_paying_after_the_last_size_at_which_every_round_was_faster() -> None:
-    assert made((1, [1.5, 1.4]), (2, [0.9, 0.9]), (4, [1.2, 1.1]), (8, [1.1, 0.99])).stops_paying() == 8
-    assert made((1, [1.5]), (2, [1.1])).stops_paying() is None
-    assert made((1, [0.9]), (2, [1.0])).stops_paying() == 1
+def test_drafting_pays_up_to_the_last_size_at_which_every_round_was_faster() -> None:
+    assert made((1, [1.5, 1.4]), (2, [0.9, 0.9]), (4, [1.2, 1.1]), (8, [1.1, 0.99])).pays_up_to == 4
+    assert made((1, [1.5]), (2, [1.1])).pays_up_to == 2
+    assert made((1, [0.9]), (2, [1.0])).pays_up_to is None
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 4, 2), (1, 1, 2), (0, 1)])
