@@ -26,7 +26,7 @@ from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, measure_acceptance
 from tasks.evaluation.operations import sizes_of
-from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairSizes
+from tasks.evaluation.results.pair import AcceptanceRate, PairSizes
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.clock import PointTimer
@@ -38,7 +38,6 @@ from tasks.fingerprint import code_of, fingerprint
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
 from tasks.models.prompting import encode
-from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
@@ -97,12 +96,6 @@ class LoadedPair:
     def device(self) -> str:
         """`cpu` or `cuda`."""
         return self.opened.device
-
-    @property
-    def draft_vocabulary(self) -> DraftVocabulary | None:
-        """What the small model predicts; None where that is all tokens."""
-        head = pruned_head(self.models["small"])
-        return None if head is None else DraftVocabulary(tokens=head.rows, **head.coverage)
 
 
 def load_for_sweep(

@@ -137,7 +137,6 @@ class DrafterSweep:
             arm=self.drafter.arm,
             seed=self.drafter.seed,
             training=read_training_record(self.paths.model(*self.drafter)),
-            draft_vocabulary=loaded.draft_vocabulary,
             runtime=loaded.pair.described,
             acceptance=acceptance,
             sizes=sizes,

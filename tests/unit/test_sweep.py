@@ -173,7 +173,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert sorted(in_file(path), key=str) == sorted(rows, key=str)
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    of_pair = {"version", "arm", "seed", "training", "draft_vocabulary", "runtime", "acceptance", "sizes", "outputs", "costs"}
+    of_pair = {"version", "arm", "seed", "training", "runtime", "acceptance", "sizes", "outputs", "costs"}
     of_sweep = {
         "plan",
         "lineage",

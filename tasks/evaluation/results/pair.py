@@ -253,19 +253,6 @@ class GridPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DraftVocabulary:
-    """The tokens that a drafter predicts, and the shares of texts that they make up."""
-
-    tokens: int
-    calibration: float
-    """Of the large model's tokens in the calibration set."""
-    validation: float
-    """Of its held-out ones."""
-    targets: float
-    """Of the tokens that the drafter was to learn; the others were left out of its loss."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class NullTest:
     """The small models alone, unaligned over aligned, at equal work: models of one architecture must come out equal."""
 
@@ -285,8 +272,6 @@ class PairRecord:
     """Of the drafter's training."""
     training: TrainingRecord | None = None
     """The drafter's training."""
-    draft_vocabulary: DraftVocabulary | None = None
-    """None where the drafter predicts all tokens."""
     runtime: str | None = None
     """What the large model runs on, described."""
     acceptance: list[AcceptanceRate] = field(default_factory=list)
