@@ -12,6 +12,7 @@ would write them, beside the large model that is made to write them alike.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +29,6 @@ from tasks.decoding.turn import LoopParts
 from tasks.errors import InputError
 from tasks.evaluation.results.rows import OutputDetails, OutputStatistics
 from tasks.evaluation.scoring.quality import OutputCheck, Quality, score_likelihoods
-from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.clock import PointTimer, Visit
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split
@@ -62,18 +62,13 @@ def given_tokens(tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example]
 class GivenTextEvaluator(PointEvaluator):
     """Evaluates points of one sweep on given texts. None is planned or replayed, since a point costs no run of a model."""
 
-    def __init__(
-        self,
-        open_pair: Callable[[], Pair],
-        tokenizer: PreTrainedTokenizerBase,
-        metric: str,
-        request: Request,
-        sweep: SweepSettings,
-    ) -> None:
-        """See `PointEvaluator`."""
-        super().__init__(open_pair, tokenizer, metric, request, dataclasses.replace(sweep, plan=False))
-        self._predictions: dict[str, list[TextPredictions]] = {}
-        self._texts: dict[str, Rows] = {}
+    @functools.cached_property
+    def _predictions(self) -> dict[str, list[TextPredictions]]:
+        return {}
+
+    @functools.cached_property
+    def _texts(self) -> dict[str, Rows]:
+        return {}
 
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The tokens of the texts with the counts of the point, and how likely it finds each text."""
