@@ -21,7 +21,6 @@ from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request
 from tasks.errors import InputError, stage
-from tasks.evaluation.operations import pair_memory
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.files import SweepRowFile
@@ -140,7 +139,6 @@ class DrafterSweep:
             runtime=loaded.pair.described,
             acceptance=acceptance,
             sizes=sizes,
-            memory=pair_memory(loaded.pair, sizes, task.text.max_source_tokens, task.text.max_target_tokens),
             margins=task.sweep.margins,
             risk=task.sweep.risk,
         )
@@ -222,8 +220,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         done = whole.validate(validation)
         tested = whole.report(done, test)
         # 4. Further test sets, temperatures and batch sizes, these for the first seed alone.
-        tests = [paths.split(split.name) for split in further]
-        more = [whole.report_further(done, further, tests)]
+        more = [whole.report_further(done, further, [paths.split(split.name) for split in further])]
         few = dataclasses.replace(whole, runners={drafter: whole.runners[drafter] for drafter in first})
         evaluators = {drafter: one.evaluator_at for drafter, one in first.items()}
         more.append(few.vary_temperature(settings.temperatures, evaluators, validation))

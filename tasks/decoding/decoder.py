@@ -215,8 +215,6 @@ class Capabilities:
     """Bytes of weights that a run reads once, whatever its number of tokens; 0 where the runtime does not know."""
     weight_bytes: int = 0
     """Bytes of all weights as the runtime holds them; 0 where it does not know."""
-    cache_bytes: Callable[[int, int], int] | None = None
-    """Bytes of the caches of one text by its numbers of source and target tokens; None where the runtime does not know."""
     tokens: TokenGuarantee = TokenGuarantee.EQUAL
     """How closely tokens agree between shapes of a run."""
 

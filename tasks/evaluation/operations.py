@@ -23,15 +23,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tasks.evaluation.results.pair import ModelMemory, ModelSizes, PairMemory, PairSizes
+from tasks.evaluation.results.pair import ModelSizes, PairSizes
 from tasks.evaluation.results.rows import DecodingCounts, Operations
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
-
-    from tasks.decoding.decoder import Decoder
-    from tasks.decoding.method import Pair
 
 
 def operations_of(counts: DecodingCounts, examples: int, sizes: PairSizes) -> Operations | None:
@@ -155,26 +152,6 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
             config, "d_ff", "decoder_ffn_dim", "ffn_dim", "n_inner", "intermediate_size", default=usual_width
         ),
     )
-
-
-def pair_memory(pair: Pair, sizes: PairSizes, source_tokens: int, target_tokens: int) -> PairMemory | None:
-    """The memory of both models for a text of these lengths, what they share with the large one; None without their sizes."""
-    if sizes.small is None or sizes.large is None:
-        return None
-
-    def memory(decoder: Decoder, own: ModelSizes, shared_parameters: int = 0) -> ModelMemory:
-        """Weights and caches as the runtime knows them, otherwise computed."""
-        can = decoder.capabilities
-        if can.cache_bytes is not None:
-            cache = can.cache_bytes(source_tokens, target_tokens)
-        else:
-            # Without an encoder the source is cached as a part of the text.
-            source_width = 2 * own.attention_width if own.encoder_layers else own.cache_width
-            cache = own.layers * (own.cache_width * target_tokens + source_width * source_tokens) * own.cache_bytes
-        weights = can.weight_bytes or (own.parameters - shared_parameters) * own.weight_bytes
-        return ModelMemory(weights=weights, cache=cache)
-
-    return PairMemory(small=memory(pair.small, sizes.small, sizes.shared_parameters), large=memory(pair.large, sizes.large))
 
 
 def _numbers(matrix: Any) -> int:

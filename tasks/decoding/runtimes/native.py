@@ -335,7 +335,6 @@ class NativeDecoder(SlotDecoder):
             runtime=self.runtime,
             step_bytes=self._step_bytes,
             weight_bytes=self._weight_bytes,
-            cache_bytes=self._cache_bytes,
         )
 
     def _prepare(self, rows: int, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
@@ -362,12 +361,6 @@ class NativeDecoder(SlotDecoder):
         head, packed = self._head, self._packed.native.head
         same = head is not None and stack.head_tokens is None and _same_matrix(head, stack.head)
         return packed if tied_head(stack, head, number_format) else None, packed if same else None
-
-    def _cache_bytes(self, source_tokens: int, target_tokens: int) -> int:
-        if self._encoder is None:
-            # Without an encoder the source is the beginning of the text.
-            return self._cache.bytes_of(source_tokens + target_tokens, 0)
-        return self._cache.bytes_of(target_tokens, source_tokens)
 
     def _fit(self, rows: int, positions: int) -> None:
         self.require_positions(positions)

@@ -97,11 +97,6 @@ def _further_facts(pair: PairRecord) -> Iterator[tuple[str, str]]:
     if pair.costs and pair.costs.verify_ms:
         runs = [f"{length}: {value:.3f}" for length, value in pair.costs.verify_ms.items()]
         yield "a run of the large model by positions, ms", ", ".join(runs[:6])
-    if memory := pair.memory:
-        models = (("large model", memory.large), ("small model", memory.small))
-        sizes = [f"{name} {one.weights / 1e6:.2f} MB and {one.cache / 1e6:.2f} MB of caches" for name, one in models]
-        shared = "; the encoder that both share counts with the large model"
-        yield "memory for one text", ", ".join(sizes) + (shared if pair.sizes and pair.sizes.shared_parameters else "")
 
 
 def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[records.TimedPoint, str, list[records.ShownExample]]]:

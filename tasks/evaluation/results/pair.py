@@ -130,24 +130,6 @@ def interpolated(milliseconds: Mapping[int, float], positions: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelMemory:
-    """Bytes that a model takes while it decodes."""
-
-    weights: int
-    """As the runtime holds them."""
-    cache: int
-    """Keys and values of one text of the task's maximal lengths."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairMemory:
-    """Memory of both models."""
-
-    small: ModelMemory
-    large: ModelMemory
-
-
-@dataclass(frozen=True, kw_only=True)
 class ErrorStatistics:
     """Errors of predicted speed-ups, as shares of the measured ones."""
 
@@ -191,8 +173,6 @@ class VanillaBatch:
     """The large model alone at one batch size."""
 
     batch_size: int
-    tokens_per_second: float
-    """Each batch is the median of its rounds."""
     throughput: float
     """Over its own throughput at batch 1."""
 
@@ -277,7 +257,6 @@ class PairRecord:
     acceptance: list[AcceptanceRate] = field(default_factory=list)
     """Of the pair, and of all else that the grid drafts with; without what could not be measured."""
     sizes: PairSizes | None = None
-    memory: PairMemory | None = None
     outputs: OutputCheck | None = None
     """The large model's outputs on validation beside trivial baselines."""
     unsupported_script: str | None = None

@@ -97,10 +97,7 @@ class BatchTimer:
             return dict.fromkeys(points, BatchTimings(**about, error=f"{type(error).__name__}: {error}"))
         tokens = {size: sum(len(vanilla.tokens[one]) for batch in self._batches(size) for one in batch) for size in self._sizes}
         rates = {size: tokens[size] / _seconds(laps[alone, size]) for size in self._sizes}
-        batches = [
-            VanillaBatch(batch_size=size, tokens_per_second=rate, throughput=rate / rates[self._sizes[0]])
-            for size, rate in rates.items()
-        ]
+        batches = [VanillaBatch(batch_size=size, throughput=rate / rates[self._sizes[0]]) for size, rate in rates.items()]
         return {
             drafter: BatchTimings(
                 **about,

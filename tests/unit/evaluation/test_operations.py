@@ -17,7 +17,7 @@ from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_decoders
-from tasks.evaluation.operations import operations_of, pair_memory, relative_operations, sizes_of
+from tasks.evaluation.operations import operations_of, relative_operations, sizes_of
 from tasks.evaluation.results.pair import ModelSizes, PairSizes
 from tasks.evaluation.results.rows import DecodingCounts, Operations
 from tasks.loaded_pair import measure_pair
@@ -102,33 +102,16 @@ def test_sizes_by_hand() -> None:
     assert sizes_of(models("llama")[1], int8=True) == dataclasses.replace(sizes, weight_bytes=1)
 
 
-def test_memory_is_computed_where_the_runtime_does_not_know() -> None:
-    for name, source in (("t5", True), ("llama", False)):
-        small, large = models(name)
-        sizes = PairSizes(small=sizes_of(small), large=sizes_of(large))
-        found = pair_memory(open_decoders(small, large, runtime=REFERENCE), sizes, 7, 5)
-        assert found is not None and sizes.large is not None
-        assert found.large.weights == 4 * sizes.large.parameters
-        crossed = 2 * sizes.large.attention_width if source else sizes.large.cache_width
-        assert found.large.cache == 4 * sizes.large.layers * (5 * sizes.large.cache_width + 7 * crossed)
-    assert pair_memory(open_decoders(small, large), PairSizes(), 7, 5) is None
-
-
 def test_a_shared_encoder_is_counted_once() -> None:
-    """Of a drafter without its own encoder, what is left of it, in every runtime."""
     large = models("t5")[1]
     small = model_from_layers(large, LayersSettings(layers=(0,), share_encoder=True))
-    pair = open_decoders(small, large, runtime=REFERENCE)
-    loaded: Any = SimpleNamespace(pair=pair, models={"small": small, "large": large})
-    task: Any = SimpleNamespace(sweep=SimpleNamespace(seed=0, quality_batch=4, bootstrap_samples=10))
-    _, sizes = measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[])
     encoder = sum(weight.numel() for weight in large.get_encoder().parameters())
-    assert sizes.small is not None and sizes.shares_encoder and sizes.shared_parameters == encoder
-    found = pair_memory(pair, sizes, 7, 5)
-    assert found is not None and found.small.weights == 4 * (sizes.small.parameters - encoder)
-    apart = open_decoders(*models("t5"), runtime=REFERENCE)
-    loaded = SimpleNamespace(pair=apart, models=dict(zip(("small", "large"), models("t5"), strict=True)))
-    assert measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[])[1].shared_parameters == 0
+    task: Any = SimpleNamespace(sweep=SimpleNamespace(seed=0, quality_batch=4, bootstrap_samples=10))
+    for pair, shared in (((small, large), encoder), (models("t5"), 0)):
+        both = dict(zip(("small", "large"), pair, strict=True))
+        loaded: Any = SimpleNamespace(pair=open_decoders(*pair, runtime=REFERENCE), models=both)
+        _, sizes = measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[])
+        assert sizes.shares_encoder == bool(shared) and sizes.shared_parameters == shared
 
 
 def eager(name: str) -> tuple[Any, Any]:

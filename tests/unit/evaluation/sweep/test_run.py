@@ -413,7 +413,7 @@ def test_the_fastest_choices_and_the_fastest_with_vanillas_output_are_timed(plan
 
 
 def made(*speeds: tuple[int, list[float]]) -> BatchTimings:
-    vanilla = [VanillaBatch(batch_size=size, tokens_per_second=1.0, throughput=1.0) for size, _ in speeds]
+    vanilla = [VanillaBatch(batch_size=size, throughput=1.0) for size, _ in speeds]
     points = [BatchTiming(method="bild", settings={}, batch_size=size, speedup=own[0], rounds=own) for size, own in speeds]
     return BatchTimings(split="test", examples=8, vanilla=vanilla, points=points)
 
