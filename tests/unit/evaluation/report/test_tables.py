@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
-from tasks.evaluation.report import page
 from tasks.evaluation.report.formatting import settings_text
 from tasks.evaluation.report.tables import (
     ROWS,
@@ -580,25 +579,13 @@ def test_the_table_has_each_number_in_its_cell_and_the_fastest_first(sweeps: Swe
 
 def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_record: Summary) -> None:
     summary = by_batch(full_record)
-    facts = dict(dict(page.sweep_facts(summary))["aligned"])
     tables = {table.name: table for table in rendered_tables(summary)}
     assert "aligned: drafting pays up to batch 1 of 2: there a chosen" in " ".join(tables["batches"].notes)
     assert tables["batches"].headings == ["point", "batch 1", "batch 2"]
     vanilla, point, *_ = tables["batches"].rows
     assert vanilla[1:] == ["1.00× of batch 1", "1.50× of batch 1"]
     assert point[1:] == ["1.50× (1.40 to 1.60)", "0.80× (0.70 to 0.90)"]
-    memory = "large model 8.40 MB and 1.00 MB of caches, small model 1.20 MB and 0.10 MB of caches"
-    assert facts["memory for one text"] == memory
     assert "batches" not in {table.name for table in rendered_tables(full_record)}
-
-
-def test_a_shared_encoder_is_said_to_be_counted_with_the_large_model(full_record: Summary) -> None:
-    summary = by_batch(full_record)
-    sizes = {"large": {**SIZES, "parameters": 2_000_000}, "small": {**SIZES, "parameters": 900_000}}
-    shared = pair_record({"sizes": {**sizes, "shares_encoder": True, "shared_parameters": 700_000}})
-    aligned = dataclasses.replace(summary.pairs.of("aligned"), sizes=shared.sizes)
-    summary = dataclasses.replace(summary, pairs=dataclasses.replace(summary.pairs, aligned=aligned))
-    assert "encoder that both share" in dict(dict(page.sweep_facts(summary))["aligned"])["memory for one text"]
 
 
 def by_batch(summary: Summary) -> Summary:
