@@ -14,7 +14,8 @@ from tasks.evaluation.results.rows import TimedRow
 from tasks.evaluation.sweep.clock import Here, Lap, PointTimer, Visit
 from tasks.evaluation.sweep.grid import BASELINES, Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import RowWriter
-from tasks.evaluation.sweep.run import SweepRunner, TaskSweep
+from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, expected
+from tasks.evaluation.timing import Expected
 from tests.sweeps import FEW
 from tests.ticking import Clock, Price, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair, timer_of
 
@@ -102,7 +103,7 @@ def test_a_point_that_fails_while_timed_leaves_those_beside_it_alone(monkeypatch
     visits, whole = [], PointTimer._timed_call
     for point in (FEW[0], FEW[1]):
         outputs = evaluator.decoded(point, split)
-        visits.append(Visit(Drafter("aligned", 1), point, outputs))  # type: ignore[arg-type]  # tokens by example alike
+        visits.append(Visit(Drafter("aligned", 1), point, Expected(outputs.how, dict(enumerate(outputs.tokens)))))
 
     def failing(self: PointTimer, visit: Visit, *rest: Any) -> Any:
         call = whole(self, visit, *rest)
@@ -115,6 +116,6 @@ def test_a_point_that_fails_while_timed_leaves_those_beside_it_alone(monkeypatch
         return run
 
     monkeypatch.setattr(PointTimer, "_timed_call", failing)
-    first, second = evaluator.timer.lap(visits, evaluator.vanilla(split), split, evaluator.request, "")  # type: ignore[arg-type]
+    first, second = evaluator.timer.lap(visits, expected(evaluator, split), split, evaluator.request, "")
     assert first == "RuntimeError: out of memory"
     assert isinstance(second, Lap) and len(second.latency_ms) == len(split.timed)
