@@ -228,7 +228,9 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         if settings.batch_sizes and not given:
             points = {drafter: points_by_batch(done[drafter], grids[drafter], settings.margins) for drafter in first}
             vanilla = expected(main.evaluator, test, whole=True)
-            batches = point_timer(pairs, task, grids).batches(points, vanilla, test, main.request)
+            timing = point_timer(pairs, task, grids)
+            timing.use(ratio)
+            batches = timing.batches(points, vanilla, test, main.request)
         # 5. The records of the pairs.
         found = {}
         for drafter, one in drafters.items():

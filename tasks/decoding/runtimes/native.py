@@ -62,11 +62,6 @@ class NativeKVCache:
         """Positions of each slot."""
         return self._own.shape[-1]
 
-    def bytes_of(self, positions: int, source: int) -> int:
-        """Bytes of the keys and values of one text of so many positions and of its source, which are allocated by vectors."""
-        numbers = self._shape.key_value_heads * _whole(positions) + self._shape.heads * _whole(source)
-        return 2 * self._layers * self._shape.head_width * numbers * torch.float32.itemsize
-
     def fit(self, slots: int, positions: int) -> None:
         """Grow to that many texts and positions, keeping the contents."""
         if slots > self._own.shape[2] or positions > self.capacity:

@@ -84,9 +84,8 @@ class PointTimer:
 
     def use(self, cost_ratio: float | None) -> None:
         """Let methods that decode by the cost ratio use this one, as their replay did."""
-        for pair in self.pairs.values():
-            if cost_ratio is not None:
-                pair.cost_ratios.setdefault("small", cost_ratio)
+        for pair in self.pairs.values() if cost_ratio is not None else ():
+            pair.cost_ratios.setdefault("small", cost_ratio)
 
     def lap(self, visits: Sequence[Visit], vanilla: Expected, split: Split, request: Request, label: str) -> list[Lap | str]:
         """Time a group of points in turn; in place of what cannot be measured its error.

@@ -379,10 +379,7 @@ class SweepRunner:
         """Replay the grid and decode what cannot be replayed, with the baselines; without a cost model all points."""
         evaluator, found = self.writer.evaluator, SplitSweep(self.drafter, self.writer, split)
         evaluator.compare(points, split)
-        costs = self._costs if evaluator.sweep.plan else None
-        if costs is not None:
-            # Methods that use the ratio decode with the same value as they are replayed with.
-            evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
+        costs = self._planned_with()
         self._decode(found, dict.fromkeys(BASELINES, "baseline"), BASELINES if costs is not None else ())
         if costs is None or any(one not in found.asked for one in BASELINES):
             self._decode(found, dict.fromkeys(points, "grid"))
@@ -403,10 +400,19 @@ class SweepRunner:
         wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
         found = SplitSweep(self.drafter, self.writer, split)
         waiting = [point for point in wanted if not self.writer.is_finished(point, split)]
-        if waiting and self._costs is not None and self.writer.evaluator.sweep.plan:
+        if self._planned_with() is not None and waiting:
             self._replay_each(found, waiting)
         self._decode(found, dict.fromkeys(BASELINES, "baseline") | dict.fromkeys(wanted, "chosen"))
         return found
+
+    def _planned_with(self) -> Costs | None:
+        """The cost model; None in a sweep that does not plan."""
+        evaluator = self.writer.evaluator
+        costs = self._costs if evaluator.sweep.plan else None
+        if costs is not None:
+            # Methods that use the ratio replay with the value with which they are timed, also after the pair was closed.
+            evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
+        return costs
 
     def _replay_each(self, sweep: SplitSweep, points: Sequence[SweepPoint]) -> None:
         """Time the points that can be replayed; each is assessed by itself, without a correction."""
