@@ -104,8 +104,7 @@ class DrafterSweep:
         self._inputs = [*loaded.inputs, *tests]
         inputs = list(map(str, self._inputs))
         self._origin = {name: value for name, value in lineage(inputs=inputs).items() if not name.startswith("mlflow.")}
-        own = work_fingerprint(params, task, loaded, self._origin)
-        self.cache = paths.resume(f"sweep-{drafter.arm}-{drafter.seed}") / own
+        self.cache = paths.resume(f"sweep-{drafter.arm}-{drafter.seed}") / work_fingerprint(params, task, loaded, self._origin)
         discard_others(self.cache)
         folders = [paths.model(*one) for one in grids if one != drafter]
         self.rows = SweepRowFile(

@@ -84,8 +84,9 @@ class PointTimer:
 
     def use(self, cost_ratio: float | None) -> None:
         """Let methods that decode by the cost ratio use this one, as their replay did."""
-        for pair in self.pairs.values() if cost_ratio is not None else ():
-            pair.cost_ratios.setdefault("small", cost_ratio)
+        known = {} if cost_ratio is None else {"small": cost_ratio}
+        for pair in self.pairs.values():
+            pair.cost_ratios.update(known | pair.cost_ratios)
 
     def lap(self, visits: Sequence[Visit], vanilla: Expected, split: Split, request: Request, label: str) -> list[Lap | str]:
         """Time a group of points in turn; in place of what cannot be measured its error.
