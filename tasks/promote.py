@@ -10,12 +10,9 @@ and 2 for bad input.
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import shutil
-import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,8 +177,7 @@ def measure_sides(sides: tuple[Side, Side], setting: Setting, rounds: int) -> tu
     found: list[TimedRound] = []
     for number in range(rounds):
         log.info("round %d of %d: both are timed in a new process", number + 1, rounds)
-        # A forked process would share this one's memory, threads and locks.
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start) as process:
+        with supervisor.workers(1) as process:
             try:
                 found.append(process.submit(_time_round, sides, outputs, setting, number, synchronised_clock).result())
             except BrokenProcessPool as error:
@@ -198,12 +194,6 @@ def _decode(side: Side, setting: Setting) -> tuple[Outputs, Quality]:
     texts = [opened.pair.decode(tokens) for tokens in outputs.tokens]
     references = [example.references for example in setting.examples]
     return outputs, score(texts, references, setting.metric, sweep.bootstrap_samples, sweep.seed)
-
-
-def _start() -> None:
-    """Begin a process that times a round: it ends with this one, and Ctrl-C ends it without a traceback of its own."""
-    supervisor.die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _time_round(

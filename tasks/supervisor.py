@@ -1,4 +1,4 @@
-"""Runs one command so that no process of it outlives whoever asked for it, however that process ends.
+"""Starts processes that do not outlive whoever asked for them, however that one ends: a command, or workers of this program.
 
 A killed `dvc`, for example, orphans the command that it runs, which then writes beside its own re-run. So each command gets a
 supervisor: a small process that leads a process group of its own. The kernel tells the supervisor (Linux) when its parent is
@@ -17,9 +17,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 GRACE = 10.0
 """Seconds between asking processes to end and killing them."""
@@ -68,6 +71,34 @@ def die_with_parent() -> None:
     """Ask the kernel (Linux) to send this process SIGTERM when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def workers(size: int, prepare: Callable[..., object] | None = None, *arguments: Any) -> Iterator[ProcessPoolExecutor]:
+    """Start processes of this program for the length of the block; what they have not begun at its end is dropped.
+
+    Args:
+        size: How many.
+        prepare: Called with the arguments in each process, before its first work; picklable, as they are. None: nothing is.
+        arguments: What it takes.
+    """
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    # A forked process would share this one's memory, threads and locks.
+    executor = ProcessPoolExecutor(size, multiprocessing.get_context("spawn"), _begin, (prepare, *arguments))
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _begin(prepare: Callable[..., object] | None, *arguments: Any) -> None:
+    die_with_parent()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as in a shell's background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker at once, without a traceback beside its parent's
+    if prepare is not None:
+        prepare(*arguments)
 
 
 def _end(grace: float) -> NoReturn:

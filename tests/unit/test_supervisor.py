@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -124,3 +126,38 @@ def test_a_killed_parent_ends_all_descendants(tmp_path: Path) -> None:
         parent.kill()
         parent.wait()
     assert gone(processes)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_their_parent_and_ctrl_c_shows_one_traceback(tmp_path: Path, number: int) -> None:
+    script, written = tmp_path / "parent.py", tmp_path / "pid"
+    code = f"""
+        import os, pathlib, signal, time
+        from tasks import supervisor
+
+        def work():
+            pathlib.Path({str(written)!r}).write_text(f"{{os.getpid()}}\\n")
+            time.sleep(300)
+
+        if __name__ == "__main__":
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests ignore it, in a background
+            with supervisor.workers(1) as executor:
+                executor.submit(work).result()
+    """
+    script.write_text(textwrap.dedent(code), encoding="utf-8")
+    given: dict[str, Any] = {
+        "env": os.environ | {"PYTHONPATH": str(ROOT)},
+        "stderr": subprocess.PIPE,
+        "start_new_session": True,
+    }
+    with subprocess.Popen([sys.executable, script], **given) as parent:
+        while not (written.exists() and written.read_text().endswith("\n")):
+            assert parent.poll() is None
+            time.sleep(0.05)
+        worker = psutil.Process(int(written.read_text()))
+        # A terminal sends Ctrl-C to all processes of the group.
+        (os.killpg if number == signal.SIGINT else os.kill)(parent.pid, number)
+        said = parent.communicate()[1].decode()
+    assert gone([worker])
+    assert said.count("KeyboardInterrupt") == (number == signal.SIGINT)
+    assert said.count("Traceback") == said.count("KeyboardInterrupt")

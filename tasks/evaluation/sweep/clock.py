@@ -9,11 +9,8 @@ otherwise be taken for one between the points.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import random
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,6 +35,8 @@ from tasks.evaluation.timing import (
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from tasks.evaluation.sweep.replay import Split
 
 
@@ -188,17 +187,13 @@ class Starts:
             OSError: the process died.
         """
         self._close()
-        # A forked process would share the threads and locks of torch with this one.
-        spawn = multiprocessing.get_context("spawn")
-        executor = ProcessPoolExecutor(1, spawn, _open, (self._open_timer, cost_ratio))
         try:
-            yield _Elsewhere(executor)
+            with supervisor.workers(1, _open, self._open_timer, cost_ratio) as executor:
+                yield _Elsewhere(executor)
         except BrokenProcessPool as error:
             raise OSError(
                 f"the process that times has ended ({error}); start the sweep again, which goes on from here"
             ) from None
-        finally:
-            executor.shutdown(cancel_futures=True)
 
 
 class Here(Starts):
@@ -232,8 +227,6 @@ _OPENED = list[PointTimer]()
 
 
 def _open(open_timer: Callable[[], PointTimer], cost_ratio: float | None) -> None:
-    supervisor.die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     _OPENED.append(open_timer())
     _OPENED[0].use(cost_ratio)
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import multiprocessing
 import pickle
 import platform
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -107,13 +104,8 @@ class FanOut:
 
                 yield submit
             return
-        # A forked process would share the threads and locks of torch with this one.
-        spawn = multiprocessing.get_context("spawn")
-        executor = ProcessPoolExecutor(self.size, spawn, _start, (open_worker,))
-        try:
+        with supervisor.workers(self.size, _start, open_worker) as executor:
             yield lambda unit: executor.submit(_work_on, unit).result
-        finally:
-            executor.shutdown(cancel_futures=True)
 
 
 def _opened_work(
@@ -132,8 +124,6 @@ _OPENED = list[Work[Any, Any]]()
 
 
 def _start(open_worker: Callable[[], Work[Any, Any]]) -> None:
-    supervisor.die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     _OPENED.append(open_worker())
 
 
