@@ -72,9 +72,8 @@ def in_its_middle(clone: Path, process: subprocess.Popen[bytes], stage: str, beg
     if words & {"tasks.finetune", "tasks.align"}:
         return any(one.stat().st_mtime > began for one in (clone / ".cache/resume").rglob("complete.json"))
     if "tasks.sweep" in words:
-        [drafter] = words - {"tasks.sweep"}
-        rows = clone / f"results/{TASK}/sweep/{drafter}/rows.jsonl"
-        return rows.is_file() and len(rows.read_text(encoding="utf-8").splitlines()) >= 2
+        rows = (clone / f"results/{TASK}/sweep").rglob("rows.jsonl")
+        return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in rows) >= 2
     return True
 
 
