@@ -1,4 +1,4 @@
-"""Starts processes that do not outlive whoever asked for them, however that one ends: a command, or workers of this program.
+"""Starts what must not outlive this process, however it ends: a command, or workers of this program.
 
 A killed `dvc`, for example, orphans the command that it runs, which then writes beside its own re-run. So each command gets a
 supervisor: a small process that leads a process group of its own. The kernel tells the supervisor (Linux) when its parent is
