@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
@@ -51,11 +52,13 @@ class CudaGraphRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool: torch.cuda._POOL_HANDLE | None = None
+        self._graphs = weakref.WeakSet[torch.cuda.CUDAGraph]()
 
     def record(self, work: Callable[[], Result], changing: Sequence[Tensor]) -> Callable[[], Result]:
         """As PyTorch documents it: a warm-up on another stream, then a capture."""
         with torch.cuda.device(self._device), sdpa_kernel(_ATTENTION):
-            if self._pool is None:
+            # PyTorch frees a pool with its last graph, and refuses a capture into a pool that it has freed.
+            if not self._graphs:
                 self._pool = torch.cuda.graph_pool_handle()
             # 1. Warm up on another stream: lazily chosen kernels and workspaces must not be captured.
             kept = [tensor.clone() for tensor in changing]
@@ -70,6 +73,7 @@ class CudaGraphRecorder:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
                 results = work()
+        self._graphs.add(graph)
 
         def replay() -> Result:
             # 3. From now on the whole run is one launch, on the same addresses.

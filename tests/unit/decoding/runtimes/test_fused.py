@@ -2,6 +2,10 @@
 
 import copy
 import math
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +22,7 @@ from tasks.decoding.methods.speculative import ConfidentSettings, SpeculativeSet
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes import fused as fused_runtime
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
-from tasks.decoding.runtimes.cuda_graphs import fetch, rounded
+from tasks.decoding.runtimes.cuda_graphs import CudaGraphRecorder, GraphCache, fetch, rounded
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.runtimes.fused_stack import assign_slots
 from tasks.errors import InputError
@@ -129,6 +133,46 @@ def test_a_replaced_table_is_recorded_again() -> None:
     for length, recordings in ((5, 1), (60, 1), (70, 2), (5, 3), (6, 3)):
         decoder.encode([[3] * length])
         assert recorder.recordings == recordings
+
+
+class _Cuda:
+    """Graphs and their pools as `torch.cuda` has them: a pool lives as long as a graph in it, and is made once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pools: dict[int, weakref.WeakSet[Any]] = {}
+        stream = SimpleNamespace(wait_stream=lambda _: None)
+        for name, value in {
+            "device": lambda _: nullcontext(),
+            "current_stream": lambda: stream,
+            "Stream": lambda: stream,
+            "stream": lambda _: nullcontext(),
+            "CUDAGraph": type("CUDAGraph", (), {"replay": lambda _: None}),
+            "graph_pool_handle": lambda: len(self.pools),
+            "graph": self._capture,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+
+    @contextmanager
+    def _capture(self, graph: object, pool: int) -> Iterator[None]:
+        assert len(self.pools.setdefault(pool, weakref.WeakSet([graph]))), "the pool was freed with its last graph"
+        self.pools[pool].add(graph)
+        yield
+
+
+def test_a_pool_of_graphs_is_not_used_after_its_last_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs share a pool, and all of them go when a cache grows. Seen on a GPU with the second batch of a calibration set."""
+    cuda = _Cuda(monkeypatch)
+    recorder = CudaGraphRecorder(torch.device("cuda"))
+    graphs, other = GraphCache(recorder), GraphCache(recorder)
+    assert [graphs.run(("step", size), lambda: 7) for size in (1, 2)] == [7, 7]
+    other.run(("encode",), lambda: None)
+    graphs.forget()
+    graphs.run(("step", 1), lambda: None)
+    assert [len(pool) for pool in cuda.pools.values()] == [2]
+    graphs.forget()
+    other.forget()
+    graphs.run(("step", 4), lambda: None)
+    assert [len(pool) for pool in cuda.pools.values()] == [0, 1]
 
 
 def test_results_outlive_the_next_run() -> None:
