@@ -108,6 +108,8 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options: object) -> _T:
     """Call `load`, a `from_pretrained`, for a folder or a GGUF file, or for a name of the hub if there is no such folder.
 
+    No code of a checkpoint is run: neither Python files that it names (`auto_map`) nor pickles.
+
     Raises:
         InputError: there is nothing loadable. Without a network this is reported at once, while the hub's own client retries
             for half a minute.
@@ -120,9 +122,14 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
     offline = not there and not hub_answers()
     try:
         names = _gguf_location(source) if is_gguf(source) else {"pretrained_model_name_or_path": str(source)}
-        return load(**names, local_files_only=there or offline, **options)
+        # Without this answer `transformers` asks on standard input, where it may read a text of the user's as a yes.
+        return load(**names, local_files_only=there or offline, trust_remote_code=False, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
+        if "trust_remote_code" in str(error):
+            reason = "it needs Python code of its own (auto_map), which is never run"
+        elif pickles := sorted(file.name for file in Path(source).glob("pytorch_model*.bin")):
+            reason = f"{pickles[0]} is a pickle, which can run code; convert it to safetensors"
         if offline:
             reason = "there is no such folder, the hub does not answer, and nothing of that name was downloaded before"
         raise InputError(f"no {kind} at {source}: {reason}; name a folder, a GGUF file or a hub model") from None

@@ -1,6 +1,8 @@
 import dataclasses
+import io
 import json
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,10 +162,10 @@ def _cut_weights(folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:1000])
 
 
-def _configure(**changes: Any) -> Callable[[Path], None]:
+def _configure(file: str = "config.json", **changes: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        (folder / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
+        config = json.loads((folder / file).read_text(encoding="utf-8"))
+        (folder / file).write_text(json.dumps(config | changes), encoding="utf-8")
 
     return change
 
@@ -186,6 +188,36 @@ def test_a_broken_checkpoint_is_one_line(folder: Path, spoil: Callable[[Path], N
     with pytest.raises(InputError, match=str(folder)) as caught:
         load_model(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("load", [load_model, load_tokenizer])
+@pytest.mark.parametrize("model_type", ["planted", "t5"])
+def test_code_in_a_folder_is_never_run_nor_asked_about(
+    model_type: str, load: Callable[[Path], object], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard input holds a user's text, which `transformers` took for its answer."""
+    mark, text = folder / "mark", io.StringIO("yes\n")
+    (folder / "planted.py").write_text(f"open({str(mark)!r}, 'w')", encoding="utf-8")
+    code = {
+        "AutoConfig": "planted.Config",
+        "AutoModelForSeq2SeqLM": "planted.Model",
+        "AutoTokenizer": ["planted.Tokenizer", None],
+    }
+    _configure(auto_map=code, model_type=model_type)(folder)
+    _configure(auto_map=code, file="tokenizer_config.json", tokenizer_class="Planted")(folder)
+    monkeypatch.setattr(sys, "stdin", text)
+    if model_type == "t5":
+        load(folder)  # known without the code
+    else:
+        with pytest.raises(InputError, match=f"at {folder}: it needs Python code of its own"):
+            load(folder)
+    assert text.tell() == 0 and not mark.exists()
+
+
+def test_pickled_weights_are_refused_by_name(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"pytorch_model.bin is a pickle, which can run code; convert it to safetensors"):
+        load_model(folder)
 
 
 def test_a_folder_that_is_missing() -> None:
