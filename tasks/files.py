@@ -1,16 +1,20 @@
-"""Writes files and folders that appear whole or not at all.
+"""Writes files and folders that appear whole or not at all, and notices whether they are still as they were written.
 
 Files and folders are written under a temporary name in the same folder and renamed at the end. A killed run leaves at most that
 temporary name, which the next run overwrites. One process at a time may write a path; the locks of `tasks.locks` ensure it.
+
+What is kept, resumed or read again carries checksums: a folder in its file `SHA256SUMS`, which `sha256sum --check` reads too, a
+JSON object in its first field. Whoever reads it asks for them, so that a damaged disk, a broken copy or an edit is named.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 
@@ -57,7 +61,7 @@ def append_line(path: Path, line: str) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield a new, empty folder, and rename it to `folder` at the end of the block.
+    """Yield a new, empty folder; seal it and rename it to `folder` at the end of the block.
 
     An older folder of that name is removed only when the new one is in its place.
     """
@@ -66,6 +70,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     partial.mkdir(parents=True)
     try:
         yield partial
+        seal(partial)
         if folder.exists():
             remove(old)
             folder.rename(old)
@@ -122,6 +127,80 @@ def folder_checksum(folder: Path) -> str:
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
         digest.update(f"{file.relative_to(folder).as_posix()}\0{checksum(file)}\n".encode())
     return digest.hexdigest()
+
+
+SUMS = "SHA256SUMS"
+"""In a sealed folder: the checksums of all other files, those of inner folders too."""
+
+
+def seal(folder: Path) -> None:
+    """Write the checksums of a folder's files, last of all: a folder without them was not finished, or is a user's own."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file != folder / SUMS)
+    lines = [f"{checksum(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
+    # The last line tells a whole list from one that was cut; `sha256sum` takes it for a comment.
+    atomic_write(folder / SUMS, "".join([*lines, _count(lines)]))
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether a folder was finished and nothing in it has changed since."""
+    return (folder / SUMS).is_file() and not damage(folder)
+
+
+def damage(path: Path) -> str:
+    """What has changed since a folder, or the folder of this file, was sealed; empty if nothing is known to have."""
+    folder = path if path.is_dir() else path.parent
+    if not (folder / SUMS).is_file():
+        return ""
+    *lines, last = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) or [""]
+    if not lines or last != _count(lines):
+        return f"{SUMS} is not as it was written"
+    for line in lines:
+        known, _, name = line.rstrip("\n").partition("  ")
+        file = folder / name
+        if path not in (folder, file):
+            continue
+        if not file.is_file():
+            return f"{name} is missing"
+        status = file.stat()
+        if _known_sum(file, status.st_size, status.st_mtime_ns, status.st_ino) != known:
+            return f"{name} is not as it was written"
+    return ""
+
+
+def _count(lines: Sequence[str]) -> str:
+    return f"# {len(lines)} files\n"
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_sum(file: Path, *_status: int) -> str:
+    """The checksum of a file of this size, time and number: one process opens a folder several times."""
+    return checksum(file)
+
+
+_FIELD = '{"sha256": "'
+
+
+def sealed(body: str) -> str:
+    """Return a JSON object of at least one field with the checksum of the others in a field before them."""
+    return f'{_FIELD}{_body_sum(body)}", {body[1:]}'
+
+
+def unsealed(text: str) -> str:
+    """Return the JSON object that was sealed; one without a checksum, of a user's own, as it is.
+
+    Raises:
+        ValueError: it is not as it was written.
+    """
+    if not text.startswith(_FIELD):
+        return text
+    known, _, rest = text.removeprefix(_FIELD).partition('", ')
+    if _body_sum("{" + rest) != known:
+        raise ValueError("it is not as it was written")
+    return "{" + rest
+
+
+def _body_sum(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -22,7 +22,7 @@ from tasks.alignment.settings import CalibrateSettings
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.errors import InputError, writing
 from tasks.evaluation.scoring.quality import OutputCheck
-from tasks.files import atomic_folder, checksum, partial_path
+from tasks.files import atomic_folder, damage, is_sealed, partial_path
 from tasks.fingerprint import discard_others
 from tasks.models.settings import TextSettings
 
@@ -31,7 +31,6 @@ FAULTS = ("over_long", "empty", "degenerate")
 LOGITS = "logits"
 """The folder of stored predictions."""
 EXAMPLES, CONTROLS, COUNTS, PREDICTIONS = "examples.jsonl", "controls.jsonl", "counts.json", "predictions.safetensors"
-_SUMS = "sums.json"
 PROVENANCE, CARD, REFERENCES = "provenance.json", "README.md", "references"
 _CARD = """\
 ---
@@ -90,8 +89,7 @@ class Shards:
 
     def has(self, name: str) -> bool:
         """Whether a shard is finished and its checksums match."""
-        shard = self._folder / name
-        return (shard / _SUMS).is_file() and (shard / _SUMS).read_bytes() == _sums(shard)
+        return is_sealed(self._folder / name)
 
     def write(self, name: str, labelled: LabelledOutputs) -> None:
         """Save a shard; raise `InputError` if no space is left."""
@@ -105,7 +103,6 @@ class Shards:
                 from safetensors.torch import save_file
 
                 save_file(pack_top_logits(labelled.predictions), partial / PREDICTIONS)
-            (partial / _SUMS).write_bytes(_sums(partial))
 
     def file(self, name: str, part: str) -> Path:
         """Return a file of a finished shard: `EXAMPLES`, `CONTROLS`, `COUNTS` or `PREDICTIONS`, which it may lack."""
@@ -123,12 +120,6 @@ class Shards:
     def remove(self) -> None:
         """Remove all shards, once they are published."""
         shutil.rmtree(self._folder)
-
-
-def _sums(shard: Path) -> bytes:
-    """Return the checksums of a shard's files, by name."""
-    files = sorted(file for file in shard.iterdir() if file.name != _SUMS)
-    return json.dumps({file.name: checksum(file) for file in files}).encode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,8 +236,10 @@ class StoredTopLogits:
             targets: The token ids of its texts.
 
         Raises:
-            InputError: there are none, or they belong to other texts by their lengths.
+            InputError: there are none, they were changed, or they belong to other texts by their lengths.
         """
+        if changed := damage(calibration):
+            raise InputError(f"{calibration}: {changed}; run the stage calibrate again (dvc repro)")
         files = sorted((calibration / LOGITS).glob(f"{which}-*.safetensors"))
         if not files:
             fix = "set calibrate.top_logits in params.yaml and run the stage calibrate again (dvc repro)"

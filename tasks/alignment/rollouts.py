@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import itertools
 import json
 import random
@@ -28,6 +27,7 @@ from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
 from tasks.decoding.registry import METHODS
 from tasks.decoding.rules import AcceptanceResult, AcceptanceRule, BonusToken
 from tasks.decoding.runtimes.choose import open_decoder
+from tasks.files import sealed, unsealed
 from tasks.training import distributed
 from tasks.training.checkpoints import KEPT_CHECKPOINTS, writing_to_resume
 from tasks.training.data import Batch, BatchSource, BucketBatchSampler, TokenDataset, own_parts, split_microbatches
@@ -121,8 +121,7 @@ class OnPolicySource:
         self._folder.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(".partial")
         with writing_to_resume("text generated during training", partial, self._folder):
-            body = json.dumps(texts)
-            partial.write_text(f"{_checksum(body)}\n{body}")
+            partial.write_text(sealed(json.dumps({"texts": texts})))
         partial.rename(file)
 
     def _remove_before(self, step: int) -> None:
@@ -137,15 +136,10 @@ class OnPolicySource:
 def _read(file: Path) -> Rows | None:
     """Return saved texts; None if the file is missing or damaged."""
     try:
-        known, _, body = file.read_text().partition("\n")
-    except (OSError, UnicodeDecodeError):
+        texts: Rows = json.loads(unsealed(file.read_text()))["texts"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    texts: Rows | None = json.loads(body) if _checksum(body) == known else None
     return texts
-
-
-def _checksum(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()
 
 
 class RolloutGenerator:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.errors import InputError
+from tasks.files import damage
 
 SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
@@ -46,6 +47,8 @@ def read_jsonl(path: Path) -> list[Example]:
 
 def stream_jsonl(path: Path) -> Iterator[Example]:
     """Yield the examples of a file that `write_jsonl` wrote; see `read_jsonl`."""
+    if changed := damage(path):
+        raise InputError(f"{path.parent}: {changed}; run the stage that makes it again (dvc repro)")
     try:
         # Lines end at line feeds only: universal newlines would split a text at a carriage return.
         with path.open(encoding="utf-8", newline="\n") as file:

@@ -23,7 +23,7 @@ from tasks.decoding.distributions import CachedStatistics, TokenScore, TokenStat
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
-from tasks.files import atomic_write
+from tasks.files import atomic_write, sealed, unsealed
 
 SMALL_MODEL, LARGE_MODEL = 0, 1
 """Which model's statistics are meant, in a node and in calls."""
@@ -121,15 +121,15 @@ class PrefixTrie:
     def save(self, path: Path) -> None:
         """Write the trie in one step."""
         lines = [[parent, node.token, *map(_to_json, node.statistics)] for node, parent in self.nodes()]
-        atomic_write(path, json.dumps({"source": self.source, "format": _FORMAT, "nodes": lines}))
+        atomic_write(path, sealed(json.dumps({"source": self.source, "format": _FORMAT, "nodes": lines})))
 
 
 def load_trie(path: Path, source: list[int], look_up: LookUp) -> PrefixTrie:
-    """Return the trie at `path` if it is there, of this source and in this format, else an empty one."""
+    """Return the trie at `path` if it is there, as it was written, of this source and in this format, else an empty one."""
     trie = PrefixTrie(source)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        found = json.loads(unsealed(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):
         return trie
     if found["source"] != source or found.get("format") != _FORMAT:
         return trie

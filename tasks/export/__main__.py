@@ -18,17 +18,17 @@ from tasks.console import command_parser
 from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, engine_draft_length, read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.export.llama_cpp import write_gguf_model
-from tasks.files import atomic_folder
+from tasks.files import SUMS, atomic_folder
 from tasks.models.extras import FILES as EXTRAS
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
 from tasks.models.settings import SOURCE
 from tasks.verify import draft_constantly
 
 TOKENIZER, VLLM_CONFIG = "tokenizer", "speculative_config.json"
-_ONLY_HERE = shutil.ignore_patterns(*EXTRAS, DRAFT_TOKENS)
+_ONLY_HERE = shutil.ignore_patterns(*EXTRAS, DRAFT_TOKENS, SUMS)
 """Files of a model's folder that only this project reads."""
 _NO_MODEL = shutil.ignore_patterns(
-    *EXTRAS, DRAFT_TOKENS, "config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "README.md"
+    *EXTRAS, DRAFT_TOKENS, SUMS, "config.json", "generation_config.json", "*.safetensors*", "README.md"
 )
 _KEPT_METHODS = ("speculative", "vanilla_large")
 """Methods whose greedy output and drafts are those of any engine with a fixed draft length."""

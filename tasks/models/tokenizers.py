@@ -18,6 +18,7 @@ from struct import error as TruncatedError
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.errors import InputError, hub_answers
+from tasks.files import damage
 from tasks.models.settings import TokenizerSettings
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
     there = is_gguf(source) or Path(source).is_dir()
     if not there and isinstance(source, Path):
         raise InputError(f"no {kind} at {source}: there is no such folder; run the stage that makes it (dvc repro)")
+    if there and (changed := damage(Path(source))):
+        raise InputError(f"{kind} at {source}: {changed}; make it again (dvc repro), or copy it anew")
     offline = not there and not hub_answers()
     try:
         names = _gguf_location(source) if is_gguf(source) else {"pretrained_model_name_or_path": str(source)}

@@ -26,7 +26,7 @@ from typing import Any, Self
 from filelock import FileLock
 
 from tasks.console import log
-from tasks.files import folder_checksum, link_folder
+from tasks.files import folder_checksum, link_folder, sealed
 from tasks.tracking import upload
 
 _LONGEST_TEXT = 6000
@@ -199,7 +199,7 @@ class Recorder:
     def _append(self, **fields: object) -> None:
         """Add a line to the run file. Numbers may be NaN or infinite, which Python's JSON writes and reads."""
         with (self.folder / upload.RUN_FILE).open("ab", buffering=0) as file:
-            file.write(json.dumps(fields, ensure_ascii=False).encode("utf-8") + b"\n")
+            file.write(sealed(json.dumps(fields, ensure_ascii=False)).encode("utf-8") + b"\n")
 
     def _place(self, name: str) -> Path:
         """Return a new path under the run's folder."""

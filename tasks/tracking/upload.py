@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from tasks.files import unsealed
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient, entities
 
@@ -88,7 +90,7 @@ def read(folder: Path) -> dict[str, Any]:
     run: dict[str, Any] = {"tags": {}, "params": {}, "children": {}, **{name: [] for name in names}}
     try:
         for line in file.read_bytes().split(b"\n")[:-1]:
-            for name, value in json.loads(line).items():
+            for name, value in json.loads(unsealed(line.decode("utf-8"))).items():
                 if isinstance(value, dict):
                     run[name].update(value)
                 else:

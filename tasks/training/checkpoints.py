@@ -6,7 +6,6 @@ A checkpoint is loaded only if its checksums match. With several hosts, the fold
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 
 from tasks import errors
 from tasks.errors import InputError
-from tasks.files import atomic_path, atomic_write, checksum, partial_path, remove
+from tasks.files import SUMS, atomic_path, checksum, is_sealed, partial_path, remove, seal
 from tasks.training import distributed
 from tasks.training.settings import TrainingSettings
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 KEPT_CHECKPOINTS = 2
 """Checkpoints on disk: the newest, and the one before in case the newest is damaged."""
-_SEAL = "complete.json"
 _LOWER = ("validation_loss",)
 """Measurements of which less is better."""
 _State = tuple[int, float, int, str, list[int]]
@@ -50,12 +48,10 @@ def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, o
         distributed.barrier()
         if distributed.is_main():
             # 3. The seal is written last: without it, or with another checksum in it, the checkpoint does not count.
-            files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and not file.name.startswith(_SEAL))
-            sums = {str(file.relative_to(checkpoint)): checksum(file) for file in files}
-            atomic_write(checkpoint / _SEAL, json.dumps(sums))
+            seal(checkpoint)
     if distributed.is_main():
         # 4. All others go, also partial and damaged ones, and those of later steps that a resumed run writes again.
-        before = [sealed.name for sealed in _sealed(folder) if sealed.name < checkpoint.name]
+        before = [one.name for one in _finished(folder) if one.name < checkpoint.name]
         for other in folder.glob("step*"):
             if other.name not in (*before[1 - KEPT_CHECKPOINTS :], checkpoint.name):
                 remove(other)
@@ -81,7 +77,7 @@ def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, Mapping[str
 
 def latest(folder: Path) -> str | None:
     """Return the name of the newest checkpoint whose checksums match."""
-    return next((checkpoint.name for checkpoint in reversed(_sealed(folder)) if _is_intact(checkpoint)), None)
+    return next((checkpoint.name for checkpoint in reversed(_finished(folder)) if is_sealed(checkpoint)), None)
 
 
 def writing_to_resume(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
@@ -94,19 +90,8 @@ def writing_to_resume(what: str, partial: Path, folder: Path) -> contextlib.Abst
     return errors.writing(what, partial, then)
 
 
-def _sealed(folder: Path) -> list[Path]:
-    return sorted(seal.parent for seal in folder.glob(f"step*/{_SEAL}"))
-
-
-def _is_intact(checkpoint: Path) -> bool:
-    try:
-        sums = json.loads((checkpoint / _SEAL).read_text())
-    except ValueError:
-        return False
-    if not isinstance(sums, dict):
-        return False
-    files = ((checkpoint / name, known) for name, known in sums.items())
-    return bool(sums) and all(file.is_file() and checksum(file) == known for file, known in files)
+def _finished(folder: Path) -> list[Path]:
+    return sorted(sums.parent for sums in folder.glob(f"step*/{SUMS}"))
 
 
 class BestWeights:

@@ -17,7 +17,7 @@ from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import OutputCheck, against_teacher, check_outputs, described, length_warning
-from tasks.files import atomic_write, partial_path, remove
+from tasks.files import atomic_write, is_sealed, partial_path, remove
 from tasks.fingerprint import discard_others, fingerprint
 from tasks.lineage import datasets, lineage
 from tasks.locks import folder_lock, share_lock, working_lock
@@ -140,7 +140,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     # A drafter that an interrupted run has finished by the same work is not trained again.
     opened = open_context(job)
     known = read_training_record(job.folder) if job.seed is not None else None
-    if known is not None and known.work == opened.resume.name and job.log_file.is_file():
+    if known is not None and known.work == opened.resume.name and job.log_file.is_file() and is_sealed(job.folder):
         if distributed.is_main():
             log.info("%s: %s is already trained", job.paths.task, job.label)
         return

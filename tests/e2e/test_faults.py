@@ -17,6 +17,7 @@ import pytest
 
 from tasks.errors import stage
 from tasks.evaluation.selection import BASELINES
+from tasks.files import seal
 from tests.e2e.conftest import GRID, ROOT, copy_of, environment, read_params, run_in, tiny, write_params
 
 
@@ -80,7 +81,7 @@ def test_a_killed_training_resumes_from_its_checkpoint(finished: tuple[Path, str
     uninterrupted = model.read_bytes()
     shutil.rmtree(model.parent)
     command = [sys.executable, "-m", "tasks.finetune", "--task", "translation", "--model", "small"]
-    kill_when(clone, lambda: bool(list((clone / ".cache/resume").rglob("complete.json"))), *command)
+    kill_when(clone, lambda: bool(list((clone / ".cache/resume").rglob("SHA256SUMS"))), *command)
     assert not model.exists()
     result = run_in(clone, *command)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -171,6 +172,7 @@ def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str
     clone = copy_of(finished[0], tmp_path)
     text = [json.loads(line)["source"] for line in (clone / "data/translation/corpus/train.jsonl").read_text().splitlines()]
     train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(clone / "models/translation/unaligned/1")
+    seal(clone / "models/translation/unaligned/1")
     line = refused(clone, "tasks.sweep", "--task", "translation")
     assert "models/translation/unaligned/1 has 390 tokens but models/translation/large has 400" in line
 

@@ -70,7 +70,7 @@ def in_its_middle(clone: Path, process: subprocess.Popen[bytes], stage: str, beg
     if process.poll() is not None or not processes_of(process, stage) or stage in ended(clone):
         return False
     if words & {"tasks.finetune", "tasks.align"}:
-        return any(one.stat().st_mtime > began for one in (clone / ".cache/resume").rglob("complete.json"))
+        return any(one.stat().st_mtime > began for one in (clone / ".cache/resume").rglob("SHA256SUMS"))
     if "tasks.sweep" in words:
         rows = (clone / f"results/{TASK}/sweep").rglob("rows.jsonl")
         return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in rows) >= 2

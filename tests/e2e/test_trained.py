@@ -13,6 +13,7 @@ from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_decoders
+from tasks.files import seal
 from tasks.models.checkpoints import load_model
 from tasks.models.prompting import encode
 from tasks.models.settings import TextSettings, TokenizerSettings
@@ -52,6 +53,7 @@ def test_greedy_speculative_decoding_is_vanilla_with_another_tokenizer(
     folder = shutil.copytree(finished[0] / "models/translation/aligned/1", tmp_path / "small")
     text = [example.source for example in read_jsonl(finished[0] / "data/translation/corpus/train.jsonl")]
     train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(folder)
+    seal(folder)
     large = finished[0] / "models/translation/large"
     translated = load_pair(large=large, drafter=folder, text=TextSettings(), device="cpu", threads=1).decoders
     settings = SpeculativeSettings(drafter=drafter, draft_length=4)

@@ -47,7 +47,7 @@ def test_a_pair_without_weights_is_bad_input_and_no_verdict(tmp_path: Path) -> N
     (folder / "large" / "model.safetensors").unlink()
     checked = run("-m", "tasks.verify", str(folder), "--engine", "transformers")
     assert checked.returncode == 2
-    assert checked.stderr.splitlines()[-1].startswith(f"error: no model at {folder / 'large'}")
+    assert checked.stderr.splitlines()[-1].startswith(f"error: {folder}: large/model.safetensors is missing; make the folder")
 
 
 LLAMA_CPP = """

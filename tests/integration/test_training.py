@@ -1,6 +1,5 @@
 """Training through DeepSpeed at every stage of ZeRO and in every number format: plain torch, whole weights, exact resumes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tasks.alignment.spec import HeldOutAcceptance
+from tasks.files import SUMS
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.layers import model_from_layers
 from tasks.models.settings import LayersSettings, ModelSettings
@@ -217,7 +217,7 @@ def test_a_damaged_checkpoint_is_skipped(tmp_path: Path) -> None:
         train_on(fresh_model(), TEXTS, settings, tmp_path, interrupt_at(6))
     newest = max(tmp_path.glob("step*"))
     assert newest.name == "step00000004"
-    damaged = newest / next(iter(json.loads((newest / "complete.json").read_text())))
+    damaged = newest / (newest / SUMS).read_text().split()[1]
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
     resumed = fresh_model()
     assert train_on(resumed, TEXTS, settings, tmp_path).resumed_from == 2

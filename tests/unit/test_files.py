@@ -1,13 +1,31 @@
 """Files and folders appear whole or not at all."""
 
+import contextlib
 import errno
+import json
 import os
 import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tasks.files import atomic_folder, atomic_path, atomic_write, checksum, folder_checksum, link_folder, partial_path, remove
+from tasks.files import (
+    SUMS,
+    atomic_folder,
+    atomic_path,
+    atomic_write,
+    checksum,
+    damage,
+    folder_checksum,
+    is_sealed,
+    link_folder,
+    partial_path,
+    remove,
+    sealed,
+    unsealed,
+)
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -49,7 +67,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     with atomic_folder(folder) as partial:
         (partial / "new.txt").write_text("newer")
         assert [path.name for path in folder.iterdir()] == ["old.txt"]
-    assert [path.name for path in folder.iterdir()] == ["new.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == [SUMS, "new.txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -111,6 +129,57 @@ def test_a_checksum_depends_on_every_name_and_every_byte(folder: Path) -> None:
     assert len(set(sums)) == 4
     shutil.copytree(folder, folder.parent / "copy")
     assert folder_checksum(folder.parent / "copy") == sums[-1]
+
+
+@pytest.fixture
+def sealed_folder(tmp_path: Path) -> Path:
+    with atomic_folder(tmp_path / "whole") as partial:
+        (partial / "inner").mkdir()
+        (partial / "a.txt").write_text("a")
+        (partial / "inner/b.txt").write_text("b")
+    return tmp_path / "whole"
+
+
+def test_a_folder_is_sealed_when_it_is_whole(sealed_folder: Path, folder: Path) -> None:
+    assert is_sealed(sealed_folder) and damage(sealed_folder) == damage(sealed_folder / "a.txt") == ""
+    assert damage(folder) == damage(folder / "a.txt") == "" and not is_sealed(folder)  # a user's own
+    (sealed_folder / "notes").touch()
+    assert is_sealed(sealed_folder)
+    subprocess.run(["sha256sum", "--check", "--strict", SUMS], cwd=sealed_folder, check=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "inner/b.txt").write_text("c"), "inner/b.txt is not as it was written"),
+        (lambda folder: (folder / "inner/b.txt").write_text(""), "inner/b.txt is not as it was written"),
+        (lambda folder: (folder / "inner/b.txt").unlink(), "inner/b.txt is missing"),
+        (lambda folder: (folder / SUMS).write_text(""), "SHA256SUMS is not as it was written"),
+        (lambda folder: (folder / SUMS).write_text("# 0 files\n"), "SHA256SUMS is not as it was written"),
+        (
+            lambda folder: (folder / SUMS).write_text((folder / SUMS).read_text().split("\n", 1)[1]),
+            "SHA256SUMS is not as it was written",
+        ),
+    ],
+)
+def test_what_was_changed_or_lost_is_named(change: Callable[[Path], object], said: str, sealed_folder: Path) -> None:
+    change(sealed_folder)
+    assert damage(sealed_folder) == said and not is_sealed(sealed_folder)
+    assert damage(sealed_folder / "a.txt") == (said if SUMS in said else "")  # a file stands for itself
+
+
+def test_every_changed_byte_of_a_sealed_object_is_noticed() -> None:
+    for body in ('{"speedup": 0.747, "text": "ö"}', '{\n  "version": 1\n}\n'):
+        text = sealed(body)
+        assert unsealed(text) == body and json.loads(text).items() >= json.loads(body).items()
+        for position in range(len(text)):
+            for other in ("7", "x", ""):
+                changed = text[:position] + other + text[position + 1 :]
+                if changed != text:
+                    with contextlib.suppress(ValueError):
+                        # In the name of the field: the object has a field more, and is otherwise what was written.
+                        assert json.loads(unsealed(changed)).items() >= json.loads(body).items()
+    assert unsealed('{"a": 1}') == '{"a": 1}'
 
 
 def test_a_linked_folder_shares_its_files_with_a_twin_before_the_folder(folder: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tasks import prepare
 from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings, FileSettings
 from tasks.errors import InputError
+from tasks.files import SUMS
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import LayersSettings, ModelSettings, TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer
@@ -111,7 +112,7 @@ def test_further_test_sets_have_a_folder_of_their_own(folder: Path, monkeypatch:
     """Whatever depends on the corpus is not made again for another test set."""
     paths, tests = TaskPaths("words"), {"first": FILES["test"], "second": ["more.de", "more.de"]}
     run(folder, {**FILES, "test": tests}, monkeypatch)
-    names = ["test.jsonl", "train.jsonl", "unlabelled.jsonl", "validation.jsonl"]
+    names = [SUMS, "test.jsonl", "train.jsonl", "unlabelled.jsonl", "validation.jsonl"]
     assert sorted(file.name for file in paths.corpus.iterdir()) == names
     assert paths.further_tests() == ["test.second"]
     assert len(read_jsonl(paths.split("test.second"))) == 6

@@ -184,7 +184,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
         "unsupported_script",
         "null_test",
     }
-    assert pair.keys() == of_pair | of_sweep | {"null_test", "unsupported_script"}
+    assert pair.keys() == of_pair | of_sweep | {"null_test", "unsupported_script", "sha256"}
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))

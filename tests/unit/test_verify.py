@@ -11,6 +11,7 @@ from tasks import verify
 from tasks.decoding import load_pair
 from tasks.decoding.generation import Counts, Generation, total
 from tasks.evaluation.timing import Mismatch
+from tasks.files import SUMS
 from tasks.verify import Comparison, TransformersEngine, as_json, count_drafts, decode_here, described, verdict
 from tests.commands import Run, runner
 from tests.pair_folders import LETTERS, agreeing_pair
@@ -229,7 +230,8 @@ def test_bad_input_is_one_line(run: Run, words: list[str], line: str, folder: Pa
 
 def test_a_folder_without_examples_needs_a_file(run: Run, tmp_path: Path) -> None:
     folder = agreeing_pair(tmp_path)
-    (folder / "examples.json").unlink()
+    for name in ("examples.json", SUMS):
+        (folder / name).unlink()
     status, _, said = run(folder)
     assert status == 2
     assert "has no examples; name a file of texts with --file" in said.splitlines()[-1]

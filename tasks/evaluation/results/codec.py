@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from tasks.errors import InputError
+from tasks.files import sealed, unsealed
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -52,8 +53,12 @@ def parse(text: str, source: Source) -> Json:
     """A JSON object of this version.
 
     Raises:
-        InputError: the text is not JSON, holds no object, or is of another version.
+        InputError: the text is not as it was written, is not JSON, holds no object, or is of another version.
     """
+    try:
+        text = unsealed(text)
+    except ValueError as error:
+        raise source.error(str(error)) from None
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -94,7 +99,7 @@ def read(kind: type[_Record], path: Path, source: Source) -> _Record:
 def text_of(record: DataclassInstance, digits: int | None = None) -> str:
     """The text of such a file; floats rounded to so many significant digits, or exact."""
     values = {"version": VERSION, **encode(record, digits=digits)}
-    return json.dumps(values, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return sealed(json.dumps(values, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
 def encode(record: DataclassInstance, *, digits: int | None = None, omit_null: bool = False) -> dict[str, Any]:

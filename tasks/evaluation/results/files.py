@@ -16,7 +16,7 @@ from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION, Settings, Source, encode, parse
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
 from tasks.evaluation.settings import CHOSEN_ON
-from tasks.files import append_line, atomic_path, atomic_write
+from tasks.files import append_line, atomic_path, atomic_write, sealed
 
 _WORK = b"draftline.fingerprint"
 _PAGE_BYTES = 1 << 26
@@ -84,7 +84,7 @@ class SweepRowFile:
 
 def row_line(row: SweepRow) -> str:
     """A row as a line of its file; fields that are None are left out."""
-    return json.dumps({"version": VERSION, **encode(row, omit_null=True)}, ensure_ascii=False) + "\n"
+    return sealed(json.dumps({"version": VERSION, **encode(row, omit_null=True)}, ensure_ascii=False)) + "\n"
 
 
 def point_key(method: str, settings: Settings) -> tuple[str, str]:
@@ -148,7 +148,9 @@ class HypothesisFile:
         }
         table = pa.table(columns).replace_schema_metadata({_WORK: self._fingerprint.encode()})
         with atomic_path(self.path) as partial:
-            parquet.write_table(table, partial, compression="zstd", dictionary_pagesize_limit=_PAGE_BYTES)
+            parquet.write_table(
+                table, partial, compression="zstd", dictionary_pagesize_limit=_PAGE_BYTES, write_page_checksum=True
+            )
 
 
 def read_hypotheses(path: Path) -> dict[tuple[str, str], KeptOutputs]:
@@ -160,7 +162,7 @@ def read_hypotheses(path: Path) -> dict[tuple[str, str], KeptOutputs]:
     from pyarrow import parquet
 
     try:
-        table = parquet.read_table(path)
+        table = parquet.read_table(path, page_checksum_verification=True)
         method, settings, text = (table.column(name).to_pylist() for name in ("method", "settings", "text"))
         work = np.column_stack([table.column(name).to_numpy() for name in WORK])
     except (KeyError, ValueError, OSError):  # pyarrow's errors are among them

@@ -36,7 +36,7 @@ from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, PredictionError, interpolated
 from tasks.evaluation.selection import TradeOff, choose, keeps_quality, resolution
 from tasks.evaluation.settings import CHOICES, SweepSettings
-from tasks.files import atomic_write
+from tasks.files import atomic_write, sealed, unsealed
 
 # Overheads: what decoding takes besides the model runs. Most of it is common to the methods that use both models: composing a
 # text's loop, and caches that one model fills and the other empties. So the first timed point of one method tells much about
@@ -229,13 +229,13 @@ def load_or_measure_costs(path: Path, measure: Callable[[], Costs | None]) -> Co
     None where no drafter's models can run.
     """
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        stored = json.loads(unsealed(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):
         costs = measure()
         if costs is None:
             return None
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, json.dumps(encode(costs.record())))
+        atomic_write(path, sealed(json.dumps(encode(costs.record()))))
         return costs
     parts = {name: stored[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms", "bandwidth_share")}
     return Costs(**parts, verify_ms={int(positions): ms for positions, ms in stored["verify_ms"].items()})

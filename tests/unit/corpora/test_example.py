@@ -6,6 +6,7 @@ import pytest
 
 from tasks.corpora.example import Example, read_jsonl, stream_jsonl, write_jsonl
 from tasks.errors import InputError
+from tasks.files import atomic_folder
 
 EXAMPLES = [Example("ein\rHaus\u2028hier", ("a house\nhere", "a\x85home")), Example("leer", ()), Example("größer", ("bigger",))]
 
@@ -27,6 +28,17 @@ def test_a_broken_line_is_named_and_only_when_it_is_reached(tmp_path: Path, brok
     assert [next(stream) for _ in EXAMPLES] == EXAMPLES
     with pytest.raises(InputError, match=r"train\.jsonl, line 4: not an example; run the stage that makes the file again"):
         next(stream)
+
+
+def test_a_changed_file_of_a_finished_folder_is_named(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "corpus") as folder:
+        write_jsonl(EXAMPLES, folder / "train.jsonl")
+        write_jsonl(EXAMPLES, folder / "test.jsonl")
+    file = tmp_path / "corpus/train.jsonl"
+    file.write_text(file.read_text(encoding="utf-8").replace("bigger", "digger"), encoding="utf-8")
+    with pytest.raises(InputError, match=r"corpus: train\.jsonl is not as it was written; run the stage that makes it again"):
+        read_jsonl(file)
+    assert read_jsonl(tmp_path / "corpus/test.jsonl") == EXAMPLES
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

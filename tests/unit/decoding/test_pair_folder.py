@@ -10,6 +10,7 @@ import pytest
 from tasks.decoding import pair_folder
 from tasks.decoding.registry import METHODS, configure_method
 from tasks.errors import InputError
+from tasks.files import SUMS
 from tasks.models.settings import TextSettings
 
 TEXT = TextSettings(
@@ -84,6 +85,9 @@ def test_a_damaged_manifest_is_one_line(path: str, value: object, line: str, tmp
     values = json.loads(file.read_text(encoding="utf-8"))
     change(values, path, value)
     file.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(InputError, match=r"pair: pair.json is not as it was written; make the folder anew"):
+        pair_folder.read_manifest(file.parent)
+    (file.parent / SUMS).unlink()
     with pytest.raises(InputError) as error:
         pair_folder.read_manifest(file.parent)
     assert line in str(error.value) and str(file) in str(error.value)

@@ -16,6 +16,7 @@ from tasks.decoding import load_pair
 from tasks.decoding.pair_folder import engine_draft_length, read_manifest, write_pair_folder
 from tasks.decoding.registry import configure_method
 from tasks.export import __main__ as command
+from tasks.files import SUMS
 from tasks.models.extras import FILES
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
 from tasks.models.tokenizers import load_tokenizer
@@ -123,7 +124,7 @@ def test_vllm_is_told_of_the_drafter_in_the_documented_keys(export: Export, tmp_
 def test_gguf_holds_both_models_and_drafts_at_the_certified_length(export: Export, name: str, tmp_path: Path) -> None:
     status, _ = export(name, "gguf")
     assert status == 0
-    names = ["README.md", "drafter.gguf", "large.gguf", "tokenizer"]
+    names = ["README.md", SUMS, "drafter.gguf", "large.gguf", "tokenizer"]
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == names
     assert load_tokenizer(tmp_path / "out" / "tokenizer")("ab cd")["input_ids"][-1] == 1
     for model in ("large", "drafter"):
@@ -196,7 +197,7 @@ def test_bad_folders_are_one_line(export: Export, pairs: dict[str, Path], tmp_pa
         (tmp_path / "nowhere", tmp_path / "out", "nowhere/pair.json cannot be read"),
         (pairs["t5"], there, "there exists; name a new folder, or remove it"),
         (pairs["t5"], tmp_path / "a" / "b", "is no folder; make it, or name another"),
-        (broken, tmp_path / "out", "config.json is not JSON"),
+        (broken, tmp_path / "out", "large/config.json is not as it was written; make the folder anew"),
     ):
         status, said = export(pair, "transformers", out)
         assert status == 2

@@ -12,6 +12,7 @@ from transformers import T5Tokenizer
 
 from tasks.errors import InputError
 from tasks.export.llama_cpp import ASSUMED, write_gguf_model
+from tasks.files import SUMS
 from tasks.models.checkpoints import load_model, save_model
 from tasks.models.tokenizers import load_tokenizer
 from tests.architectures import FAMILIES, VARIANTS, realistic
@@ -194,6 +195,7 @@ def byte_pairs(folder: Path, change: Any) -> gguf.GGUFReader:
     save_model(load_model(start), load_tokenizer(start), folder / "model")
     path = folder / "model" / "tokenizer.json"
     found = json.loads(path.read_text(encoding="utf-8"))
+    (folder / "model" / SUMS).unlink()
     change(found)
     path.write_text(json.dumps(found), encoding="utf-8")
     write_gguf_model(folder / "model", folder / "model.gguf", "toy")

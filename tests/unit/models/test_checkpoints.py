@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tasks.errors import InputError
+from tasks.files import SUMS
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.extras import add_heads
 from tasks.models.prompting import encode
@@ -34,10 +35,17 @@ def start(settings: ModelSettings = TINY, vocabulary: int = 80) -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tokenizer: Any) -> Path:
+def own(tmp_path: Path, tokenizer: Any) -> Path:
     """A saved model."""
     save_model(start(), tokenizer, tmp_path / "saved")
     return tmp_path / "saved"
+
+
+@pytest.fixture
+def folder(own: Path) -> Path:
+    """The same from elsewhere, without checksums."""
+    (own / SUMS).unlink()
+    return own
 
 
 def tiny(**changes: Any) -> ModelSettings:
@@ -100,7 +108,7 @@ def test_a_saved_model_loads_as_it_was(architecture: str, tokenizer: Any, tmp_pa
     assert words.get_vocab() == tokenizer.get_vocab()
     text = ["one is two", "nor is 37"]
     assert encode(words, text, 20) == encode(tokenizer, text, 20)
-    assert {file.suffix for file in folder.iterdir()} == {".json", ".safetensors"}
+    assert {file.suffix for file in folder.iterdir()} == {".json", ".safetensors", ""}
     assert load_model(folder, dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
@@ -212,6 +220,16 @@ def test_code_in_a_folder_is_never_run_nor_asked_about(
         with pytest.raises(InputError, match=f"at {folder}: it needs Python code of its own"):
             load(folder)
     assert text.tell() == 0 and not mark.exists()
+
+
+@pytest.mark.parametrize("load", [load_model, load_tokenizer])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "generation_config.json"])
+def test_one_flipped_bit_is_named(load: Callable[[Path], object], name: str, own: Path) -> None:
+    content = bytearray((own / name).read_bytes())
+    content[-9] ^= 1
+    (own / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"^(model|tokenizer) at {own}: {name} is not as it was written; make it again \(dvc"):
+        load(own)
 
 
 def test_pickled_weights_are_refused_by_name(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from tasks.files import sealed
 from tasks.tracking import DataSet, Recorder, tracking_uri, upload, upload_all
 from tasks.tracking.upload import KEY_TAG, PARENT_TAG, RUN_FILE, Unavailable, one_line
 from tests.local_mlflow import FaultyClient, Killed, local_mlflow, run_of, runs_of, text_of
@@ -228,7 +229,10 @@ def test_runs_of_a_deleted_experiment_wait_and_others_are_sent(outbox: Path, mlf
     assert [run.info.run_name for run in runs_of(mlflow)] == ["two"]
 
 
-@pytest.mark.parametrize("line", [b"not json", b"[]", b'{"unknown": {"a": 1}}'])
+CHANGED = sealed('{"params": {"steps": "700"}}').replace("7", "9").encode()
+
+
+@pytest.mark.parametrize("line", [b"not json", b"[]", b'{"unknown": {"a": 1}}', CHANGED])
 def test_a_file_that_cannot_be_read_is_named_and_others_are_sent(outbox: Path, mlflow: FaultyClient, line: bytes) -> None:
     run = record("one")
     with (run.folder / RUN_FILE).open("ab") as file:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tasks.errors import InputError
+from tasks.files import SUMS
 from tasks.training import checkpoints
 from tasks.training.checkpoints import BestWeights, latest, load_latest, save
 from tasks.training.settings import TrainingSettings
@@ -110,10 +111,10 @@ def test_a_new_checkpoint_is_kept_rather_than_damaged_later_ones(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["step00000004"]
 
 
-@pytest.mark.parametrize("seal", ["", "{}", "[]", '{"model.pt": "'])
+@pytest.mark.parametrize("seal", ["", "# 1 files", "# 0 files\n", "12  model.pt\n# 1 files\n"])
 def test_an_incomplete_seal_does_not_count(seal: str, tmp_path: Path) -> None:
     save(Engine(), tmp_path, 3, {})
-    (tmp_path / "step00000003" / "complete.json").write_text(seal)
+    (tmp_path / "step00000003" / SUMS).write_text(seal)
     assert latest(tmp_path) is None
 
 
@@ -141,7 +142,7 @@ def test_no_space_left_leaves_older_checkpoints_and_no_partial_one(earlier: tupl
 
 
 def test_no_space_left_for_the_seal_is_no_checkpoint_either(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checkpoints, "checksum", lambda _: full())
+    monkeypatch.setattr(checkpoints, "seal", lambda _: full())
     with pytest.raises(InputError, match="no space left"):
         save(Engine(), tmp_path, 7, {})
     assert not list(tmp_path.iterdir())

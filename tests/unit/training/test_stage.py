@@ -163,6 +163,10 @@ def test_a_finished_seed_is_kept_and_another_is_trained(job: TrainingJob, capsys
     train_stage(seeded, toy_spec)
     assert "seed 1 is already trained" in capsys.readouterr().err
     assert weights.stat().st_mtime_ns == written
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    train_stage(seeded, toy_spec)
+    assert weights.read_bytes() == whole  # damaged weights are trained again
     train_stage(dataclasses.replace(seeded, training=dataclasses.replace(job.training, learning_rate=0.002)), toy_spec)
     assert weights.stat().st_mtime_ns > written
 

@@ -177,6 +177,9 @@ def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:
         7, 0.1, 0.25, {7: (0.1, 2.5), 9: (0.0, math.inf)}, lambda token: (0.0, 0.0)
     )
     trie.save(tmp_path / "page.json")
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text((tmp_path / "page.json").read_text().replace("0.25", "0.26"))
+    assert not load_trie(damaged, [5, 1], lambda *_: (0.0, 0.0)).root.children
     asked: list[tuple[list[int], int, int]] = []
 
     def ask(position: TrieNode, model: int, token: int) -> tuple[float, float]:

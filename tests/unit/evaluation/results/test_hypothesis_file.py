@@ -53,9 +53,13 @@ def test_the_next_process_of_the_same_work_adds_to_it(path: Path) -> None:
 def test_outputs_of_other_work_and_damaged_files_are_dropped(path: Path) -> None:
     HypothesisFile(path, "work").add({FIRST: kept("a")})
     assert FIRST not in HypothesisFile(path, "other work")
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"hypotheses-test.parquet is damaged or of another revision; remove it and sweep"):
-        read_hypotheses(path)
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 8] ^= 1
+    for damaged in (bytes(flipped), whole[:-20]):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"hypotheses-test.parquet is damaged or of another revision; remove it and sweep"):
+            read_hypotheses(path)
     file = HypothesisFile(path, "work")
     assert FIRST not in file
     file.add({SECOND: kept("b")})

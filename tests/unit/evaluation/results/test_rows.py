@@ -12,6 +12,7 @@ from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.codec import VERSION, joined
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, SweepRow, TimedRow, read_rows
+from tasks.files import unsealed
 
 FIX = "measure it again"
 FAILED = FailedRow(
@@ -113,15 +114,25 @@ def test_rows_of_other_work_or_of_another_version_and_failed_points_are_measured
     for fingerprint, row in (("before", numbered(0)), ("now", FAILED), ("now", numbered(1))):
         SweepRowFile(path.with_name(fingerprint), fingerprint).append(row)
     lines = [path.with_name(name).read_text(encoding="utf-8") for name in ("before", "now")]
-    newer = json.dumps({**json.loads(lines[1].splitlines()[-1]), "version": VERSION + 1}) + "\n"
+    newer = json.dumps({**json.loads(unsealed(lines[1].splitlines()[-1])), "version": VERSION + 1}) + "\n"
     path.write_text("".join([*lines, newer, "{}\n", "not JSON\n"]), encoding="utf-8")
     assert numbers(SweepRowFile(path, "now").rows) == [1]
     assert numbers(read_rows(path, FIX)) == [1]
 
 
+def test_a_changed_digit_is_named_and_its_row_measured_again(path: Path) -> None:
+    rows = SweepRowFile(path, "now")
+    for number in (17, 18):
+        rows.append(numbered(number))
+    path.write_text(path.read_text(encoding="utf-8").replace('"max_draft": 17', '"max_draft": 71'), encoding="utf-8")
+    with pytest.raises(InputError, match=f"line 1: it is not as it was written; {FIX}"):
+        read_rows(path, FIX)
+    assert numbers(SweepRowFile(path, "now").rows) == [18]
+
+
 def test_rows_without_a_version_have_the_fields_of_version_1(path: Path) -> None:
     written = SweepRowFile(path, "now").append(TIMED)
-    values = json.loads(path.read_text(encoding="utf-8"))
+    values = json.loads(unsealed(path.read_text(encoding="utf-8").strip()))
     del values["version"]
     path.write_text(json.dumps(values) + "\n", encoding="utf-8")
     assert read_rows(path, FIX) == [written]
@@ -144,7 +155,7 @@ def test_damage_is_named_with_its_line_its_field_and_the_fix(path: Path, damage:
     rows.append(MEASURED)
     rows.append(TIMED)
     first, second = path.read_text(encoding="utf-8").splitlines()
-    values = {**json.loads(second), **damage}
+    values = {**json.loads(unsealed(second)), **damage}
     damaged = json.dumps({name: value for name, value in values.items() if value is not ...})
     path.write_text(f"{first}\n{damaged}\n{first}\n", encoding="utf-8")
     with pytest.raises(InputError) as refused:

@@ -13,6 +13,7 @@ from tasks.evaluation.results.codec import VERSION
 from tasks.evaluation.results.pair import PairRecord, read_pair, write_pair
 from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import SweptPairs, read_summary, rounded, summary_json
+from tasks.files import unsealed
 from tests.unit.evaluation.conftest import pair_record, summary_record, untimed
 from tests.unit.evaluation.report.test_recommendation import ABOUT
 
@@ -69,7 +70,7 @@ def test_choices_and_frontiers_lead_to_timed_points(path: Path) -> None:
     ],
 )
 def test_a_damaged_summary_is_named_with_its_field_and_the_fix(path: Path, damage: dict[str, Any], said: str) -> None:
-    values = {**json.loads(path.read_text(encoding="utf-8")), **damage}
+    values = {**json.loads(unsealed(path.read_text(encoding="utf-8"))), **damage}
     path.write_text(json.dumps({name: value for name, value in values.items() if value is not ...}), encoding="utf-8")
     with pytest.raises(InputError) as refused:
         read_summary(path, "a result", FIX)
@@ -77,7 +78,7 @@ def test_a_damaged_summary_is_named_with_its_field_and_the_fix(path: Path, damag
 
 
 def test_a_timed_point_without_its_speed_up_is_refused(path: Path) -> None:
-    values = json.loads(path.read_text(encoding="utf-8"))
+    values = json.loads(unsealed(path.read_text(encoding="utf-8")))
     index = next(index for index, point in enumerate(values["points"]) if point["timed"])
     values["points"][index]["speedup"] = None
     path.write_text(json.dumps(values), encoding="utf-8")

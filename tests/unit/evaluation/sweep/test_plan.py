@@ -252,8 +252,10 @@ def test_costs_are_measured_once(tmp_path: Path) -> None:
     assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: costs) is costs
     again = load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: pytest.fail("measured again"))
     assert again == Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, 0.6)
-    (tmp_path / "cache" / "costs.json").write_text('{"encode_')  # an interrupted write
-    assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: costs) is costs
+    path = tmp_path / "cache" / "costs.json"
+    for damaged in ('{"encode_', path.read_text().replace("1", "2")):  # an interrupted write, a changed digit
+        path.write_text(damaged)
+        assert load_or_measure_costs(path, lambda: costs) is costs
 
 
 def test_the_best_point_of_each_method_is_timed_first() -> None:
