@@ -1,5 +1,7 @@
 """Locks between processes, by `filelock`. The kernel frees them when their holder dies, so that none is ever left behind.
 
+Those of the machine are in a folder of the user's own: no other user can stall a stage. A note beside a lock names its holder.
+
 Whatever is timed holds a lock of the machine, so that nothing else of this project disturbs it: no other stage computes on the
 same device, and no work without a device of its own, such as sending runs to MLflow, occupies the processor. Training holds a
 share of the machine, so that as many models train side by side as its cores and its memory hold.
@@ -10,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +23,13 @@ from pathlib import Path
 from filelock import FileLock, ReadWriteLock, Timeout
 
 from tasks.console import log
+from tasks.errors import InputError
 
 _POLL_SECONDS = 0.2
 _DEVICES = ("cpu", "cuda")
 _NUMBERS = itertools.count()
+_LONGEST_COMMAND = 120
+"""Characters of a command in a note."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +50,13 @@ class Share:
 def timing_lock(device: str) -> contextlib.AbstractContextManager[None]:
     """Hold while something is timed: no other stage computes on the device of this machine meanwhile."""
     lock = _device_lock(device)
-    return _held(lambda blocking: lock.acquire_write(blocking=blocking), lock.release, _in_use(device))
+    return _held(lambda blocking: lock.acquire_write(blocking=blocking), lock.release, _in_use(device), _note(device))
 
 
 def working_lock(device: str) -> contextlib.AbstractContextManager[None]:
     """Hold while something computes untimed: such stages run concurrently, but never during a timing."""
     lock = _device_lock(device)
-    return _held(lambda blocking: lock.acquire_read(blocking=blocking), lock.release, _in_use(device))
+    return _held(lambda blocking: lock.acquire_read(blocking=blocking), lock.release, _in_use(device), _note(device))
 
 
 @contextlib.contextmanager
@@ -68,8 +75,7 @@ def folder_lock(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Hold while a stage works in a folder of its own: a second run would remove what the first one needs."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock", poll_interval=_POLL_SECONDS)
-    reason = f"another run of the same stage works in {folder}"
-    return _held(lambda blocking: lock.acquire(blocking=blocking), lock.release, reason)
+    return _held(lambda blocking: lock.acquire(blocking=blocking), lock.release, f"works in {folder}", folder / ".holder")
 
 
 @contextlib.contextmanager
@@ -91,7 +97,7 @@ def share_lock(device: str, share: Share, room: Share) -> Iterator[None]:
                 break
         if not waits:
             needed = f"{share.threads} threads and {share.memory / 1e9:.1f} GB"
-            log.info("waiting: %s; this one needs %s", _in_use(device), needed)
+            log.info("waiting: %s %s; this one needs %s", _holder(_note(device)), _in_use(device), needed)
             waits = True
         time.sleep(_POLL_SECONDS)
     try:
@@ -120,21 +126,47 @@ def _device_lock(device: str) -> ReadWriteLock:
 
 
 def _machine_file(device: str, kind: str) -> Path:
-    return Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}-{device.replace(':', '')}.{kind}"
+    """A file in the folder of this user and machine.
+
+    Raises:
+        InputError: another user made that folder, or it is no folder.
+    """
+    folder = Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise InputError(
+            f"{folder} is not a folder that this user alone writes to; have it removed, or set TMPDIR to another place"
+        )
+    return folder / f"{device.replace(':', '')}.{kind}"
+
+
+def _note(device: str) -> Path:
+    return _machine_file(device, "holder")
 
 
 def _in_use(device: str) -> str:
-    return f"another Draftline stage uses the {device} of this machine"
+    return f"uses the {device} of this machine"
+
+
+def _holder(note: Path) -> str:
+    """Who holds a lock by the note beside it; the one who wrote it last, where several do."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return note.read_text(encoding="utf-8")
+    return "another Draftline stage"
 
 
 @contextlib.contextmanager
-def _held(acquire: Callable[[bool], object], release: Callable[[], None], reason: str) -> Iterator[None]:
-    """Hold a lock during the block; print one line if it has to wait for it."""
+def _held(acquire: Callable[[bool], object], release: Callable[[], None], what: str, note: Path) -> Iterator[None]:
+    """Hold a lock during the block, and say so in a note; print one line if it has to wait for it."""
     try:
         acquire(False)
     except Timeout:
-        log.info("waiting: %s", reason)
+        log.info("waiting: %s %s", _holder(note), what)
         acquire(True)
+    command = " ".join(" ".join(sys.orig_argv).split())
+    note.write_text(f"process {os.getpid()} ({command[:_LONGEST_COMMAND]})", encoding="utf-8")
     try:
         yield
     finally:

@@ -1,6 +1,8 @@
 """Locks between processes: what waits, what runs concurrently, and how the lock of a dead process is released."""
 
 import contextlib
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tasks import locks
+from tasks.errors import InputError
 from tasks.locks import Share, timing_lock, working_lock
 
 HOLDER = """
@@ -59,7 +62,7 @@ def order_of(lock: str, held_by: str, folder: Path, seconds: float, device: str 
 
 def test_nothing_runs_during_a_timing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert order_of("working_lock", "timing_lock", tmp_path, 0.5) == ["released", "taken"]
-    assert "waiting: another Draftline stage" in capfd.readouterr().err
+    assert re.search(r"waiting: process \d+ \(\S+ -c import sys, .*\) uses the cpu of this machine", capfd.readouterr().err)
     assert order_of("timing_lock", "working_lock", tmp_path, 0.5) == ["released", "taken"]
     assert order_of("timing_lock", "timing_lock", tmp_path, 0.5) == ["released", "taken"]
 
@@ -93,13 +96,31 @@ def test_a_second_run_of_a_stage_waits_for_the_first(tmp_path: Path, capsys: pyt
         thread = threading.Thread(target=second)
         thread.start()
         printed, deadline = "", time.monotonic() + 120
-        while "waiting: another run of the same stage works in" not in printed and not done:
+        while f"waiting: process {os.getpid()} (" not in printed and not done:
             assert time.monotonic() < deadline, printed
             time.sleep(0.05)
             printed += capsys.readouterr().err
         done.append("first")
     thread.join(timeout=120)
-    assert done == ["first", "second"]
+    assert done == ["first", "second"] and f") works in {tmp_path / 'work'}" in printed
+
+
+@pytest.mark.parametrize("other", ["a file", "a link", "open to others"])
+def test_a_folder_that_others_write_to_is_refused(other: str, tmp_path: Path) -> None:
+    """Whoever made it first could stall every stage."""
+    folder = tmp_path / f"draftline-{os.getuid()}"
+    if other == "a file":
+        folder.touch()
+    elif other == "a link":
+        folder.symlink_to(tmp_path)
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    with pytest.raises(InputError, match=rf"{folder} is not a folder that this user alone writes to; have it removed, or set"):
+        timing_lock("cpu")
+    (folder.unlink if folder.is_symlink() or folder.is_file() else folder.rmdir)()
+    with timing_lock("cpu"):
+        assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_each_device_has_its_own_lock() -> None:
