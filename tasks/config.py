@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweep.grid import expand, expand_entry, presets_table
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.settings import bounds_text, first_error
+from tasks.settings import SEEDS, bounds_text, first_error
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Task(_Strict):
         if isinstance(value, str):
             return str(metric_of(value))
         try:
-            return str(TypeAdapter(MetricSettings).validate_python(value))
+            return str(TypeAdapter(MetricSettings).validate_json(json.dumps(value), strict=True))
         except ValidationError as error:
             raise ValueError(first_error(error, MetricSettings.__annotations__)) from None
 
@@ -145,7 +146,8 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
         InputError: the text is wrong; names the file, the field and the fix.
     """
     try:
-        params = Params.model_validate(yaml.safe_load(text))
+        # Strict: neither true nor "3" is a number. As JSON, where a list is a tuple and a text a path all the same.
+        params = Params.model_validate_json(json.dumps(yaml.safe_load(text), default=str), strict=True)
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
     except ValidationError as error:
@@ -171,8 +173,8 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
 
 
 def _check_seeds(task: Task, location: str) -> None:
-    if len(set(task.seeds)) < len(task.seeds) or min(task.seeds) < 0:
-        raise InputError(f"{location}.seeds: {list(task.seeds)} must be different numbers of at least 0")
+    if len(set(task.seeds)) < len(task.seeds) or min(task.seeds) < 0 or max(task.seeds) > SEEDS:
+        raise InputError(f"{location}.seeds: {list(task.seeds)} must be different numbers from 0 to {SEEDS}")
     if task.align.seed:
         raise InputError(f"{location}.align.seed: drafters are trained once for each of seeds; remove it and set seeds instead")
 

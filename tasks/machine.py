@@ -33,7 +33,7 @@ class MachineSettings:
         default="float32",
         choices=("float32", "bfloat16", "int8"),
     )
-    threads: int = setting("CPU threads of a stage; 0: torch's default.", default=0, unit="threads", ge=0)
+    threads: int = setting("CPU threads of a stage; 0: torch's default.", default=0, unit="threads", ge=0, le=1024)
     processes: int = setting(
         "Processes that train one model on this machine; 0: one per GPU, or one on a CPU.",
         default=0,

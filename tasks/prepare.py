@@ -23,7 +23,7 @@ from tasks.evaluation.scoring.quality import check_references
 from tasks.files import atomic_folder, atomic_path
 from tasks.locks import host_lock
 from tasks.models.prompting import SourceEncoder, encode
-from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.settings import LONGEST_TEXT, ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import is_gguf, load_from, load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _MAIN = (*SPLITS, UNLABELLED)
-_WHOLE = 1 << 30
+_WHOLE = LONGEST_TEXT
 """More tokens than a text has."""
 
 

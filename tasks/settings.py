@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 T = TypeVar("T")
+SEEDS = 2**64 - 1
+"""The largest seed."""
+_MOST = 10**9
+"""Of a whole number without an upper bound of its own: a larger one is a slip, and nothing has memory or time for it."""
 
 
 def setting(
@@ -68,7 +72,10 @@ def _check_field(field: dataclasses.Field[object], value: Any) -> None:
         choices = field.metadata.get("choices", ())
         if choices and item not in choices:
             raise ValueError(f"{field.name} is {item!r}; it must be one of {', '.join(map(str, choices))}")
-        for name, bound in field.metadata.get("bounds", {}).items():
+        bounds = field.metadata.get("bounds", {})
+        if isinstance(item, int) and not bounds.keys() & {"le", "lt"}:
+            bounds = {**bounds, "le": _MOST}
+        for name, bound in bounds.items():
             holds, words, _ = _BOUNDS[name]
             if item is not None and not holds(item, bound):
                 raise ValueError(f"{field.name} is {item}; it must be {words} {bound}")

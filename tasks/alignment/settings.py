@@ -9,7 +9,7 @@ import dataclasses
 from typing import ClassVar
 
 from tasks.decoding.method import SamplingSettings
-from tasks.settings import setting, settings
+from tasks.settings import SEEDS, setting, settings
 from tasks.training.settings import WEIGHT_CHOICES, TrainingSettings
 
 DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon", "total_variation")
@@ -32,7 +32,7 @@ class CalibrateSettings:
     )
     sampling: SamplingSettings = setting("How outputs are generated: greedy or sampled.", default_factory=SamplingSettings)
     samples: int = setting("Outputs drawn for each training input; duplicates are dropped.", default=1, unit="outputs", ge=1)
-    seed: int = setting("Seed of the fraction and of sampled outputs.", default=0, ge=0)
+    seed: int = setting("Seed of the fraction and of sampled outputs.", default=0, ge=0, le=SEEDS)
     max_repeats: int = setting(
         "An output that repeats one token, or a group of up to four, more often than this in a row is degenerate and dropped; "
         "0 drops none for repetition.",

@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from tasks.corpora.example import SPLITS, UNLABELLED
 from tasks.corpora.presets import DATA_SETS, DataSet
-from tasks.settings import setting, settings
+from tasks.settings import SEEDS, setting, settings
 
 SOURCE = "source"
 """Stands for the source text in a template, whatever its column is called."""
@@ -303,7 +303,7 @@ class EmbeddedSettings:
         ge=0,
         le=1,
     )
-    seed: int = setting("Seed for the order of the examples and for their references.", default=0, ge=0)
+    seed: int = setting("Seed for the order of the examples and for their references.", default=0, ge=0, le=SEEDS)
 
 
 @settings

@@ -40,6 +40,8 @@ LOOK_UPS = ("unigram", "bigram", "copy", "suffix", "random")
 """The drafters that run no model, whose cost ratio c is taken as 0 (SD, section 3.6)."""
 CALIBRATED = ("unigram", "bigram", "suffix")
 """The drafters that read the calibration set."""
+COLDEST = 1e-38
+"""The lowest temperature above greedy that float32 tells from 0."""
 
 
 @settings
@@ -48,7 +50,13 @@ class SamplingSettings:
 
     temperature: float = setting("Softmax temperature; 0 is greedy.", default=0.0, ge=0)
     top_k: int = setting("Keep the k most probable tokens; 0 keeps all.", default=0, ge=0)
-    top_p: float = setting("Keep the smallest set of tokens with at least this probability.", default=1.0, gt=0, le=1)
+    top_p: float = setting("Keep the smallest set of tokens with at least this probability.", default=1.0, ge=1e-6, le=1)
+
+    def validate(self) -> None:
+        if 0 < self.temperature < COLDEST:
+            raise ValueError(
+                f"temperature is {self.temperature}, which float32 does not tell from 0; set it to 0, which is greedy"
+            )
 
     @property
     def greedy(self) -> bool:

@@ -6,7 +6,7 @@ import functools
 import math
 
 from tasks.decoding.method import SamplingSettings
-from tasks.settings import setting, settings
+from tasks.settings import SEEDS, setting, settings
 
 
 @settings
@@ -110,6 +110,7 @@ class SweepSettings:
         default=0,
         unit="threads",
         ge=0,
+        le=1024,
     )
     latency_examples: int = setting("Random examples timed at batch 1.", default=24, unit="examples", ge=2)
     latency_rounds: int = setting(
@@ -133,7 +134,7 @@ class SweepSettings:
         ge=1,
     )
     bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100)
-    seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0)
+    seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0, le=SEEDS)
 
     def validate(self) -> None:
         """Check that batch sizes ascend from 1, with which all others are compared, and that temperatures differ."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasks.settings import setting, settings
+from tasks.settings import SEEDS, setting, settings
 
 
 @settings
@@ -83,13 +83,13 @@ class ModelSettings:
         default="t5",
         choices=("t5", "llama", "gpt2"),
     )
-    d_model: int = setting("Width of the residual stream.", default=128, ge=8)
-    d_ff: int = setting("Width of the feed-forward layer.", default=256, ge=8)
-    d_kv: int = setting("Width of one attention head; gpt2 uses d_model / heads.", default=32, ge=4)
-    heads: int = setting("Attention heads.", default=4, ge=1)
-    encoder_layers: int = setting("Encoder layers; t5 only.", default=2, ge=1)
-    decoder_layers: int = setting("Decoder layers.", default=4, ge=1)
-    seed: int = setting("Seed of the random start; equal settings give equal weights.", default=0, ge=0)
+    d_model: int = setting("Width of the residual stream.", default=128, ge=8, le=65_536)
+    d_ff: int = setting("Width of the feed-forward layer.", default=256, ge=8, le=262_144)
+    d_kv: int = setting("Width of one attention head; gpt2 uses d_model / heads.", default=32, ge=4, le=4096)
+    heads: int = setting("Attention heads.", default=4, ge=1, le=1024)
+    encoder_layers: int = setting("Encoder layers; t5 only.", default=2, ge=1, le=1000)
+    decoder_layers: int = setting("Decoder layers.", default=4, ge=1, le=1000)
+    seed: int = setting("Seed of the random start; equal settings give equal weights.", default=0, ge=0, le=SEEDS)
     dropout: float = setting("Dropout rate in training.", default=0.1, ge=0, lt=1)
     feed_forward: str = setting(
         "Feed-forward layer of t5: relu (T5) or gated-gelu (T5 v1.1, mT5).", default="relu", choices=("relu", "gated-gelu")
@@ -109,6 +109,8 @@ class ModelSettings:
 
 SOURCE = "{source}"
 """Stands for the source in an instruction."""
+LONGEST_TEXT = 1_000_000
+"""Tokens of a text at most."""
 
 
 @settings
@@ -120,8 +122,11 @@ class TextSettings:
         default=128,
         unit="tokens",
         ge=2,
+        le=LONGEST_TEXT,
     )
-    max_target_tokens: int = setting("Longest target and output, including the end token.", default=128, unit="tokens", ge=2)
+    max_target_tokens: int = setting(
+        "Longest target and output, including the end token.", default=128, unit="tokens", ge=2, le=LONGEST_TEXT
+    )
     chat_template: bool = setting(
         "Put each source to the model as a user's message, in the chat template of the tokenizer; for chat models.",
         default=False,

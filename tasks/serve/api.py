@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import DecodingPair
+from tasks.decoding.method import COLDEST, SamplingSettings
 from tasks.decoding.method import Request as DecodingRequest
-from tasks.decoding.method import SamplingSettings
 from tasks.models.prompting import SourceEncoder
 from tasks.serve.pacing import Engine
 from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics, ServerSettings, finish_reason
@@ -107,7 +107,7 @@ class CompletionRequest(BaseModel):
     prompt: str | list[str]
     max_tokens: int | None = Field(None, ge=2)
     temperature: float = Field(0.0, ge=0.0, le=2.0)
-    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_p: float = Field(1.0, ge=1e-6, le=1.0)
     top_k: int = Field(0, ge=0)
     seed: int | None = None
     stream: bool = False
@@ -136,7 +136,7 @@ class CompletionRequest(BaseModel):
     def decoding(self, limit: int) -> DecodingRequest:
         """Return length, sampling and seed; `limit` is the length without `max_tokens`."""
         sampling = SamplingSettings()
-        if self.temperature > 0:
+        if self.temperature >= COLDEST:
             sampling = SamplingSettings(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
         return DecodingRequest(limit if self.max_tokens is None else self.max_tokens, sampling, self.seed or 0)
 

@@ -131,7 +131,8 @@ def train(
     with progress(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
         while step < settings.steps and not best.out_of_patience:
             # 2. Take a step. Each has its own seed, so that dropout is the same after a resume.
-            torch.manual_seed((settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank())
+            own = (settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank()
+            torch.manual_seed(own % 2**64)
             parts = [part.to(device) for part in source.microbatches(step)]
             step += 1
             loss, count = _train_step(engine, objective, parts, settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from tasks.settings import setting, settings
+from tasks.settings import SEEDS, setting, settings
 
 WEIGHT_CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_greedy")
 """Criteria by which the kept weights are chosen."""
@@ -70,7 +70,7 @@ class TrainingSettings:
         default="none",
         choices=("none", "optimizer", "parameters"),
     )
-    seed: int = setting("Orders the examples and draws dropout.", default=0, ge=0)
+    seed: int = setting("Orders the examples and draws dropout.", default=0, ge=0, le=SEEDS)
     exit_loss: str = setting(
         "Layers that the loss reads through the shared output layer: the last alone; the exit layer and the last, half each; "
         "or every layer i with weight i / (1 + 2 + … + L).",

@@ -1,6 +1,7 @@
 """params.yaml as a schema: what it accepts, and how a mistake is named."""
 
 import copy
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,18 @@ MISTAKES: list[tuple[Change, str]] = [
     (task_with(metric="blue"), "tasks.translation.metric"),
     (task_with("align", batch_size=0), "tasks.translation.align: batch_size is 0; it must be at least 1"),
     (task_with("align", steps="many"), "tasks.translation.align.steps"),
+    (task_with("align", steps=True), "tasks.translation.align.steps: Input should be a valid integer (found True)"),
+    (task_with("align", learning_rate=True), "align.learning_rate: Input should be a valid number (found True)"),
+    (task_with("align", steps=10**10), "align: steps is 10000000000; it must be at most 1000000000"),
+    (task_with("align", learning_rate=math.nan), "align: learning_rate is nan; it must be more than 0"),
+    (task_with("models", "large", decoder_layers=10**6), "decoder_layers is 1000000; it must be at most 1000"),
+    (task_with("text", max_target_tokens=10**9), "max_target_tokens is 1000000000; it must be at most 1000000"),
+    (
+        task_with("sweep", "sampling", temperature=1e-46),
+        "temperature is 1e-46, which float32 does not tell from 0; set it to 0",
+    ),
+    (lambda params: params["machine"].update(threads=100_000), "machine: threads is 100000; it must be at most 1024"),
+    (task_with(seeds=[1, 2**64]), "tasks.translation.seeds: [1, 18446744073709551616] must be different numbers from 0 to"),
     (task_with("align", warmup_steps=10**6), "warmup_steps is 1000000; it must be less than steps"),
     (task_with("corpus", source="files"), "source is files but there is no files section"),
     (task_with("corpus", dataset="wmt14-en-de"), "translation.corpus: dataset is wmt14-en-de, but the corpus is generated"),
@@ -92,6 +105,7 @@ MISTAKES: list[tuple[Change, str]] = [
     ),
     (grid(method="bold", values={}), "sweep.grid.0: unknown method 'bold'; known are vanilla_large"),
     (grid(values={"fallback_threshold": [0.5, 2]}), "sweep.grid.0: fallback_threshold is 2.0; it must be at most 1"),
+    (grid(values={"max_draft": [True]}), "sweep.grid.0: max_draft: Input should be a valid integer (found True)"),
     (grid(values={"fallback": [0.5]}), "sweep.grid.0: unknown setting fallback; did you mean fallback_threshold?"),
     (grid(preset="poetry"), "sweep.grid.0: bild has no preset 'poetry'; it has translation, summarization"),
 ]
@@ -117,7 +131,7 @@ def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not YAML"):
         load(path)
     path.write_text("")
-    with pytest.raises(InputError, match="valid dictionary"):
+    with pytest.raises(InputError, match="should be an object"):
         load(path)
 
 
@@ -164,7 +178,7 @@ def test_text_of_an_active_task_that_is_not_there_is_named(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"seeds": [1, 1]}, r"tasks\.a\.seeds: \[1, 1\] must be different numbers of at least 0"),
+        ({"seeds": [1, 1]}, r"tasks\.a\.seeds: \[1, 1\] must be different numbers from 0 to \d+"),
         ({"seeds": [-1]}, r"tasks\.a\.seeds: \[-1\] must be"),
         ({"seeds": []}, "seeds"),
         ({"align": {"seed": 3}}, r"tasks\.a\.align\.seed: drafters are trained once for each of seeds; remove it"),

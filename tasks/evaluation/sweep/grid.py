@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def expand_entry(entry: GridSettings) -> Iterator[SweepPoint]:
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     for combination in itertools.product(*values.values()):
         try:
-            settings = adapter.validate_python(dict(zip(values, combination, strict=True)))
+            settings = adapter.validate_json(json.dumps(dict(zip(values, combination, strict=True))), strict=True)
         except ValidationError as error:
             raise InputError(first_error(error, [field.name for field in dataclasses.fields(kind)])) from None
         yield SweepPoint(entry.method, settings)
