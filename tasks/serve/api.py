@@ -40,6 +40,10 @@ class RefusedError(Exception):
         self.status, self.param = status, param
 
 
+_CHARACTERS = 64
+"""Of a prompt for each token that the pair reads: more than any text has."""
+
+
 def encode_prompts(pair: DecodingPair, prompts: list[str]) -> list[list[int]]:
     """Return the token ids of each prompt.
 
@@ -47,6 +51,10 @@ def encode_prompts(pair: DecodingPair, prompts: list[str]) -> list[list[int]]:
         RefusedError: one does not fit into `max_source_tokens`; offline it would be cut.
     """
     text = pair.manifest.text
+    # Before it is cut into tokens, during which the server answers nobody.
+    most = _CHARACTERS * text.max_source_tokens
+    if (longest := max(map(len, prompts))) > most:
+        raise RefusedError(400, f"a prompt has {longest} characters; at most {most}", "prompt")
     encoder = SourceEncoder(pair.tokenizer, text)
     rows = encoder(prompts)
     for prompt, row in zip(prompts, rows, strict=True):

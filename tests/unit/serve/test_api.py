@@ -1,9 +1,11 @@
 """The HTTP surface: answers, streams, refusals, metrics, and the texts of requests and answers."""
 
+import dataclasses
 import json
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from fastapi.testclient import TestClient
@@ -235,3 +237,5 @@ def test_a_prompt_that_would_be_cut_is_refused(pair: DecodingPair) -> None:
     assert len(encode_prompts(pair, [text])[0]) == limit
     with pytest.raises(RefusedError, match=f"a prompt has {limit + 1} tokens; the pair reads at most {limit}"):
         encode_prompts(pair, [SOURCES[0], text + "r"])
+    with pytest.raises(RefusedError, match=f"a prompt has 1000000 characters; at most {64 * limit}"):
+        encode_prompts(dataclasses.replace(pair, tokenizer=MagicMock(side_effect=AssertionError)), ["r" * 1_000_000])
