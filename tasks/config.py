@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,8 @@ class Params(_Strict):
 
 
 DEFAULT = Path("params.yaml")
+_NAME = re.compile("[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}")
+"""Of a task."""
 
 
 def load(path: Path = DEFAULT) -> Params:
@@ -159,6 +162,10 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
         wrong = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
         raise InputError(f"{path}: {wrong[0]!r} must be listed once under tasks and once under active or inactive")
     for name, task in params.tasks.items():
+        # It stands in commands of a shell, in paths and in DVC's names.
+        if not _NAME.fullmatch(name):
+            rule = "a letter or digit, then at most 63 of a to z, A to Z, 0 to 9, _ and -"
+            raise InputError(f"{path}: tasks: {name!r} is no name of a task; write {rule}")
         _check_seeds(task, f"{path}: tasks.{name}")
         for index, grid in enumerate(task.sweep.grid):
             try:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.config import load, main, table
+from tasks.config import check, load, main, table
 from tasks.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +122,14 @@ def test_a_mistake_is_named_in_one_line(change: Change, words: str, tmp_path: Pa
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a;b", "$(touch x)", "a b", "../x", "a/b", "-x", ".x", "", "a\nb", "a.b", "x" * 65, "ä"])
+def test_a_name_that_a_shell_or_a_path_would_read_is_refused(name: str) -> None:
+    """DVC puts it into commands."""
+    params = {"active": {name: "corpus"}, "tasks": {name: PARAMS["tasks"]["translation"]}}
+    with pytest.raises(InputError, match=rf"{re.escape(repr(name))} is no name of a task; write a letter or digit"):
+        check(yaml.safe_dump(params), "params.yaml")
 
 
 def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
