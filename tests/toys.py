@@ -53,19 +53,6 @@ def toy_sources(count: int, seed: int = 0) -> Rows:
     return [[rng.randrange(2, VOCABULARY) for _ in range(rng.randint(1, 9))] + [END] for _ in range(count)]
 
 
-def whole_runs(model: Any) -> Predict:
-    """Predict the next token by a run over the whole prefix, without a cache of keys and values; memoised."""
-
-    @functools.cache
-    def predict(source: Prefix, prefix: Prefix) -> Tensor:
-        with torch.inference_mode():
-            run = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([prefix]), use_cache=False)
-        logits: Tensor = run.logits[0, -1]
-        return logits
-
-    return predict
-
-
 def random_table(name: str, *, agreement: float, sharpness: float, vocabulary: int = 8, end: float = 0.0) -> Predict:
     """Random logits for each prefix; a part `agreement` is common to all tables of one vocabulary.
 

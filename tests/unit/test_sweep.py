@@ -45,12 +45,12 @@ from tasks.loaded_pair import LoadedPair, calibration_targets, files_fingerprint
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
-from tests.architectures import models, pair_of
+from tests.architectures import models, pair_of, whole_rows
 from tests.sandbox import sandboxed
 from tests.sweeps import Row, by_name, in_file
 from tests.ticking import Words, examples_of
 from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, opened, swept, use
-from tests.toys import prefix_pair, says, whole_runs
+from tests.toys import prefix_pair, says
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monk
 def test_a_broken_pair_leaves_failed_rows(
     records: list[Recorded], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small, large = map(whole_runs, models("t5"))
+    small, large = map(whole_rows, models("t5"))
     broken = prefix_pair(small, lambda source, prefix: torch.full_like(large(source, prefix), math.nan))
     use(broken, monkeypatch)
     rows = swept(SPECULATIVE)

@@ -23,13 +23,7 @@ def some(seed: int) -> Tensor:
     return (2 * logits).log_softmax(-1)
 
 
-def test_by_hand() -> None:
-    log_p, log_q = torch.tensor([0.5, 0.25, 0.25]).log(), torch.tensor([0.25, 0.25, 0.5]).log()
-    assert forward_kl(log_p, log_q).item() == pytest.approx(0.25 * math.log(2))
-    assert reverse_kl(log_p, log_q).item() == pytest.approx(0.25 * math.log(2))
-    assert total_variation(log_p, log_q).item() == pytest.approx(0.25)
-    half = 0.5 * math.log(0.5 / 0.375) + 0.25 * math.log(0.25 / 0.375)
-    assert jensen_shannon(log_p, log_q, 0.5).item() == pytest.approx(half)
+def test_jensen_shannon_of_distributions_without_a_common_token() -> None:
     # M is p alone where q is nowhere: of the two parts, the one with q's own mass is left.
     apart = jensen_shannon(torch.tensor([1.0, 0.0]).log(), torch.tensor([0.0, 1.0]).log(), 0.3)
     assert apart.item() == pytest.approx(-(0.3 * math.log(0.3) + 0.7 * math.log(0.7)))

@@ -7,7 +7,8 @@ import torch
 
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tests.toys import Toys, toy_t5, whole_runs
+from tests.architectures import whole_rows
+from tests.toys import Toys, toy_t5
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -24,4 +25,4 @@ def toys() -> Toys:
     """The drafter's encoder is deeper than its decoder; the large model's decoder is deeper than its encoder."""
     small, large = toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")
     pair = Pair(TransformersDecoder(small, "small"), TransformersDecoder(large, "large"))
-    return Toys(small, large, pair, (whole_runs(small), whole_runs(large)))
+    return Toys(small, large, pair, (whole_rows(small), whole_rows(large)))

@@ -3,7 +3,6 @@
 import copy
 import functools
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -12,12 +11,12 @@ from torch import Tensor
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation, total
 from tasks.decoding.method import Pair, Request, SamplingSettings
-from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings, rank
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
+from tests.architectures import generated
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, random_table, toy_sources
 
 LIMIT = 16
@@ -69,38 +68,13 @@ def texts(generations: list[Generation]) -> Rows:
     return [one.tokens for one in generations]
 
 
-def searched(model: Any, width: int) -> Rows:
-    """Beam search by `transformers.generate` on all sources at once; each text without the start token and padding."""
-    from transformers import DynamicCache, EncoderDecoderCache
-
-    longest = max(map(len, SOURCES))
-    ids = torch.tensor([source + [START] * (longest - len(source)) for source in SOURCES])
-    mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in SOURCES])
-    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    options = {"length_penalty": 1.0, "early_stopping": False, "do_sample": False, "max_new_tokens": LIMIT}
-    run = model.generate(input_ids=ids, attention_mask=mask, past_key_values=cache, num_beams=width, **options)
-    found: Rows = run[:, 1:].tolist()
-    listed = model.generation_config.eos_token_id
-    ends = {listed} if isinstance(listed, int) else {*listed}
-    return [text[: next((place for place, token in enumerate(text) if token in ends), LIMIT) + 1] for text in found]
-
-
-@pytest.mark.parametrize("width", [1, 2, 4])
-def test_beam_search_is_what_transformers_generates(toys: Toys, width: int) -> None:
-    found = texts(beam(toys.cached, SOURCES, width))
-    assert found == searched(toys.large, width)
-    assert 8 < sum(text[-1] == END for text in found) < 32
-    greedy = texts(decode("vanilla_large", VanillaSettings(), toys.cached, SOURCES, Request(LIMIT)))
-    differ = sum(text != other for text, other in zip(found, greedy, strict=True))
-    assert differ == 0 if width == 1 else differ > 15
-
-
 def test_any_of_several_end_tokens_ends_a_text(toys: Toys) -> None:
     model = copy.deepcopy(toys.large)
     model.generation_config.eos_token_id = [END, 5, 9]
     pair = Pair(toys.cached.small, open_decoder(model, "large"))
     found = texts(beam(pair, SOURCES, 3))
-    assert found == searched(model, 3)
+    options = {"num_beams": 3, "length_penalty": 1.0, "early_stopping": False}
+    assert found == [generated(model, source, LIMIT, **options) for source in SOURCES]
     assert {END, 5, 9} < {text[-1] for text in found}
     assert texts(drafted(pair, SOURCES, (3, 4, 3))) == found
 
@@ -141,16 +115,6 @@ def test_texts_that_end_below_the_best_beams_are_dropped() -> None:
     pair = prefix_pair(late, late)
     for found in (beam(pair, [[5, END]], 2, 10), drafted(pair, [[5, END]], (2, 2, 3), 10)):
         assert texts(found) == [[2, 4, *[6] * 8]]
-
-
-def test_a_batch_equals_single_rows_with_and_without_a_cache(toys: Toys) -> None:
-    sources, sizes = SOURCES[:3], (2, 3, 3)
-    together = drafted(toys.cached, sources, sizes)
-    assert together == [one for source in sources for one in drafted(toys.cached, [source], sizes)]
-    assert together == drafted(toys.free, sources, sizes)
-    alone = beam(toys.cached, sources, sizes[0])
-    assert alone == [one for source in sources for one in beam(toys.cached, [source], sizes[0])]
-    assert alone == beam(toys.free, sources, sizes[0])
 
 
 @pytest.mark.parametrize("name", ["beam_large", "speculative_beam"])

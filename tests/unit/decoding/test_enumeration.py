@@ -18,11 +18,12 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.models.extras import add_heads
+from tests.architectures import whole_rows
 from tests.branching import BranchingSource, enumerated, total_variation
 from tests.cases import CASES, LONG_CASES, NOT_ENUMERATED, SAMPLINGS, WITH_T5, Case, of_large, of_small
 from tests.distributions import SOURCE, model_distribution
 from tests.laws import Models
-from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, whole_runs
+from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table
 from tests.translated import in_large_tokens, translated_pair
 
 PROMPT = (2, 3, 2, END)
@@ -142,7 +143,7 @@ def test_drafters_that_read_a_transformer(drafter: str) -> None:
     def build(draws: TokenSource) -> DecodingMethod:
         return METHODS["speculative"].make(settings, Pair(large, large), Request(3, sampling, draws=draws))
 
-    law = model_distribution(whole_runs(model), sampling, 3)
+    law = model_distribution(whole_rows(model), sampling, 3)
     assert total_variation(enumerated(build, SOURCE, 3), law) < EXACT
 
 
