@@ -20,6 +20,12 @@ from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec
 CPU = torch.device("cpu")
 
 
+class NoTokenizer:
+    """Stands for a tokenizer of a model that is saved, and leaves no files."""
+
+    def save_pretrained(self, folder: Path) -> None: ...
+
+
 class InterruptedRun(Exception):
     """Raised by a test to interrupt a run."""
 

@@ -1,7 +1,6 @@
 """A trained model's folder, opened by the code of its card in another process and folder, without this project."""
 
 import dataclasses
-import itertools
 import json
 import os
 import re
@@ -15,17 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasks.corpora.example import Example, write_jsonl
-from tasks.machine import MachineSettings
-from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
+from tasks.models.settings import ModelSettings
 from tasks.paths import TaskPaths
-from tasks.training.data import DatasetSource
 from tasks.training.settings import TrainingSettings
-from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, train_stage
+from tasks.training.stage import train_stage
+from tests.training import toy_job, toy_spec
 
 ROOT = Path(__file__).parents[2]
-PATHS = TaskPaths("toy")
 SHAPE: dict[str, Any] = {"d_model": 32, "d_ff": 48, "d_kv": 16, "heads": 2, "encoder_layers": 1, "dropout": 0.0}
 RECIPE: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 1e-2, "steps": 4, "batch_size": 4, "evaluate_every": 2}
 RUNS: dict[str, tuple[ModelSettings, TrainingSettings]] = {
@@ -37,7 +32,7 @@ RUNS: dict[str, tuple[ModelSettings, TrainingSettings]] = {
     "llama": (ModelSettings(**SHAPE, architecture="llama", decoder_layers=2), TrainingSettings(**RECIPE)),
     "gpt2": (ModelSettings(**SHAPE, architecture="gpt2", decoder_layers=2), TrainingSettings(**RECIPE)),
 }
-"""Cards know three names, so each decoder-only model has its own task."""
+"""Cards know three names, so each model has its own task."""
 
 OPENED = """
 import json, os, re, sys
@@ -51,10 +46,6 @@ for folder in sys.argv[1:]:
 """
 
 
-def make_spec(opened: TrainingContext) -> TrainingSpec:
-    return TrainingSpec(DatasetSource(opened.examples, opened.job.training))
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Model folders that were moved after training."""
@@ -62,39 +53,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setenv("MLFLOW_TRACKING_URI", "file:///nowhere")
-        words = ["red", "blue", "green", "black", "white", "brown"]
-        examples = [Example(" ".join(pair), (" ".join(pair[::-1]),)) for pair in itertools.permutations(words, 2)]
-        text = [*(example.source for example in examples), *(f"nor is {number}" for number in range(0, 9000, 37))]
-        tokenizer = train_tokenizer(text, TokenizerSettings(vocabulary=64))
         found = {}
         for run, (model, training) in RUNS.items():
-            paths = PATHS if run in ("large", "small") else TaskPaths(run)
-            paths.corpus.mkdir(parents=True, exist_ok=True)
-            for split in ("train", "validation"):
-                write_jsonl(examples, paths.split(split))
-            tokenizer.save_pretrained(paths.tokenizer)
-            name = run if paths is PATHS else "large"
-            train_stage(_job(name, paths, model, training), make_spec)
+            name, paths = "small" if run == "small" else "large", TaskPaths(run)
+            train_stage(dataclasses.replace(toy_job(paths, model, training), name=name), toy_spec)
             found[run] = paths.model(name).resolve()
     moved = tmp_path_factory.mktemp("elsewhere")
     for run, folder in found.items():
         shutil.copytree(folder, moved / run)
     return {run: moved / run for run in found}
-
-
-def _job(name: str, paths: TaskPaths, model: ModelSettings, training: TrainingSettings) -> TrainingJob:
-    return TrainingJob(
-        name=name,
-        stage="finetune",
-        paths=paths,
-        model=model,
-        training=training,
-        text=TextSettings(max_source_tokens=16, max_target_tokens=12),
-        machine=MachineSettings(device="cpu"),
-        metric="rougeL",
-        train_file=paths.split("train"),
-        held_out_file=paths.split("validation"),
-    )
 
 
 def test_the_code_of_a_card_opens_the_model_anywhere(folders: dict[str, Path]) -> None:
@@ -113,7 +80,7 @@ def test_the_code_of_a_card_opens_the_model_anywhere(folders: dict[str, Path]) -
     assert not any(one["tasks"] for one in printed)
     assert {one["dtype"] for one in printed} == {"torch.float32"}
     # A start token and at most as many as the texts that it was trained on; a decoder-only model's begins after the source.
-    assert all(0 < len(one["tokens"][0]) <= 12 + (one["type"] == "t5") for one in printed)
+    assert all(0 < len(one["tokens"][0]) <= 13 + (one["type"] == "t5") for one in printed)
 
 
 def test_saved_weights_are_complete_and_float32(folders: dict[str, Path]) -> None:

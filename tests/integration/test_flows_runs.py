@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.served import PATIENCE, STAGES, Served, ended, log, repository, serving, until
+from tests.served import PATIENCE, STAGES, Served, below, ended, gone, log, repository, serving, until
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")), reason="prefect or dvc is missing"
@@ -64,8 +64,6 @@ def test_a_failed_stage_is_named_and_the_rest_still_runs(served: Served, tmp_pat
 
 
 def test_a_killed_run_leaves_no_process_and_the_next_run_continues(served: Served, tmp_path: Path) -> None:
-    import psutil
-
     # The command waits for as long as `go` is missing.
     slow = "echo left >> log; test -e go || sleep 300; cp source.txt left.txt"
     folder = repository(tmp_path / "repository", STAGES | {"left": {**STAGES["left"], "cmd": slow}})
@@ -75,12 +73,12 @@ def test_a_killed_run_leaves_no_process_and_the_next_run_continues(served: Serve
         until("the slow stage", lambda: "left" in log(folder))
         # A stage that has ended is in the lock file; its command ends a little before that.
         until("the other stage", lambda: "right" in ended(folder))
-        below = psutil.Process(killed.pid).children(recursive=True)
-        assert any(process.name() == "sleep" for process in below)
+        running = below(killed)
+        assert any(process.name() == "sleep" for process in running)
     finally:
         killed.kill()
         killed.wait()
-    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
+    assert gone(running)
 
     run_id = (folder / "run").read_text().strip()
     assert served.run(run_id)["state"]["type"] == "RUNNING"
@@ -113,11 +111,9 @@ def test_runs_of_a_dead_serving_process_are_marked_as_crashed(served: Served) ->
 
 
 def test_stopping_leaves_no_process(served: Served) -> None:
-    import psutil
-
-    below = psutil.Process(served.process.pid).children(recursive=True)
-    assert any("prefect" in " ".join(process.cmdline()) for process in below)
+    running = below(served.process)
+    assert any("prefect" in " ".join(process.cmdline()) for process in running)
     served.process.terminate()
     served.process.wait(PATIENCE)
-    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
+    assert gone(running)
     assert served.url() == ""

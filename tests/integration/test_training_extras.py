@@ -19,7 +19,7 @@ from tasks.training.data import TokenDataset
 from tasks.training.loop import TrainingResult
 from tasks.training.settings import TrainingSettings
 from tests.toys import VOCABULARY, toy_sources
-from tests.training import InterruptedRun, interrupt_at, train_on
+from tests.training import InterruptedRun, NoTokenizer, interrupt_at, train_on
 
 SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=3, dropout=0.1, seed=3)
 RECIPE: dict[str, Any] = {
@@ -34,12 +34,6 @@ RECIPE: dict[str, Any] = {
 
 
 TEXTS = TokenDataset(toy_sources(60), toy_sources(60, seed=1), 0)
-
-
-class Tokenizer:
-    """Leaves no files."""
-
-    def save_pretrained(self, folder: Path) -> None: ...
 
 
 def run(folder: Path, model: Any = None, stop_at: int | None = None, **settings: Any) -> tuple[Any, TrainingResult]:
@@ -73,13 +67,13 @@ def test_an_interrupted_run_resumes_its_heads(settings: dict[str, Any], tmp_path
 
 def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(tmp_path: Path) -> None:
     trunk, _ = run(tmp_path / "trunk", exit_loss="first_last", exit_layer=2)
-    save_model(trunk, Tokenizer(), tmp_path / "model")
+    save_model(trunk, NoTokenizer(), tmp_path / "model")
     before = {name: tensor.clone() for name, tensor in trunk.state_dict().items()}
     start = load_model(tmp_path / "model")
     trained, _ = run(
         tmp_path / "heads", start, draft_heads=2, exit_classifier=True, trunk="frozen", weight_decay=0.1, exit_layer=2
     )
-    save_model(trained, Tokenizer(), tmp_path / "with heads")
+    save_model(trained, NoTokenizer(), tmp_path / "with heads")
     loaded = load_model(tmp_path / "with heads")
     weights = own_weights(loaded)
     assert weights.keys() == before.keys()

@@ -1,6 +1,5 @@
 """The flow follows DVC's graph, under the names that `dvc repro` takes."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import yaml
 
 from flows.graph import Sources, read_graph, read_sources
 from tasks.errors import InputError
-
-Repository = Callable[[dict[str, Any]], Path]
+from tests.unit.flows.conftest import Repository
 
 # In reverse order, so that no order can come from the file.
 STAGES: dict[str, Any] = {

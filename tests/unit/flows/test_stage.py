@@ -4,16 +4,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flows import stage
 from flows.stage import StageError, StageRunner
-
-Repository = Callable[[dict[str, Any]], Path]
+from tests.unit.flows.conftest import Repository
 
 LOCKED = "ERROR: Unable to acquire lock. Most likely another DVC process is running"
 BUSY = "ERROR: failed to reproduce 'align': 'models/a' is busy, it is being blocked by:"

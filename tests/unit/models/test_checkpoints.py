@@ -238,6 +238,7 @@ def test_pickled_weights_are_refused_by_name(folder: Path) -> None:
         load_model(folder)
 
 
-def test_a_folder_that_is_missing() -> None:
-    with pytest.raises(InputError, match="no model at models/none: there is no such folder; run the stage"):
-        load_model(Path("models/none"))
+@pytest.mark.parametrize(("load", "what"), [(load_tokenizer, "tokenizer"), (load_model, "model")])
+def test_a_folder_that_is_missing(load: Callable[[Path], object], what: str) -> None:
+    with pytest.raises(InputError, match=f"no {what} at models/none/here: there is no such folder; run the stage"):
+        load(Path("models/none/here"))

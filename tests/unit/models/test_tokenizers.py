@@ -83,11 +83,6 @@ def test_text_that_does_not_fit_the_vocabulary(texts: list[str], vocabulary: int
         train_tokenizer(texts, TokenizerSettings(vocabulary=vocabulary))
 
 
-def test_a_folder_that_is_missing() -> None:
-    with pytest.raises(InputError, match="no tokenizer at models/none/here: there is no such folder; run the stage"):
-        load_tokenizer(Path("models/none/here"))
-
-
 @pytest.mark.parametrize("broken", ["empty", "a model's configuration alone", "not JSON"])
 def test_a_folder_without_a_tokenizer(broken: str, tokenizer: Any, tmp_path: Path) -> None:
     if broken == "a model's configuration alone":
