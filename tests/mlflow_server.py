@@ -1,13 +1,9 @@
 """MLflow's server in processes of its own, and the runs that a server or a database holds."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +23,6 @@ def kill_server(process: subprocess.Popen[bytes]) -> None:
     """Kill all processes of a server (SIGKILL)."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def server_answers(port: int) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def server_process(database: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that answers; its processes are killed (SIGKILL) at the end of the block."""
-    process = start_server(database, port)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while not server_answers(port) and time.monotonic() < deadline:
-            assert process.poll() is None, (database.parent / "server.log").read_text()
-            time.sleep(0.2)
-        yield process
-    finally:
-        kill_server(process)
 
 
 def runs_of(mlflow: Any, experiment: str = "translation") -> dict[str, Any]:

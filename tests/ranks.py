@@ -1,8 +1,7 @@
-"""Ranks that succeed, refuse, break or are killed, without training: `python -m tests.ranks SCENARIO --nproc N`."""
+"""Ranks that succeed, refuse or break, without training: `python -m tests.ranks SCENARIO --nproc N`."""
 
 import argparse
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -37,13 +36,6 @@ def crash() -> None:
     raise KeyError("bug")
 
 
-def killed() -> None:
-    distributed.init("gloo")
-    if distributed.rank() == distributed.world_size() - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    distributed.barrier()
-
-
 def add_ranks() -> None:
     """Print the sum of all ranks, counted from 1, and the variables of each rank in turn."""
     distributed.init("gloo")
@@ -64,7 +56,7 @@ def wait() -> None:
     time.sleep(600)
 
 
-SCENARIOS = {work.__name__: work for work in (refuse, refuse_in_last_rank, crash, killed, add_ranks, wait)}
+SCENARIOS = {work.__name__: work for work in (refuse, refuse_in_last_rank, crash, add_ranks, wait)}
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """A clone of the project whose parameters are so small that the whole pipeline runs in a few minutes."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -135,6 +136,11 @@ def run_in(clone: Path, *command: str, timeout: float = 3600) -> subprocess.Comp
 def copy_of(clone: Path, folder: Path) -> Path:
     """Copy a clone to `folder`/copy, for a test that changes it."""
     return Path(shutil.copytree(clone, folder / "copy", symlinks=True))
+
+
+def key_of(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Return what tells a row of a sweep from the others."""
+    return row["split"], row["method"], json.dumps(row["settings"])
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 """A killed stage resumes where it stopped, and bad input ends in one line."""
 
 import json
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +16,7 @@ import pytest
 from tasks.errors import stage
 from tasks.evaluation.selection import BASELINES
 from tasks.files import seal
-from tests.e2e.conftest import GRID, ROOT, copy_of, environment, read_params, run_in, tiny, write_params
+from tests.e2e.conftest import GRID, ROOT, copy_of, environment, key_of, read_params, run_in, tiny, write_params
 
 
 def kill_when(clone: Path, ready: Callable[[], bool], *command: str) -> None:
@@ -66,27 +64,8 @@ def test_a_killed_sweep_resumes_at_the_next_point(finished: tuple[Path, str], tm
     assert [key for key in keys(after) if key[0] == "validation"] == [key for key in keys(whole) if key[0] == "validation"]
 
 
-def key_of(row: dict[str, Any]) -> tuple[str, str, str]:
-    return row["split"], row["method"], json.dumps(row["settings"])
-
-
 def _in_grid(row: dict[str, Any], methods: set[str]) -> bool:
     return row["method"] in methods and row["settings"].get("drafter", "small") == "small"
-
-
-@pytest.mark.slow
-def test_a_killed_training_resumes_from_its_checkpoint(finished: tuple[Path, str], tmp_path: Path) -> None:
-    clone = copy_of(finished[0], tmp_path)
-    model = clone / "models/translation/small/model.safetensors"
-    uninterrupted = model.read_bytes()
-    shutil.rmtree(model.parent)
-    command = [sys.executable, "-m", "tasks.finetune", "--task", "translation", "--model", "small"]
-    kill_when(clone, lambda: bool(list((clone / ".cache/resume").rglob("SHA256SUMS"))), *command)
-    assert not model.exists()
-    result = run_in(clone, *command)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert re.search(r"150 steps, resumed at step (50|100), in \d+ s", result.stderr), result.stderr
-    assert model.read_bytes() == uninterrupted
 
 
 @pytest.fixture
@@ -108,61 +87,22 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-@pytest.fixture
-def with_files(tmp_path: Path) -> Path:
-    """A folder with parameters whose task reads three pairs of files."""
-    (tmp_path / "text").mkdir()
-    for split in ("train", "validation", "test"):
-        (tmp_path / "text" / f"{split}.jsonl").write_text('{"de": "Hallo Welt", "en": "hello world"}\n' * 3)
-        (tmp_path / "text" / f"{split}.de").write_text("Hallo\nWelt\n")
-        (tmp_path / "text" / f"{split}.en").write_text("hello\nworld\n")
-    params = tiny(read_params(ROOT))
-    params["active"] = {"translation": "text"}
-    use_files(params, "parallel", {split: [f"{split}.de", f"{split}.en"] for split in ("train", "validation", "test")})
-    write_params(tmp_path, params)
-    return tmp_path
-
-
-def use_files(params: dict[str, dict[str, dict[str, object]]], form: str, files: dict[str, list[str]]) -> None:
-    corpus = {"source": "files", "files": {"format": form, "files": files}}
-    if form == "jsonl":
-        corpus["files"] |= {"source_field": "de", "reference_fields": ["en"]}  # type: ignore[operator]  # a plain YAML tree
-    params["tasks"]["translation"]["corpus"] = corpus
-
-
 Refused = Callable[..., str]
 
 
-def test_bad_input_ends_the_command_with_one_line_and_status_2(with_files: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the tiny parameters, and nothing that they name."""
+    write_params(tmp_path, tiny(read_params(ROOT)))
+    return tmp_path
+
+
+def test_bad_input_ends_the_command_with_one_line_and_status_2(folder: Path) -> None:
     command = [sys.executable, "-m", "tasks.prepare", "--task", "nothing"]
-    variables = environment(with_files) | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=with_files, env=variables, capture_output=True, text=True)
+    variables = environment(folder) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: params.yaml has no task 'nothing'; it has translation\n"
-
-
-def test_a_broken_line_is_named(with_files: Path, refused: Refused) -> None:
-    params = read_params(with_files)
-    use_files(params, "jsonl", {split: [f"{split}.jsonl"] for split in ("train", "validation", "test")})
-    write_params(with_files, params)
-    with (with_files / "text/train.jsonl").open("a") as file:
-        file.write('{"de": "kaputt", "en": \n')
-    assert "train.jsonl, line 4" in refused(with_files, "tasks.prepare", "--task", "translation")
-
-
-def test_an_unequal_pair_of_files_is_named(with_files: Path, refused: Refused) -> None:
-    with (with_files / "text/validation.en").open("a") as file:
-        file.write("one more\n")
-    line = refused(with_files, "tasks.prepare", "--task", "translation")
-    assert "validation.de has 2 lines" in line
-    assert "validation.en has 3" in line
-
-
-def test_an_unknown_parameter_is_named(with_files: Path, refused: Refused) -> None:
-    params = read_params(with_files)
-    params["tasks"]["translation"]["align"]["learning_rat"] = 0.1
-    write_params(with_files, params)
-    assert "tasks.translation.align.learning_rat" in refused(with_files, "tasks.align", "--task", "translation")
 
 
 def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str], tmp_path: Path, refused: Refused) -> None:
@@ -180,11 +120,9 @@ def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tasks.finetune", "--task", "nothing", "--model", "large"], "no task 'nothing'; it has translation"),
         (["tasks.calibrate", "--task", "translation"], "models/translation/large"),
-        (["tasks.report", "--task", "translation"], "tasks.sweep"),
         (["tasks.prepare", "--task", "translation", "--params", "none.yaml"], "none.yaml"),
     ],
 )
-def test_what_is_missing_is_named(with_files: Path, refused: Refused, arguments: list[str], words: str) -> None:
-    assert words in refused(with_files, *arguments)
+def test_what_is_missing_is_named(folder: Path, refused: Refused, arguments: list[str], words: str) -> None:
+    assert words in refused(folder, *arguments)

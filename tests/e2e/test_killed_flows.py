@@ -18,10 +18,10 @@ from typing import Any, cast
 import psutil
 
 from tests.e2e.conftest import environment, make_clone, run_in, smaller
-from tests.mlflow_server import kill_server, server_answers, start_server
+from tests.mlflow_server import kill_server, start_server
 from tests.optional import slow_with
 from tests.served import PATIENCE, Served, below, ended, gone, until
-from tests.services import free_port
+from tests.services import answers, free_port
 
 pytestmark = slow_with("prefect", "dvc", "psutil", "mlflow")
 
@@ -171,7 +171,7 @@ def test_servers_killed_in_each_stage_cost_no_result_and_no_record(undisturbed: 
         stack.callback(lambda: kill_server(mlflow[-1]))
 
         def wait_for_servers() -> None:
-            until("the server of MLflow", lambda: server_answers(port))
+            until("the server of MLflow", lambda: answers(f"http://127.0.0.1:{port}/health"))
             until("the server of Prefect", served.is_up)
 
         wait_for_servers()

@@ -9,7 +9,6 @@ from tasks.corpora.example import read_jsonl
 from tasks.decoding.inference import load_pair
 from tasks.decoding.method import DRAFTERS, Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
-from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode_all
 from tasks.decoding.runtimes.choose import open_decoders
@@ -61,11 +60,3 @@ def test_greedy_speculative_decoding_is_vanilla_with_another_tokenizer(
     vanilla = decode_all("vanilla_large", VanillaSettings(), pair, sources, REQUEST, 150)
     assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]
     assert sum(one.counts.drafted for one in drafted) > sum(one.counts.accepted for one in drafted) > 0
-
-
-def test_speculative_beam_search_is_beam_search(trained: Trained) -> None:
-    pair, sources = trained
-    beam = decode_all("beam_large", BeamSettings(beams=3), pair, sources[:100], REQUEST, 50)
-    settings = SpeculativeBeamSettings(beams=3, draft_beams=4, draft_length=3)
-    drafted = decode_all("speculative_beam", settings, pair, sources[:100], REQUEST, 50)
-    assert [one.tokens for one in drafted] == [one.tokens for one in beam]

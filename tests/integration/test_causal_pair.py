@@ -142,11 +142,3 @@ def test_every_method_runs_or_is_refused_with_a_reason(ready: Trained, method: s
     if METHODS[method].lossless and "beam" not in method:
         vanilla = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
         assert [one.tokens for one in outputs] == [one.tokens for one in vanilla]
-
-
-@pytest.mark.parametrize("drafter", ["small", "unigram", "bigram", "copy", "suffix", "random", "early_layer"])
-def test_no_drafter_changes_greedy_output(ready: Trained, drafter: str) -> None:
-    sources = encode(ready.tokenizer, [example.source for example in ready.examples[:12]], TEXT.max_source_tokens)
-    vanilla = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
-    drafted = decode("speculative", SpeculativeSettings(drafter=drafter), ready.pair, sources, REQUEST)
-    assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]

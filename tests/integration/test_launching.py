@@ -51,14 +51,6 @@ def test_srun_starts_ranks_which_meet_at_the_user_s_address() -> None:
     assert [process.returncode for process in started] == [0, 0]
 
 
-@pytest.mark.slow
-def test_a_killed_rank_ends_the_others_in_one_line() -> None:
-    done = ranks("killed", "--nproc", "2")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: rank 1 of 2 was killed by SIGKILL")
-    assert done.stderr.count("\n") == 1
-
-
 def wait_for_end(launcher: subprocess.Popen[str], number: signal.Signals) -> None:
     """Send a signal to a launcher whose ranks are up; nothing that it started may be left."""
     while line := launcher.stdout.readline():

@@ -21,27 +21,6 @@ def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["t5", "llama"])
-def test_a_pair_is_exported_and_its_certificate_holds(architecture: str, tmp_path: Path) -> None:
-    folder, out = agreeing_pair(tmp_path, architecture), tmp_path / "out"
-    exported = run("-m", "tasks.export", str(folder), "--to", "transformers", str(out))
-    assert exported.returncode == 0, exported.stderr
-    assert "not carried over: measurements and certificate" in exported.stdout
-
-    code: str
-    [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    opened = run("-c", code, cwd=out)
-    [expected] = load_pair(folder).generate(LETTERS[0])
-    assert opened.stdout.strip() == expected.text.strip(), opened.stderr
-
-    checked = run("-m", "tasks.verify", str(folder), "--engine", "transformers", "--json")
-    assert checked.returncode == 0, checked.stderr
-    found = json.loads(checked.stdout)
-    assert found["draftline"] == found["transformers"]
-    assert found["draftline"]["accepted"] > 0
-
-
 def test_a_pair_without_weights_is_bad_input_and_no_verdict(tmp_path: Path) -> None:
     folder = agreeing_pair(tmp_path)
     (folder / "large" / "model.safetensors").unlink()

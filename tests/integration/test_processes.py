@@ -73,11 +73,6 @@ def test_two_processes_train_the_same_model_as_one(one: Path, two: Path, name: s
     assert alone["validation_loss"][-1] < alone["validation_loss"][0] - 0.1
 
 
-def test_micro_batches_train_the_same_model(one: Path) -> None:
-    assert curves(one, "accumulated")["validation_loss"] == pytest.approx(curves(one, "adamw")["validation_loss"], rel=1e-5)
-    assert farthest(one / "accumulated.safetensors", one / "adamw.safetensors") < 1e-3
-
-
 def test_a_mean_of_means_would_be_a_different_loss() -> None:
     # Otherwise the tests above could not distinguish them: one process has far more tokens than the other, or all of them.
     texts, recipe = examples(), RECIPES["adamw"]
@@ -92,7 +87,8 @@ def test_a_mean_of_means_would_be_a_different_loss() -> None:
 def test_a_killed_run_resumes_and_ends_with_the_same_bits(tmp_path: Path) -> None:
     killed = in_two(tmp_path, "killed", "--killed")
     assert killed.returncode == 1
-    assert "error: rank 1 of 2 was killed by SIGKILL" in killed.stderr
+    [error] = [line for line in killed.stderr.splitlines() if line.startswith("error: ")]
+    assert error.startswith("error: rank 1 of 2 was killed by SIGKILL")
     assert "Traceback" not in killed.stderr
     assert not (tmp_path / "killed.json").exists()
     resumed = in_two(tmp_path, "killed", "dropout")

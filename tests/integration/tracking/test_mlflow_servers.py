@@ -1,6 +1,5 @@
 """Runs on MLflow's own server, which loses answers, is killed or away, and the SQLite database that stages create."""
 
-import contextlib
 import importlib.util
 import os
 import shutil
@@ -18,8 +17,7 @@ import pytest
 from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
 from tasks.tracking.__main__ import main
 from tasks.tracking.upload import KEY_TAG, connect
-from tests.mlflow_server import PATIENCE, runs_of, server_process
-from tests.services import free_port
+from tests.mlflow_server import PATIENCE, runs_of
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
 
@@ -118,47 +116,6 @@ def test_points_reach_a_server_that_loses_answers(server: Server, tmp_path: Path
     # Nothing was created twice: what the lost answers had created was found.
     assert server.counts["runs/create"] == 41
     assert not list(tmp_path.glob("*-*"))
-
-
-@pytest.mark.slow
-def test_a_server_killed_during_a_stage_costs_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Server and database connection are killed between two metrics; the work goes on, and the record arrives once."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copyfile(empty_database, tmp_path / "server.db")
-    port = free_port()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path / "outbox"))
-    monkeypatch.setenv("MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS", "1")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    monkeypatch.setattr("tasks.tracking.upload._PAUSE_SECONDS", 0.01)
-    figure = tmp_path / "pareto.svg"
-    figure.write_text("<svg/>", encoding="utf-8")
-    with contextlib.ExitStack() as during:
-        during.enter_context(server_process(tmp_path / "server.db", port))
-        run = Recorder("translation", "train", {}, {"rate": 0.1}, live=True, flush_seconds=10)
-        run.log_metrics({"loss": 1.0}, 0)
-        run._opening.join()
-        for step in range(1, 10):
-            run.log_metrics({"loss": 1 / (step + 1)}, step)
-        during.close()
-        for step in range(10, 20):
-            run.log_metrics({"loss": 1 / (step + 1)}, step)
-        run.log_artifact(figure)
-        run.child("a point", {}, {"window": 3}, {"bleu": 30.0})
-        run.close()
-    assert "wait for MLflow: 1" in capsys.readouterr().err
-    with server_process(tmp_path / "server.db", port):
-        client = connect(tracking_uri())
-        assert {name: found.info.status for name, found in runs_of(client).items()} == {"train": "RUNNING"}
-        assert upload_all(outbox_folder(), tracking_uri()) == (1, [])
-        found = runs_of(client)
-        assert {name: one.info.status for name, one in found.items()} == {"train": "FINISHED", "a point": "FINISHED"}
-        losses = client.get_metric_history(found["train"].info.run_id, "loss")
-        assert sorted((value.step, value.value) for value in losses) == [(step, 1 / (step + 1)) for step in range(20)]
-        assert [file.path for file in client.list_artifacts(found["train"].info.run_id)] == ["pareto.svg"]
-    assert not list((tmp_path / "outbox").glob("*-*"))
 
 
 def test_concurrent_stages_create_one_database(tmp_path: Path) -> None:
