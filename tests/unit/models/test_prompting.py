@@ -85,6 +85,15 @@ def test_prompts_that_cannot_be_made_are_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("call", ["cycler.__init__.__globals__.os.mkdir", "messages.append.__class__", "''.__class__.__mro__"])
+def test_a_template_runs_no_code(call: str, tokenizer: Any, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    tokenizer.chat_template = f"{{{{ {call}({str(mark)!r}) }}}}"
+    with pytest.raises(InputError, match=r"does not take the messages: access to attribute '__\w+__' .* is unsafe"):
+        SourceEncoder(tokenizer, text())
+    assert not mark.exists()
+
+
 def test_every_stage_reads_the_same_tokens(tokenizer: Any, tmp_path: Path) -> None:
     examples = [Example(f"{LONG} {number}", (f"the {number}",)) for number in range(4)]
     write_jsonl(examples, tmp_path / "train.jsonl")
