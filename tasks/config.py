@@ -149,10 +149,14 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
         InputError: the text is wrong; names the file, the field and the fix.
     """
     try:
-        # Strict: neither true nor "3" is a number. As JSON, where a list is a tuple and a text a path all the same.
-        params = Params.model_validate_json(json.dumps(yaml.safe_load(text), default=str), strict=True)
+        plain = json.dumps(yaml.safe_load(text), default=str)
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} holds more than names, values and lists of them: {error}; write those alone") from None
+    try:
+        # Strict: neither true nor "3" is a number. As JSON, where a list is a tuple and a text a path all the same.
+        params = Params.model_validate_json(plain, strict=True)
     except ValidationError as error:
         location = error.errors()[0]["loc"]
         line = f", line {line_of(text, location)}" if lines else ""

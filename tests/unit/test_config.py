@@ -139,6 +139,10 @@ def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
     path.write_text("active: [")
     with pytest.raises(InputError, match="is not YAML"):
         load(path)
+    for odd in ("2026-01-01: 3", "active: &again [*again]"):
+        path.write_text(odd)
+        with pytest.raises(InputError, match="holds more than names, values and lists of them"):
+            load(path)
     path.write_text("")
     with pytest.raises(InputError, match="should be an object"):
         load(path)
