@@ -10,33 +10,22 @@ from collections import Counter
 from collections.abc import Iterable
 from importlib import resources
 
+import regex
 import yaml
 
 WITHOUT_SPACES = {
-    "kana": re.compile("[\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f]"),
-    "han": re.compile("[\u2e80-\u2fdf\u3005-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
-    # Thai and Lao, Burmese, Khmer, Tai scripts, Balinese, Bopomofo, Javanese
-    "other": re.compile(
-        "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f\u3100-\u312f\u31a0-\u31bf\ua980-\ua9ff"
-        "\uaa60-\uaadf]"
+    # Some marks of these scripts, such as the long vowel of kana, belong to no single script in Unicode.
+    "kana": regex.compile(r"[\p{Hiragana}\p{Katakana}\u30fc\uff70\uff9e\uff9f]"),
+    "han": regex.compile(r"[\p{Han}\u3006]"),
+    "other": regex.compile(
+        r"[\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Tai_Viet}"
+        r"\p{Balinese}\p{Bopomofo}\p{Javanese}\ua9cf]"
     ),
 }
 """The letters of scripts that put no spaces between words."""
-
-
-@functools.cache
-def script_without_spaces(character: str) -> str:
-    """Whether a letter's script puts no spaces between words: `han`, `kana`, `other`, or empty where it does."""
-    return next((name for name, letters in WITHOUT_SPACES.items() if letters.match(character)), "")
-
-
-@functools.cache
-def _kind(character: str) -> str:
-    """`word` for a letter or digit, `single` for one of a script without spaces, `mark`, `joined` where invisible, or `gap`."""
-    category = unicodedata.category(character)
-    if category[0] in "LN":
-        return "single" if script_without_spaces(character) else "word"
-    return {"M": "mark", "C": "joined" if category == "Cf" else "gap"}.get(category[0], "gap")
+_SINGLE = rf"(?:{'|'.join(own.pattern for own in WITHOUT_SPACES.values())})(?<=[\p{{L}}\p{{N}}])"
+_LETTER = rf"(?!{_SINGLE})[\p{{L}}\p{{N}}]"
+_WORD = regex.compile(rf"{_SINGLE}\p{{M}}*|{_LETTER}(?:{_LETTER}|\p{{M}})*")
 
 
 def unicode_words(text: str) -> list[str]:
@@ -46,16 +35,8 @@ def unicode_words(text: str) -> list[str]:
     Japanese, Thai, Lao, Burmese, Khmer) is one by itself. Compatible forms are one (NFKC: full-width letters, ligatures), and
     so are upper and lower case (case folding: ß is ss). Invisible characters, such as joiners and soft hyphens, do not count.
     """
-    words, before = list[str](), "gap"
-    for character in unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()):
-        kind = _kind(character)
-        if kind == before == "word" or (kind == "mark" and before != "gap"):
-            words[-1] += character
-        elif kind in ("word", "single"):
-            words.append(character)
-        if kind not in ("mark", "joined"):
-            before = kind
-    return words
+    visible = regex.sub(r"\p{Cf}", "", unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()))
+    return [found[0] for found in _WORD.finditer(visible)]
 
 
 def letters(texts: Iterable[str]) -> dict[str, int]:
@@ -63,7 +44,8 @@ def letters(texts: Iterable[str]) -> dict[str, int]:
     counts = dict.fromkeys(("ascii", "spaced", *WITHOUT_SPACES), 0)
     for character, count in Counter(itertools.chain.from_iterable(texts)).items():
         if character.isalnum():
-            counts["ascii" if character.isascii() else script_without_spaces(character) or "spaced"] += count
+            script = next((name for name, own in WITHOUT_SPACES.items() if own.match(character)), "spaced")
+            counts["ascii" if character.isascii() else script] += count
     return counts
 
 
