@@ -31,8 +31,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 SHAPES = ("circle", "triangle-up", "square", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
 MOST_SERIES = 8
 """Entries of a legend."""
-DIVERGING = ("#E8A06B", "#FFFFFF", "#86B4DB")
-"""Below, at and above the reference; black numbers stay legible on all of them."""
 CONTRADICTED = "#B00020"
 """Of a choice that test contradicts; a word stands beside it."""
 INK, QUIET, REFERENCE = "#222222", "#555555", "#8A8A8A"
