@@ -46,6 +46,7 @@ RATIOS = {
     "vanilla_over_generate": ("vanilla", "generate"),
     "drafter_step_over_generate": ("drafter", "generate, drafter"),
     "speculative_over_assisted": ("speculative", "assisted"),
+    "speculative_over_vanilla": ("speculative", "vanilla"),
     "bild_over_vanilla": ("bild", "vanilla"),
     "batched_over_generate": ("batched", "generate, batched"),
 }
@@ -67,6 +68,10 @@ class PairShape:
     small: Shape
     compiled: bool = False
     """Whether `generate` with a preallocated cache, which compiles the model for minutes, is timed too."""
+    checked: int = 8
+    """Sources whose tokens are compared with the reference's."""
+    length: int = 48
+    """Tokens of each text, and most tokens of a source."""
 
 
 _T5_SMALL = Shape("t5", 512, 6, 2048, 8, 8)
@@ -77,8 +82,8 @@ SHAPES = (
     PairShape("t5-small", _T5_SMALL, Shape("t5", 512, 2, 2048, 8, 8)),
 )
 QUICK = (
-    PairShape("tiny t5", Shape("t5", 64, 3, 96, 4, 4, 96), Shape("t5", 64, 1, 96, 4, 4, 96), compiled=True),
-    PairShape("tiny llama", Shape("llama", 64, 3, 96, 4, 2, 96), Shape("llama", 64, 1, 96, 4, 2, 96)),
+    PairShape("tiny t5", Shape("t5", 64, 3, 96, 4, 4, 96), Shape("t5", 64, 1, 96, 4, 4, 96), True, 2, 8),
+    PairShape("tiny llama", Shape("llama", 64, 3, 96, 4, 2, 96), Shape("llama", 64, 1, 96, 4, 2, 96), False, 2, 8),
 )
 
 
@@ -285,34 +290,36 @@ def milliseconds(seconds: list[float]) -> float:
 class PairRun:
     """The measurements of one pair of models."""
 
-    def __init__(self, shape: PairShape, device: torch.device, clock: Callable[[], float], until: float) -> None:
+    def __init__(self, shape: PairShape, rounds: int, device: torch.device, clock: Callable[[], float], until: float) -> None:
         self.shape = shape
         self.wrong = 0
         """Texts whose float32 tokens differ at a margin of `MARGIN_TOLERANCE` or more."""
         self.found: Found = {"left_out": []}
-        self._device, self._clock, self._until = device, clock, until
-        self._bench: PairBenchmark | None = None
-
-    def measure(self, checked: int, limit: int, longest: int, rounds: int, bandwidth: float) -> None:
-        """Check `checked` texts of `limit` tokens in float32 and bfloat16, then time bfloat16."""
-        log.info(f"\n{self.shape.name}")
-        small, large = (random_model(one, self._device, seed) for seed, one in enumerate((self.shape.small, self.shape.large)))
-        sources = contenders.random_sources(self.shape.large.vocabulary, max(BATCH, rounds + 1), longest)
-        self._part("float32_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
-        small, large = small.bfloat16(), large.bfloat16()
-        self._part("bfloat16_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
-        pair = open_decoders(small, large, runtime=Runtime("fused"))
-        bench = PairBenchmark((small, large), pair, sources, limit, rounds, self._clock)
-        self._part("steps", lambda: steps(bench, bandwidth))
-        self._part("compared", lambda: comparisons(bench))
-        self._bench = bench if self.shape.compiled else None
+        self._rounds, self._device, self._clock, self._until = rounds, device, clock, until
+        self._sources = contenders.random_sources(shape.large.vocabulary, max(BATCH, rounds + 1), shape.length)
 
     def measure_compiled(self) -> None:
-        """Measure `generate` where it is compiled."""
-        if self._bench is not None:
-            bench = self._bench
-            log.info(f"\n{self.shape.name}")
+        """Time bfloat16 against `generate` that is compiled, where the shape asks for it."""
+        if self.shape.compiled:
+            bench = self._benchmark(*self._models())
             self._part("static_generate", lambda: static_generate(bench))
+
+    def measure(self, bandwidth: float) -> None:
+        """Check the tokens in float32 and bfloat16, then time bfloat16."""
+        small, large = self._models()
+        self._part("float32_tokens", lambda: self._agreement(small, large))
+        bench = self._benchmark(small, large)
+        self._part("bfloat16_tokens", lambda: self._agreement(small, large))
+        self._part("steps", lambda: steps(bench, bandwidth))
+        self._part("compared", lambda: comparisons(bench))
+
+    def _models(self) -> tuple[PreTrainedModel, PreTrainedModel]:
+        return random_model(self.shape.small, self._device, 0), random_model(self.shape.large, self._device, 1)
+
+    def _benchmark(self, small: PreTrainedModel, large: PreTrainedModel) -> PairBenchmark:
+        """Return the benchmark of the models, which are bfloat16 from here on."""
+        pair = open_decoders(small.bfloat16(), large.bfloat16(), runtime=Runtime("fused"))
+        return PairBenchmark((small, large), pair, self._sources, self.shape.length, self._rounds, self._clock)
 
     def _part(self, name: str, work: Callable[[], object]) -> None:
         if time.monotonic() > self._until:
@@ -320,11 +327,11 @@ class PairRun:
             return
         begun = time.monotonic()
         self.found[name] = _rounded(work())
-        log.info(f"  {name} ({time.monotonic() - begun:.0f} s): {json.dumps(self.found[name])}")
+        log.info(f"{self.shape.name}: {name} ({time.monotonic() - begun:.0f} s): {json.dumps(self.found[name])}")
 
-    def _agreement(self, small: PreTrainedModel, large: PreTrainedModel, sources: Rows, limit: int) -> Found:
+    def _agreement(self, small: PreTrainedModel, large: PreTrainedModel) -> Found:
         ours, reference = (open_decoders(small, large, runtime=runtime) for runtime in (Runtime("fused"), REFERENCE))
-        texts, margins = agreement(ours, reference, sources, limit)
+        texts, margins = agreement(ours, reference, self._sources[: self.shape.checked], self.shape.length)
         if large.dtype == torch.float32:
             self.wrong += sum(margin >= MARGIN_TOLERANCE for margin in margins)
         return {"texts": texts, "different": len(margins), "widest_margin": max(margins, default=0.0)}
@@ -344,7 +351,7 @@ def main(given: Sequence[str]) -> None:
         InputError: there is no GPU.
         UnequalError: float32 tokens differ.
     """
-    parser = harness.parser_of("gpu", __doc__, rounds=(5, "timed rounds of each comparison"))
+    parser = harness.parser_of("gpu", __doc__, rounds=(7, "timed rounds of each comparison"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where models run (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=8.0, help="leave out what begins later (default: %(default)s)")
     arguments = harness.parse(parser, given)
@@ -360,11 +367,11 @@ def main(given: Sequence[str]) -> None:
     bandwidth = copy_bandwidth(device, _COPIED[device.type], clock)
     result = harness.hardware() | {"device": device.type, "copy_GB_per_s": round(bandwidth / 1e9, 1)}
     log.info(json.dumps(result))
-    runs = [PairRun(shape, device, clock, until) for shape in (QUICK if arguments.quick else SHAPES)]
-    for run in runs:
-        run.measure(*((2, 8, 12) if arguments.quick else (8, 48, 48)), arguments.rounds, bandwidth)
-    for run in runs:  # last, since compiling may take minutes
+    runs = [PairRun(shape, arguments.rounds, device, clock, until) for shape in (QUICK if arguments.quick else SHAPES)]
+    for run in runs:  # first: PyTorch's compiler frees workspaces that graphs recorded before it would go on using
         run.measure_compiled()
+    for run in runs:
+        run.measure(bandwidth)
     ratios = runs[0].found.get("compared", {}).get("ratios", {})
     wrong = sum(run.wrong for run in runs)
     result |= {name: one["ratio"] for name, one in ratios.items()} | {"float32_wrong": wrong}
