@@ -10,6 +10,7 @@ import argparse
 import functools
 import io
 import logging
+import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -21,15 +22,22 @@ T = TypeVar("T")
 
 log = logging.getLogger("draftline")
 _PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
+_USER_AND_PASSWORD = re.compile(r"//[^/@\s]+@")
+_SECRET_VALUE = re.compile(r"([?&][\w-]*(?:token|key|password|secret|signature)=)[^&\s'\"]+", re.IGNORECASE)
 _INTERVAL = 30.0
 """Seconds between two lines of progress where standard error is not a terminal."""
+
+
+def without_secrets(text: str) -> str:
+    """Return text in which the URLs have no user, no password, and no value of a parameter that is named for a secret."""
+    return _SECRET_VALUE.sub(r"\1***", _USER_AND_PASSWORD.sub("//", text))
 
 
 class _Lines(logging.Formatter):
     """A message in one line behind its level; in verbose output also behind its time and module."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = _PREFIXES.get(record.levelno, "") + super().format(record)
+        line = _PREFIXES.get(record.levelno, "") + without_secrets(super().format(record))
         if log.level > logging.DEBUG:
             return line
         return f"{self.formatTime(record, '%H:%M:%S')} {record.module}: {line}"

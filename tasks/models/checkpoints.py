@@ -140,12 +140,18 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
     The configuration decides between encoder-decoder and decoder-only. Quantised weights of a GGUF file become `dtype`.
 
     Raises:
-        InputError: there is no loadable model, or weights are missing, which transformers would initialise at random.
+        InputError: there is no loadable model, its weights are not all numbers, or some are missing, which transformers would
+            initialise at random.
     """
     model, info = load_from(_load_by_kind, source, "model", dtype=dtype)
     if info["missing_keys"]:
         said = f"the model at {source} lacks {len(info['missing_keys'])} weights, for example {min(info['missing_keys'])}"
         raise InputError(f"{said}; name one whose weights fit its configuration")
+    # A sum is one pass without a copy: it is finite only where all its terms are.
+    broken = [name for name, one in model.named_parameters() if not one.detach().sum(dtype=torch.float32).isfinite()]
+    if broken:
+        said = f"the model at {source} has weights that are NaN or infinite, for example in {broken[0]}"
+        raise InputError(f"{said}; train it again with a lower learning rate, or copy it anew")
     load_extras(model, Path(source))
     load_draft_tokens(model, Path(source))
     return model.to(device).eval()
@@ -155,6 +161,9 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GgufConfig
 
     config = AutoConfig.from_pretrained(**names)
+    depths = {name: getattr(config, name, None) for name in ("num_hidden_layers", "num_decoder_layers", "decoder_layers")}
+    if empty := [name for name, depth in depths.items() if isinstance(depth, int) and depth < 1]:
+        raise ValueError(f"its configuration has no layers ({empty[0]})")
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}

@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from tasks.console import without_secrets
 from tasks.files import unsealed
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def one_line(error: Exception) -> str:
-    """Return the beginning of an error's message without the user and password of a URI."""
-    line = re.sub(r"//[^/@\s]+@", "//", " ".join(str(error).split()))
+    """Return the beginning of an error's message without the secrets of a URI."""
+    line = without_secrets(" ".join(str(error).split()))
     return line if len(line) <= 160 else line[:160] + "..."
 
 

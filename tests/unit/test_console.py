@@ -45,6 +45,21 @@ def test_verbose_adds_details_with_time_and_module(capsys: pytest.CaptureFixture
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("no answer at http://user:planted@server:5000/api; start it", "no answer at http://server:5000/api; start it"),
+        ("https://planted@hub/models?a=1", "https://hub/models?a=1"),
+        ("'https://s3/x?X-Amz-Signature=planted&part=2' is gone", "'https://s3/x?X-Amz-Signature=***&part=2' is gone"),
+        ("http://server?b=1&Access_Token=planted", "http://server?b=1&Access_Token=***"),
+        ("mail to someone@example.org // and key=value", "mail to someone@example.org // and key=value"),
+    ],
+)
+def test_secrets_of_urls_are_not_shown(said: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log.error("%s", said)
+    assert capsys.readouterr().err == f"error: {shown}\n"
+
+
 def test_progress_elsewhere_than_on_a_terminal_is_a_line_at_times(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

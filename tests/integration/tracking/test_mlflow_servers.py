@@ -146,12 +146,13 @@ def test_an_absent_server_is_noticed_fast_and_the_runs_are_sent_later(
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{closed.getsockname()[1]}")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:planted@127.0.0.1:{closed.getsockname()[1]}?token=planted")
         start = time.monotonic()
         Recorder("translation", "train", {}, {}, flush_seconds=PATIENCE).close()
     assert time.monotonic() - start < PATIENCE / 4
     (warning,) = capsys.readouterr().err.splitlines()
-    assert "wait for MLflow: 1" in warning and "secret" not in warning
+    assert "wait for MLflow: 1" in warning and "planted" not in warning
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"planted" in file.read_bytes()]
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert upload_all(outbox_folder(), tracking_uri()) == (1, [])
     assert list(runs_of(mlflow)) == ["train"]

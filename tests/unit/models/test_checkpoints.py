@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from tasks.errors import InputError
@@ -170,6 +171,15 @@ def _cut_weights(folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:1000])
 
 
+def _spoil_a_weight(value: float) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        weights = safetensors.torch.load_file(folder / "model.safetensors")
+        weights["shared.weight"][3, 2] = value
+        safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return change
+
+
 def _configure(file: str = "config.json", **changes: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         config = json.loads((folder / file).read_text(encoding="utf-8"))
@@ -189,6 +199,9 @@ def _configure(file: str = "config.json", **changes: Any) -> Callable[[Path], No
         pytest.param(_configure(model_type="none"), id="unknown architecture"),
         pytest.param(_configure(d_ff=48), id="weights of another shape"),
         pytest.param(_configure(num_decoder_layers=4), id="weights of two layers missing"),
+        pytest.param(_configure(num_layers=0, num_decoder_layers=0), id="no layers"),
+        pytest.param(_spoil_a_weight(float("nan")), id="a weight that is not a number"),
+        pytest.param(_spoil_a_weight(float("-inf")), id="an infinite weight"),
     ],
 )
 def test_a_broken_checkpoint_is_one_line(folder: Path, spoil: Callable[[Path], None]) -> None:
