@@ -11,9 +11,11 @@ from torch import Tensor
 
 from tasks.decoding import rules
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.method import SamplingSettings
-from tasks.decoding.methods.speculative import LenientSettings, LossySettings
+from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.methods.speculative import BlockSettings, LenientSettings, LossySettings
+from tasks.decoding.registry import decode
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
+from tests.toys import prefix_pair, random_table, toy_sources
 
 PLAIN = SamplingSettings(temperature=1.0)
 Q = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])
@@ -185,3 +187,14 @@ def test_the_example_of_the_paper() -> None:
     q, p = two_positions([2 / 3, 1 / 3], [2 / 3, 1 / 3]), two_positions([1 / 3, 2 / 3], [1 / 3, 2 / 3])
     assert float(expected_length(rules.speculative_sampling, q, p)) == pytest.approx(10 / 9, abs=1e-6)
     assert float(expected_length(rules.block_verification, q, p)) == pytest.approx(11 / 9, abs=1e-6)
+
+
+def test_drafts_of_unequal_length_are_decided_as_if_alone() -> None:
+    """A draft ends at an end token, others beside it go on."""
+    tables = (random_table(name, agreement=0.5, sharpness=1.0, vocabulary=5, end=1.0) for name in ("small", "large"))
+    pair, sources = prefix_pair(*tables), toy_sources(40, seed=7)
+    settings, request = BlockSettings(draft_length=4), Request(11, PLAIN)
+    together = decode("speculative_block", settings, pair, sources, request)
+    alone = [decode("speculative_block", settings, pair, [one], request, [number])[0] for number, one in enumerate(sources)]
+    assert together == alone
+    assert len({drafted for one in together for drafted, _ in one.counts.kept}) > 1
