@@ -44,8 +44,6 @@ _STATES = ("Running", "Queued", "Failed", "Success")
 _NO_REASON = "no stage began; see the logs in .dvc/tmp/exps/celery"
 _LONGEST_PAUSE = 30.0
 """Seconds between two looks at the queue while workers are busy: a look takes a second of what they may be timing."""
-_LOOKS = 3
-"""Looks in a row without a worker, after which none is taken to be alive."""
 
 
 def read_option(text: str) -> tuple[str, Any]:
@@ -173,15 +171,18 @@ class Queue:
         """Return Queued, Running, Failed or Success by the names of the entries, and whether a worker is alive.
 
         Of several entries of one name the later state counts: one whose worker was killed is shown as running for ever.
-        A busy worker may be too slow to answer DVC once, so that only several looks in a row say that none is alive.
         """
-        for look in range(_LOOKS):
-            time.sleep(min(look, 1))
-            entries, _, workers = dvc(self.root, "queue", "status").rpartition("Worker status:")
-            if alive := not workers.startswith(" 0 active, 0 idle"):
-                break
+        entries = dvc(self.root, "queue", "status").rpartition("Worker status:")[0]
         rows = [row for row in map(str.split, entries.splitlines()) if row and row[-1] in _STATES]
-        return {name: state for _, name, *_, state in sorted(rows, key=lambda row: _STATES.index(row[-1]))}, alive
+        return {name: state for _, name, *_, state in sorted(rows, key=lambda row: _STATES.index(row[-1]))}, self._has_worker()
+
+    def _has_worker(self) -> bool:
+        """Whether a worker runs. DVC asks workers to answer within a second, which those of a busy machine do not."""
+        import psutil
+
+        here = str(self.root.resolve())
+        workers = (one.info for one in psutil.process_iter(["cmdline", "cwd"]))
+        return any(one["cwd"] == here and "queue-worker" in (one["cmdline"] or ()) for one in workers)
 
     def start(self, jobs: int) -> None:
         """Start DVC's workers, which go on without this process and end when the queue is empty."""
