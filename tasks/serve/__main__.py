@@ -3,7 +3,8 @@
 `python -m tasks.serve --task translation` serves the pair that the report recommends, `--pair FOLDER` a copy of it, `--large`
 with `--small` two models of your own. Requests that arrive while others are decoded form a batch. Whether drafting pays is
 measured while serving, for each number of texts; where it does not, the large model decodes alone (`--drafting auto`). Answers
-say which method ran. The server listens on loopback unless `--host` says otherwise, and has no authentication.
+say which method ran. The server listens on loopback unless `--host` says otherwise. Clients have to send the key that the
+environment variable DRAFTLINE_API_KEY holds, if any.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import os
 import signal
 import socket
 from pathlib import Path
@@ -22,6 +24,7 @@ from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
 from tasks.paths import TaskPaths
 from tasks.serve.api import Completions, create_app
+from tasks.serve.door import KEY_VARIABLE, PatientProtocol
 from tasks.serve.pacing import Engine, Pacing, PairEngine, findings, warm_up
 from tasks.serve.scheduler import Scheduler, ServerMetrics, ServerSettings
 from tasks.settings import add_options, read_options
@@ -85,7 +88,8 @@ def serve(
 
     metrics, pacing = ServerMetrics(), Pacing(engine.drafts, _DRAFTING[settings.drafting])
     scheduler = Scheduler(engine, pacing, metrics, max_batch=settings.max_batch, max_queue=settings.max_queue)
-    app = create_app(Completions(pair, engine, scheduler, metrics, name, settings))
+    app = create_app(Completions(pair, engine, scheduler, metrics, name, settings), os.environ.get(KEY_VARIABLE, ""))
+    PatientProtocol.patience = settings.patience
     request = Request(min(pair.manifest.text.max_target_tokens, settings.max_tokens))
     done = warm_up(engine, pacing, pair.encode(texts), request, settings.max_batch, settings.warm_up)
     set_startup_aside()
@@ -93,7 +97,7 @@ def serve(
     log.info("serving %s on %s: %s", name, address_of(bound), engine.name)
     # uvicorn ends in order and raises the signal again, which does nothing where a shell started the server in the background.
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
+        uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, log_level="warning", access_log=False)).run(sockets=[bound])
     log.info("stopped")
 
 

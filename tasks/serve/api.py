@@ -10,9 +10,8 @@ import contextlib
 import functools
 import json
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -24,6 +23,7 @@ from tasks.decoding.inference import DecodingPair
 from tasks.decoding.method import COLDEST, SamplingSettings
 from tasks.decoding.method import Request as DecodingRequest
 from tasks.models.prompting import SourceEncoder
+from tasks.serve.door import Door
 from tasks.serve.pacing import Engine
 from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics, ServerSettings, finish_reason
 
@@ -149,10 +149,6 @@ class CompletionRequest(BaseModel):
         return DecodingRequest(limit if self.max_tokens is None else self.max_tokens, sampling, self.seed or 0)
 
 
-def _new_id() -> str:
-    return f"cmpl-{uuid.uuid4().hex}"
-
-
 def choice(index: int, text: str, reason: str | None) -> dict[str, Any]:
     """Return one output, or a piece of one whose `reason` is None."""
     return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
@@ -237,28 +233,35 @@ class Completions:
     metrics: ServerMetrics
     name: str
     limits: ServerSettings
+    _encoding: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def answer(self, request: Request) -> Response:
         """Queue the texts of a request and answer with their outputs, or with a stream of them."""
         asked, text = self._parsed(await self._body(request)), self.pair.manifest.text
         decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
-        rows = encode_prompts(self.pair, asked.prompts)
+        async with self._encoding:  # a tokenizer serves one thread at a time, and the loop goes on meanwhile
+            rows = await asyncio.to_thread(encode_prompts, self.pair, asked.prompts)
         texts = _Texts(rows, decoding, streamed=asked.stream, seeded=asked.seed is not None)
         try:
             self.scheduler.add(texts.jobs)
         except QueueFullError:
             raise RefusedError(429, "the queue is full; try again later") from None
+        name = f"cmpl-{request.state.number}"
         if asked.stream:
-            return StreamingResponse(self._events(texts), media_type="text/event-stream")
-        return await self._whole(request, texts)
+            return StreamingResponse(self._events(texts, name), media_type="text/event-stream")
+        return await self._whole(request, texts, name)
 
     async def _body(self, request: Request) -> bytes:
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > self.limits.max_body:
-                raise RefusedError(413, f"the body has more than {self.limits.max_body} bytes; send fewer or shorter prompts")
-        return body
+        body, most, patience = bytearray(), self.limits.max_body, self.limits.patience
+        try:
+            async with asyncio.timeout(patience):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > most:
+                        raise RefusedError(413, f"the body has more than {most} bytes; send fewer or shorter prompts")
+        except TimeoutError:
+            raise RefusedError(408, f"the body did not arrive within {patience:g} s; send it at once") from None
+        return bytes(body)
 
     def _parsed(self, body: bytes) -> CompletionRequest:
         try:
@@ -278,7 +281,7 @@ class Completions:
             raise RefusedError(400, f"max_tokens is {asked.max_tokens}; at most {self.limits.max_tokens}", "max_tokens")
         return asked
 
-    async def _whole(self, request: Request, texts: _Texts) -> Response:
+    async def _whole(self, request: Request, texts: _Texts, name: str) -> Response:
         choices: dict[int, dict[str, Any]] = {}
         tokens = 0
         while len(choices) < len(texts.jobs):
@@ -298,16 +301,15 @@ class Completions:
             tokens += len(generation.tokens)
         prompt = sum(len(job.row) for job in texts.jobs)
         usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
-        return JSONResponse(answer(_new_id(), self.name, [choices[index] for index in sorted(choices)], usage=usage))
+        return JSONResponse(answer(name, self.name, [choices[index] for index in sorted(choices)], usage=usage))
 
     def _choice(self, index: int, text: str, generation: Generation, method: str) -> dict[str, Any]:
         """Return a finished output, or the last piece of it."""
         reason = finish_reason(generation, self.engine.ends)
         return {**choice(index, text, reason), "draftline": decoding_facts(generation, method)}
 
-    async def _events(self, texts: _Texts) -> AsyncIterator[str]:
+    async def _events(self, texts: _Texts, name: str) -> AsyncIterator[str]:
         """Server-sent events: a piece of text for each turn, the reason with the last one, then `[DONE]`."""
-        identity = _new_id()
         written = [NewText(self.pair.decode) for _ in texts.jobs]
         begun: set[int] = set()
         left = len(texts.jobs)
@@ -324,13 +326,13 @@ class Completions:
                 if kind == "grown":
                     piece = written[index].of(*value)
                     if piece:
-                        yield _event(answer(identity, self.name, [choice(index, piece, None)]))
+                        yield _event(answer(name, self.name, [choice(index, piece, None)]))
                         # Lets the loop see that a client has hung up, before more is written to its closed socket.
                         await asyncio.sleep(0)
                     continue
                 generation, method = value
                 last = self._choice(index, written[index].rest(generation.tokens), generation, method)
-                yield _event(answer(identity, self.name, [last]))
+                yield _event(answer(name, self.name, [last]))
                 left -= 1
             yield "data: [DONE]\n\n"
         finally:
@@ -347,12 +349,17 @@ def _event(body: dict[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-_INVALID = "invalid_request_error"
-"""The kind of an error that OpenAI's clients know as the request's own fault."""
+_KINDS = {401: "authentication_error", 429: "rate_limit_error"}
+"""Kinds of errors that OpenAI's clients know, by status; others are the request's own fault."""
 
 
-def create_app(completions: Completions) -> FastAPI:
-    """Return the application, which starts the scheduler of `completions` and stops it at its end."""
+def create_app(completions: Completions, key: str = "") -> Door:
+    """Return the application, which starts the scheduler of `completions` and stops it at its end.
+
+    Args:
+        completions: Answers.
+        key: That clients of `/v1` have to send; empty: none.
+    """
     scheduler, metrics, name = completions.scheduler, completions.metrics, completions.name
 
     @contextlib.asynccontextmanager
@@ -363,18 +370,19 @@ def create_app(completions: Completions) -> FastAPI:
 
     app = FastAPI(title="Draftline", lifespan=lifespan, docs_url=None, redoc_url=None)
 
+    def refusal(status: int, message: str, param: str | None = None) -> dict[str, Any]:
+        metrics.refused.labels(str(status)).inc()
+        return error_body(message, _KINDS.get(status, "invalid_request_error"), param)
+
     @app.exception_handler(RefusedError)
     async def refused(_: Request, error: RefusedError) -> JSONResponse:
-        metrics.refused.labels(str(error.status)).inc()
         headers = {"Retry-After": "1"} if error.status == 429 else None
-        kind = "rate_limit_error" if error.status == 429 else _INVALID
-        return JSONResponse(error_body(str(error), kind, error.param), error.status, headers)
+        return JSONResponse(refusal(error.status, str(error), error.param), error.status, headers)
 
     @app.exception_handler(404)
     async def unknown(request: Request, _: Exception) -> JSONResponse:
-        metrics.refused.labels("404").inc()
         routes = "/v1/completions, /v1/models, /health and /metrics"
-        return JSONResponse(error_body(f"there is no {request.url.path}; this server has {routes}", _INVALID), 404)
+        return JSONResponse(refusal(404, f"there is no {request.url.path}; this server has {routes}"), 404)
 
     # A plain route: `Completions` checks the body itself, with the protocol's own errors.
     app.add_route("/v1/completions", completions.answer, methods=["POST"])
@@ -395,4 +403,4 @@ def create_app(completions: Completions) -> FastAPI:
         metrics.paces(scheduler.paces())
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
-    return app
+    return Door(app, key, refusal)

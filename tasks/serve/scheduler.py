@@ -127,6 +127,7 @@ class ServerSettings:
     max_tokens: int = setting("Most tokens of an output.", default=512, ge=1)
     max_prompts: int = setting("Most texts of a request.", default=64, ge=1)
     max_body: int = setting("Largest request, in bytes.", default=1 << 20, unit="bytes", ge=1)
+    patience: float = setting("For a request's headers, then its body.", default=30.0, unit="seconds", gt=0)
     warm_up: float = setting("Longest warm-up, in seconds.", default=20.0, unit="seconds", ge=0)
 
 
