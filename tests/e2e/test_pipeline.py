@@ -168,25 +168,6 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
         write_params(clone, before)
 
 
-@pytest.mark.parametrize(
-    ("module", "runs"),
-    [
-        ("tasks/training/loop.py", {"finetune_large", "finetune_small", "calibrate", "control", "align"}),
-        ("tasks/evaluation/timing.py", {"sweep", "report"}),
-        ("tasks/evaluation/report/tables.py", {"sweep", "report"}),
-        ("tasks/lineage.py", set()),
-    ],
-)
-def test_a_changed_module_changes_the_stages_that_use_it(clone: Path, module: str, runs: set[str]) -> None:
-    file = clone / module
-    before = file.read_text(encoding="utf-8")
-    try:
-        file.write_text(before + "\n# an edit\n", encoding="utf-8")
-        assert changed_stages(clone) == runs
-    finally:
-        file.write_text(before, encoding="utf-8")
-
-
 @pytest.mark.slow
 def test_a_changed_grid_runs_the_sweep_and_keeps_their_points(clone: Path, tmp_path: Path) -> None:
     copy = copy_of(clone, tmp_path)
