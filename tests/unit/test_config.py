@@ -108,7 +108,9 @@ MISTAKES: list[tuple[Change, str]] = [
     (grid(values={"fallback_threshold": [0.5, 2]}), "sweep.grid.0: fallback_threshold is 2.0; it must be at most 1"),
     (grid(values={"max_draft": [True]}), "sweep.grid.0: max_draft: Input should be a valid integer (found True)"),
     (grid(values={"fallback": [0.5]}), "sweep.grid.0: unknown setting fallback; did you mean fallback_threshold?"),
-    (grid(preset="poetry"), "sweep.grid.0: bild has no preset 'poetry'; it has translation, summarization"),
+    (grid(values={"fallback_threshold": []}), "sweep.grid.0: fallback_threshold has no values"),
+    (grid(preset="poetry"), "sweep.grid.0: bild has no preset 'poetry'; it has translation, summarization, early_exit, v1"),
+    (grid(method="beam_large", preset="paper"), "sweep.grid.0: beam_large has no preset 'paper'; it has none: give values"),
 ]
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ from tests.sweeps import (
     name_of,
     named,
 )
-from tests.ticking import ALIGNED, LIMIT, TOY_MARGINS, Clock, Price, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.ticking import ALIGNED, LIMIT, TOY_MARGINS, Clock, evaluator_of, split_of, sweep_settings, ticking_pair
 from tests.toys import toy_sources
 
 
@@ -181,28 +181,6 @@ def test_a_step_that_uses_less_than_half_of_the_machine_is_a_warning(
 
 class Killed(BaseException):
     """Simulates the end of the process."""
-
-
-def forbid_timing(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lap(*_: Any) -> NoReturn:
-        raise AssertionError("timed again")
-
-    monkeypatch.setattr(sweep.starts.timer, "lap", lap)
-
-
-def test_a_finished_sweep_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Sweep(tmp_path)
-    rows = first.validate(FEW)
-    rows += first.report()
-    written = first.path.read_bytes()
-    again = Sweep(tmp_path)
-    again.large().price = Price(50.0, 3.0, 2.0)  # another machine speed, the same plan
-    forbid_timing(again, monkeypatch)
-    found = again.validate(FEW)
-    found += again.report()
-    assert by_name(found[: len(FEW) + 2]) == by_name(rows[: len(FEW) + 2])
-    assert sorted(found, key=str) == sorted(rows, key=str)
-    assert first.path.read_bytes() == written
 
 
 @pytest.mark.parametrize("count", [9])
