@@ -1,10 +1,14 @@
 """A toy pair on a simulated clock, so that the cost of each model run is known exactly, and an evaluator for it."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
@@ -14,13 +18,13 @@ from tasks.decoding.registry import decode
 from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.settings import MarginSettings, SweepSettings
 from tasks.evaluation.sweep.clock import Lap, PointTimer, Visit
-from tasks.evaluation.sweep.grid import Drafter, SweepPoint
+from tasks.evaluation.sweep.grid import BASELINES, Drafter, SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.evaluation.sweep.rows import PointEvaluator
 from tasks.evaluation.sweep.run import expected
 from tasks.evaluation.timing import Expected
 from tasks.models.settings import TextSettings
-from tests.toys import END, VOCABULARY, Predict, PrefixDecoder, random_table, toy_sources
+from tests.toys import END, VOCABULARY, Predict, Prefix, PrefixDecoder, random_table, toy_sources
 
 LIMIT = 12
 
@@ -168,3 +172,23 @@ def timer_of(pairs: Mapping[Drafter, Pair], sweep: SweepSettings, clock: Callabl
     timer = PointTimer(pairs, sweep, "cpu")
     timer.clock = clock
     return timer
+
+
+def break_after(pair: Pair, side: str, prefix: Prefix) -> None:
+    """Let a model of the pair predict NaN after this prefix."""
+    model = getattr(pair, side)
+    sound = model.predict
+
+    def predict(source: Prefix, text: Prefix) -> Tensor:
+        logits: Tensor = sound(source, text)
+        return torch.full_like(logits, math.nan) if text == prefix else logits
+
+    model.predict = predict
+
+
+def broken_pair(side: str, example: int, length: int) -> Pair:
+    """A pair whose `side` breaks after some tokens of the small model's own text of one example."""
+    pair, sweep = ticking_pair(Clock()), sweep_settings()
+    text = evaluator_of(pair, sweep).decoded(BASELINES[1], split_of(pair, sweep)).tokens[example]
+    break_after(pair, side, (0, *text[:length]))
+    return pair

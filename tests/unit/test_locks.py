@@ -1,14 +1,10 @@
 """Locks between processes: what waits, what runs concurrently, and how the lock of a dead process is released."""
 
-import contextlib
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,24 +12,7 @@ import pytest
 from tasks import locks
 from tasks.errors import InputError
 from tasks.locks import Share, timing_lock, working_lock
-
-HOLDER = """
-import sys, tempfile
-tempfile.tempdir = sys.argv[1]
-from tasks.locks import Share, share_lock, timing_lock, working_lock
-with eval(sys.argv[2]):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
-@contextlib.contextmanager
-def holding(lock: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds a lock until its standard input is closed."""
-    command = [sys.executable, "-c", HOLDER, str(folder), lock]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        yield holder
+from tests.held_locks import holding
 
 
 @pytest.fixture(autouse=True)

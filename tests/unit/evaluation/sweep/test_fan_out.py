@@ -5,13 +5,12 @@ import functools
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, patch
 
 import psutil
 import pytest
@@ -22,32 +21,11 @@ from tasks.decoding.methods.speculative import AdaptiveSettings
 from tasks.evaluation.sweep import fan_out
 from tasks.evaluation.sweep.fan_out import FanOut, Submit, Work
 from tasks.evaluation.sweep.grid import BASELINES, SweepPoint
-from tasks.evaluation.sweep.replay import ReplayedGrid, Split, replay_grid
+from tasks.evaluation.sweep.replay import ReplayedGrid, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator
+from tests.held_locks import holding
 from tests.sweeps import BEAMS, FEW, GRID, TIMES, Row, Sweep, in_file
-from tests.ticking import LIMIT, Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
-from tests.unit.evaluation.sweep.test_replay import breaks
-
-HOLDER = """
-import sys, tempfile
-tempfile.tempdir = sys.argv[1]
-from tasks.locks import timing_lock
-with timing_lock("cpu"):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
-@contextlib.contextmanager
-def timing(folder: Path) -> Iterator[None]:
-    """Something is timed by another process during the block."""
-    command = [sys.executable, "-c", HOLDER, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "held\n"
-        try:
-            yield
-        finally:
-            holder.stdin.close()
+from tests.ticking import LIMIT, Clock, TickingDecoder, broken_pair, split_of, sweep_settings, ticking_pair
 
 
 def twice(unit: int) -> int:
@@ -65,7 +43,7 @@ def test_a_worker_waits_while_something_is_timed_on_its_machine(tmp_path: Path, 
     def work_there(sweeping: str) -> None:
         done.append(fan_out._work_there(pickle.dumps(open_twice), sweeping, "cpu", pickle.dumps(4)))
 
-    with timing(tmp_path):
+    with holding("timing_lock('cpu')", tmp_path):
         # The sweep itself holds the lock of its own machine.
         work_there(fan_out.machine())
         assert done == [8]
@@ -106,23 +84,15 @@ def without_times(rows: Sequence[Row]) -> list[Row]:
     [{}, {"plan": False, "latency_rounds": 2}, {"request": Request(LIMIT, SamplingSettings(temperature=1.0))}],
     ids=["planned", "not planned", "sampled"],
 )
-def test_rows_are_those_of_the_serial_sweep_in_its_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
-) -> None:
+def test_rows_are_those_of_the_serial_sweep_in_its_order(tmp_path: Path, settings: dict[str, Any]) -> None:
     grid = [point for point in FEW if "request" not in settings or point is not BEAMS]
     serial = Sweep(tmp_path / "serial", **settings)
     wanted = [*serial.validate(grid), *serial.report()]
-    decoded: list[SweepPoint] = []
-    whole = PointEvaluator.decoded
-
-    def counted(self: PointEvaluator, point: SweepPoint, split: Split) -> Any:
-        decoded.append(point)
-        return whole(self, point, split)
-
-    monkeypatch.setattr(PointEvaluator, "decoded", counted)
     shared = Sweep(tmp_path / "shared", fan_out=ELSEWHERE, **settings)
-    found = [*shared.validate(grid), *shared.report()]
-    assert set(decoded) == set(BASELINES), "all others before the timing, by other processes"
+    with patch.object(PointEvaluator, "decoded", autospec=True, side_effect=PointEvaluator.decoded) as decoded:
+        found = [*shared.validate(grid), *shared.report()]
+    here = {call.args[1] for call in decoded.call_args_list}
+    assert here == set(BASELINES), "all others before the timing, by other processes"
     assert without_times(found) == without_times(wanted)
     assert without_times(in_file(shared.path)) == without_times(in_file(serial.path))
     assert [row.get("speedup") for row in found] == pytest.approx([row.get("speedup") for row in wanted], nan_ok=True)
@@ -130,26 +100,11 @@ def test_rows_are_those_of_the_serial_sweep_in_its_order(
 
 @pytest.mark.parametrize("plan", [True, False], ids=["replayed", "decoded"])
 def test_what_a_drafter_costs_is_measured_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: bool) -> None:
-    measured: list[float] = []
-
-    def measure(*_: Any) -> float:
-        measured.append(0.1)
-        return 0.1
-
+    measure = MagicMock(return_value=0.1)
     monkeypatch.setattr("tasks.decoding.methods.speculative.measured_cost_ratio", measure)
     points = [SweepPoint("speculative_adaptive", AdaptiveSettings(drafter="copy", max_draft=length)) for length in (2, 4)]
     Sweep(tmp_path, fan_out=ELSEWHERE, plan=plan).validate([*points, GRID[0]])
-    assert measured == [0.1]
-
-
-def broken(side: str, example: int, length: int) -> Pair:
-    """A pair whose `side` breaks after some tokens of the small model's own text of one example."""
-    pair = toy_pair()
-    split = split_of(pair, sweep_settings())
-    text = evaluator_of(pair, sweep_settings()).decoded(BASELINES[1], split).tokens[example]
-    model = getattr(pair, side)
-    model.predict = breaks(model.predict, (0, *text[:length]))
-    return pair
+    measure.assert_called_once()
 
 
 @pytest.mark.parametrize(("side", "example"), [("small", 0), ("large", 3), ("large", 7)])
@@ -157,11 +112,11 @@ def test_a_point_fails_by_its_first_failure_in_any_process(tmp_path: Path, side:
     split = split_of(toy_pair(), sweep_settings())
 
     def replayed(fan_out: FanOut | None, folder: str) -> ReplayedGrid:
-        pair = broken(side, example, 2)
+        pair = broken_pair(side, example, 2)
         return replay_grid(GRID, pair, Request(LIMIT), split, tmp_path / folder, "test", fan_out=fan_out)
 
     wanted = replayed(None, "serial")
-    found = replayed(Elsewhere(3, functools.partial(broken, side, example, 2)), "shared")
+    found = replayed(Elsewhere(3, functools.partial(broken_pair, side, example, 2)), "shared")
     assert wanted.errors and wanted.outputs
     assert found == wanted
     assert list(found.errors) == list(wanted.errors) == sorted(wanted.errors), "in the grid's order"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tasks.decoding.method import Request
 from tasks.decoding.methods.bild import BildSettings
@@ -38,7 +37,7 @@ from tests.sweeps import (
     name_of,
     named,
 )
-from tests.ticking import ALIGNED, LIMIT, TOY_MARGINS, Clock, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.ticking import ALIGNED, LIMIT, TOY_MARGINS, Clock, break_after, evaluator_of, split_of, sweep_settings, ticking_pair
 from tests.toys import toy_sources
 
 
@@ -183,13 +182,12 @@ class Killed(BaseException):
     """Simulates the end of the process."""
 
 
-@pytest.mark.parametrize("count", [9])
-def test_a_killed_sweep_resumes(planned: Planned, tmp_path: Path, count: int) -> None:
+def test_a_killed_sweep_resumes(planned: Planned, tmp_path: Path) -> None:
     written_rows: list[SweepRow] = []
 
     def kill(row: SweepRow) -> None:
         written_rows.append(row)
-        if len(written_rows) == count:
+        if len(written_rows) == 9:
             raise Killed
 
     killed = Sweep(tmp_path, on_row=kill)
@@ -197,7 +195,7 @@ def test_a_killed_sweep_resumes(planned: Planned, tmp_path: Path, count: int) ->
         killed.validate()
         killed.report()
     written = killed.path.read_bytes()
-    assert len(in_file(killed.path)) == count
+    assert len(in_file(killed.path)) == 9
     sweep = Sweep(tmp_path)
     rows = sweep.validate()
     reported = sweep.report()
@@ -230,24 +228,13 @@ def test_a_pair_that_is_opened_again_replays_with_the_measured_cost_ratio(tmp_pa
     assert sweep.pair.cost_ratios == measured != {}
 
 
-def break_after(sweep: Sweep, side: str, prefix: tuple[int, ...]) -> None:
-    model = getattr(sweep.pair, side)
-    sound = model.predict
-
-    def predict(source: tuple[int, ...], text: tuple[int, ...]) -> torch.Tensor:
-        logits: torch.Tensor = sound(source, text)
-        return torch.full_like(logits, math.nan) if text == prefix else logits
-
-    model.predict = predict
-
-
 def test_broken_logits_are_a_row_with_an_error(tmp_path: Path) -> None:
     """The large model breaks on a text of the small one; points that never reach that text are measured."""
     sweep = Sweep(tmp_path)
     small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
     large = sweep.evaluator.decoded(VANILLA, sweep.validation)
     example = next(number for number in range(8) if small.tokens[number][:3] != large.tokens[number][:3])
-    break_after(sweep, "large", (0, *small.tokens[example][:3]))
+    break_after(sweep.pair, "large", (0, *small.tokens[example][:3]))
     rows = sweep.validate()
     assert by_name(rows).keys() == named(*BASELINES, *GRID)
     failed = [row for row in rows if "error" in row]
@@ -260,7 +247,7 @@ def test_broken_logits_are_a_row_with_an_error(tmp_path: Path) -> None:
 def test_without_a_baseline_nothing_is_planned(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
     small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
-    break_after(sweep, "small", (0, *small.tokens[0][:1]))
+    break_after(sweep.pair, "small", (0, *small.tokens[0][:1]))
     rows = by_name(sweep.validate([GRID[-3], BEAMS]))
     errors = {name: "error" in row for name, row in rows.items()}
     assert errors == dict.fromkeys(named(VANILLA, BEAMS), False) | dict.fromkeys(named(BASELINES[1], GRID[-3]), True)
@@ -295,13 +282,12 @@ def test_a_point_is_visited_once_a_round_in_every_round(tmp_path: Path, monkeypa
     assert sorted(in_file(sweep.path), key=str) == sorted(rows, key=str)
 
 
-@pytest.mark.parametrize("share", [0.7])
-def test_a_killed_sweep_goes_on_with_its_finished_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+def test_a_killed_sweep_goes_on_with_its_finished_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Sweep(tmp_path / "whole", latency_rounds=3)
     wanted = visits_of(whole, monkeypatch)
     whole.validate(FEW)
     killed = Sweep(tmp_path / "killed", latency_rounds=3)
-    before = visits_of(killed, monkeypatch, share * len(wanted))
+    before = visits_of(killed, monkeypatch, 0.7 * len(wanted))
     with pytest.raises(Killed):
         killed.validate(FEW)
     kept = {name_of(row): row["rounds"] for row in in_file(killed.path) if "rounds" in row}
