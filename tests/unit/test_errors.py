@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -13,6 +12,7 @@ import pytest
 
 from tasks import errors
 from tasks.errors import InputError, disk_full, free_space, one_line_errors
+from tests.served import until
 
 
 def test_bad_input_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,10 +113,7 @@ def test_a_stage_under_dvc_ends_with_its_parent() -> None:
         try:
             assert parent.stdout.readline() == "up\n"
             parent.kill()
-            deadline = time.monotonic() + 120
-            while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+            until("its end", lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
         finally:
             if child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
                 child.kill()

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tasks import supervisor
+from tests.served import below, gone, until
 
 ROOT = Path(__file__).parents[2]
 FAMILY = "(sleep 300 & echo $! >> pids; wait) & echo $! >> pids; echo $$ >> pids; wait"
@@ -26,17 +27,9 @@ def start(folder: Path, *command: str) -> subprocess.Popen[bytes]:
 
 def family(folder: Path) -> list[psutil.Process]:
     """The processes of `FAMILY`, once there are three."""
-    deadline = time.monotonic() + 300
     file = folder / "pids"
-    while time.monotonic() < deadline:
-        if file.exists() and len(pids := file.read_text().split()) == 3:
-            return [psutil.Process(int(pid)) for pid in pids]
-        time.sleep(0.05)
-    raise AssertionError("the processes did not start")
-
-
-def gone(processes: list[psutil.Process]) -> bool:
-    return not psutil.wait_procs(processes, timeout=120)[1]
+    until("three processes", lambda: file.exists() and len(file.read_text().split()) == 3)
+    return [psutil.Process(int(pid)) for pid in file.read_text().split()]
 
 
 @pytest.mark.parametrize(("command", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
@@ -71,9 +64,7 @@ def test_repeated_signals_of_a_killed_parent_end_the_descendants_once(tmp_path: 
 def test_a_command_that_ignores_a_signal_is_killed(tmp_path: Path) -> None:
     deaf = "import signal, pathlib, time; signal.signal(15, signal.SIG_IGN); pathlib.Path('ready').touch(); time.sleep(300)"
     with supervisor.start([sys.executable, "-c", deaf], cwd=tmp_path, grace=0.5) as process:
-        while not (tmp_path / "ready").exists():
-            assert process.poll() is None
-            time.sleep(0.05)
+        until("the command", (tmp_path / "ready").exists)
         (child,) = psutil.Process(process.pid).children()
         process.terminate()
         assert gone([child])
@@ -81,10 +72,7 @@ def test_a_command_that_ignores_a_signal_is_killed(tmp_path: Path) -> None:
 
 def test_a_killed_supervisor_takes_its_command_along(tmp_path: Path) -> None:
     with start(tmp_path, "sleep", "300") as process:
-        deadline = time.monotonic() + 300
-        while not (found := [one for one in psutil.Process(process.pid).children() if one.name() == "sleep"]):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        found = until("the command", lambda: [one for one in below(process) if one.name() == "sleep"])
         process.kill()
         assert gone(found)
 
@@ -151,9 +139,7 @@ def test_workers_end_with_their_parent_and_ctrl_c_shows_one_traceback(tmp_path: 
         "start_new_session": True,
     }
     with subprocess.Popen([sys.executable, script], **given) as parent:
-        while not (written.exists() and written.read_text().endswith("\n")):
-            assert parent.poll() is None
-            time.sleep(0.05)
+        until("a worker", lambda: written.exists() and written.read_text().endswith("\n"))
         worker = psutil.Process(int(written.read_text()))
         # A terminal sends Ctrl-C to all processes of the group.
         (os.killpg if number == signal.SIGINT else os.kill)(parent.pid, number)

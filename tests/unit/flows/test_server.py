@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from flows import server
 from flows.server import AlreadyLockedError, lock_file, prefect_server
 from tasks import supervisor
 from tasks.errors import InputError
+from tests.served import until
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,10 +53,7 @@ def test_a_server_that_is_killed_is_started_again_until_it_is_stopped(
     monkeypatch.setattr(server, "is_up", lambda url: True)
     with server._own_server(tmp_path / "log"):
         started[0].kill()
-        deadline = time.monotonic() + 300
-        while len(started) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until("another server", lambda: len(started) == 2)
         assert started[1].poll() is None
     assert all(process.poll() is not None for process in started)
     assert len(started) == 2

@@ -3,13 +3,13 @@
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from flows import stage
 from flows.stage import StageError, StageRunner
+from tests.served import until
 from tests.unit.flows.conftest import Repository
 
 LOCKED = "ERROR: Unable to acquire lock. Most likely another DVC process is running"
@@ -138,10 +138,7 @@ def test_closing_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    deadline = time.monotonic() + 300
-    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until("the command", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     one.close()
     thread.join(300)
     assert [error.kind for error in errors] == ["Stopped"]

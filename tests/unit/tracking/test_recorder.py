@@ -16,6 +16,7 @@ from tasks.tracking import RegisteredModel, outbox_folder, tracking_uri, upload_
 from tasks.tracking import __main__ as tracking_command
 from tasks.tracking.upload import RUN_FILE, read
 from tests.local_mlflow import FaultyClient, run_of, runs_of
+from tests.served import until
 from tests.unit.tracking.conftest import record
 
 ROOT = Path(__file__).parents[3]
@@ -93,10 +94,7 @@ def test_a_live_run_shows_its_metrics_and_lost_ones_arrive_once_at_its_end(outbo
         mlflow.fault = lose_one
         run.log_metrics({"loss": 3.0}, 1)
         run.log_metrics({"loss": 2.0}, 2)
-        deadline = time.monotonic() + 300
-        while run_of(mlflow, "train").data.metrics != {"loss": 2.0}:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until("the second value", lambda: run_of(mlflow, "train").data.metrics == {"loss": 2.0})
         assert run_of(mlflow, "train").info.status == "RUNNING"
     ended = run_of(mlflow, "train")
     history = mlflow.client.get_metric_history(ended.info.run_id, "loss")
