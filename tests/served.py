@@ -173,14 +173,7 @@ class Served(PrefectApi):
 
     def pipeline(self, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         """Start a run by hand in a repository, and wait for it."""
-        return subprocess.run(
-            [sys.executable, "-m", "flows.pipeline", "--retries", "0"],
-            cwd=folder,
-            env=self.environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        return run_module(folder, self.environment | environment, "flows.pipeline", "--retries", "0")
 
 
 @dataclass
@@ -235,3 +228,15 @@ def running(command: list[str], folder: Path, variables: dict[str, str], output:
         except subprocess.TimeoutExpired:  # as a Prefect worker that misses the signal
             process.kill()
             process.wait(PATIENCE)
+
+
+def run_module(folder: Path, variables: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a module with these words in a folder, and wait for it."""
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def send_runs(folder: Path, variables: dict[str, str]) -> None:
+    """Send MLflow the runs that wait in the outbox of a repository."""
+    done = run_module(folder, variables, "tasks.tracking")
+    assert done.returncode == 0, done.stdout + done.stderr

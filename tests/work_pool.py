@@ -10,9 +10,8 @@ from typing import Any
 
 import psutil
 
-from tests.served import PATIENCE, ROOT, At, below, gone, running, until
+from tests.served import PATIENCE, ROOT, At, below, gone, run_module, running, until
 
-PREFECT = [sys.executable, "-m", "prefect"]
 HEARTBEAT = 30
 """Seconds between two signs of life of a run; Prefect allows none that are more frequent."""
 VARIABLES = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT)}
@@ -43,9 +42,7 @@ class WorkPool(At):
 
     def prefect(self, folder: Path, *words: str) -> None:
         """Run a command of Prefect in a folder."""
-        done = subprocess.run(
-            [*PREFECT, *words], cwd=folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
-        )
+        done = run_module(folder, self.environment, "prefect", *words)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def create(self, limit: int, root: Path) -> None:
@@ -63,7 +60,7 @@ class WorkPool(At):
 
     def worker(self, name: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Run a worker, which takes one run at a time, during the block."""
-        command = [*PREFECT, "worker", "start", "--pool", "draftline", "--name", name, "--limit", "1"]
+        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "draftline", "--name", name, "--limit", "1"]
         return running(command, self.folder, self.environment, self.folder / f"worker-{name}.log")
 
     def message_at_end(self, run_id: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,6 @@ from tests.mutants.__main__ import copy_tree
 from tests.served import STAGES, Served, repository, serving
 
 ROOT = Path(__file__).parents[2]
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 GRID: list[dict[str, Any]] = [
@@ -128,9 +128,22 @@ def write_params(clone: Path, params: Any) -> None:
     (clone / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
 
 
-def run_in(clone: Path, *command: str, timeout: float = 3600) -> subprocess.CompletedProcess[str]:
-    """Run a command in the clone and return its output; stop it at the time limit in seconds."""
-    return subprocess.run(command, cwd=clone, env=environment(clone), capture_output=True, text=True, timeout=timeout)
+def run_in(clone: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the clone, with `more` in its environment; stop it after an hour."""
+    variables = environment(clone) | more
+    return subprocess.run(command, cwd=clone, env=variables, capture_output=True, text=True, timeout=3600)
+
+
+def repro(clone: Path) -> str:
+    """Run `dvc repro` in the clone, and return what it prints."""
+    done = run_in(clone, "dvc", "repro")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def stages_run(printed: str) -> list[str]:
+    """Return the stages that ran, by what DVC prints."""
+    return re.findall(r"Running stage '([^']+)'", printed)
 
 
 def copy_of(clone: Path, folder: Path) -> Path:
@@ -144,29 +157,27 @@ def key_of(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Return a clone in which `dvc repro` has run once, and the output of that run.
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a clone in which `dvc repro` has run once.
 
     All workers of a test run share it, so tests change only copies of it.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished"
-    clone, output = folder / "clone", folder / "output"
+    clone, done = folder / "clone", folder / "done"
     with FileLock(f"{folder}.lock"):
-        if not output.exists():
+        if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            result = run_in(make_clone(clone), "dvc", "repro")
-            assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-            output.write_text(result.stdout, encoding="utf-8")
-    return clone, output.read_text(encoding="utf-8")
+            repro(make_clone(clone))
+            done.touch()
+    return clone
 
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a clone with the smaller parameters in which `dvc repro` has run once; tests change only copies of it."""
     clone = make_clone(tmp_path_factory.mktemp("undisturbed") / "project", smaller)
-    done = run_in(clone, "dvc", "repro")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    repro(clone)
     return clone
 
 

@@ -40,9 +40,9 @@ for file in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def clone(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clone(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished clone whose calibration set contains predictions of the large model."""
-    copy = copy_of(finished[0], tmp_path_factory.mktemp("aligned"))
+    copy = copy_of(finished, tmp_path_factory.mktemp("aligned"))
     params = read_params(copy)
     params["tasks"]["translation"]["calibrate"] = {"batch_size": 64, "max_repeats": 0, "top_logits": 4}
     write_params(copy, params)

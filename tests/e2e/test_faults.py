@@ -1,7 +1,6 @@
 """Bad input ends a command with one line and status 2."""
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.errors import stage
 from tasks.files import seal
-from tests.e2e.conftest import ROOT, copy_of, environment, read_params, tiny, write_params
+from tests.commands import runner
+from tests.e2e.conftest import ROOT, copy_of, read_params, run_in, tiny, write_params
 
 
 @pytest.fixture
@@ -22,11 +21,9 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     def run(folder: Path, module: str, *arguments: str) -> str:
         monkeypatch.chdir(folder)
         monkeypatch.setattr(tempfile, "tempdir", str(folder))  # no lock of this machine
-        monkeypatch.setattr(sys, "argv", [module, *arguments])
-        with pytest.raises(SystemExit) as ended, stage():
-            import_module(module).main()
-        lines = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
-        assert ended.value.code == 2
+        ended = runner(import_module(module).main, monkeypatch, capsys)(*arguments)
+        lines = [line for line in ended.said.splitlines() if line.strip()]
+        assert ended.status == 2
         assert len(lines) == 1, lines
         assert lines[0].startswith("error: ")
         return lines[0]
@@ -45,18 +42,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_bad_input_ends_the_command_with_one_line_and_status_2(folder: Path) -> None:
-    command = [sys.executable, "-m", "tasks.prepare", "--task", "nothing"]
-    variables = environment(folder) | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+    done = run_in(folder, sys.executable, "-m", "tasks.prepare", "--task", "nothing", PYTHONPATH=str(ROOT))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: params.yaml has no task 'nothing'; it has translation\n"
 
 
-def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str], tmp_path: Path, refused: Refused) -> None:
+def test_a_pair_with_different_vocabularies_is_refused(finished: Path, tmp_path: Path, refused: Refused) -> None:
     from tasks.models.settings import TokenizerSettings
     from tasks.models.tokenizers import train_tokenizer
 
-    clone = copy_of(finished[0], tmp_path)
+    clone = copy_of(finished, tmp_path)
     text = [json.loads(line)["source"] for line in (clone / "data/translation/corpus/train.jsonl").read_text().splitlines()]
     train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(clone / "models/translation/unaligned/1")
     seal(clone / "models/translation/unaligned/1")

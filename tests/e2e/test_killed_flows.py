@@ -12,15 +12,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
 import psutil
 
-from tests.e2e.conftest import environment, make_clone, run_in, smaller
+from tests.e2e.conftest import environment, make_clone, run_in, smaller, stages_run
 from tests.mlflow_server import kill_server, start_server
 from tests.optional import slow_with
-from tests.served import PATIENCE, Served, below, ended, gone, until
+from tests.served import PATIENCE, Served, below, ended, gone, running, send_runs, until
 from tests.services import answers, free_port
 
 pytestmark = slow_with("prefect", "dvc", "psutil", "mlflow")
@@ -40,19 +41,12 @@ STAGES = {
 MEASURED = ("quality", "quality_interval", "signature", "counts")
 
 
-@contextlib.contextmanager
-def flow(clone: Path, served: Served, output: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+def flow(clone: Path, served: Served, output: Path, **more: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """Run `flows.pipeline` in a clone, its lines appended to `output`; at the end of the block it is gone."""
     home = served.environment["PREFECT_HOME"]
     variables = environment(clone) | {"PREFECT_HOME": home, "PREFECT_SERVER_ANALYTICS_ENABLED": "false"} | more
     command = [sys.executable, "-m", "flows.pipeline", "--workers", "1", "--retries", "0"]
-    with output.open("ab") as file:
-        process = subprocess.Popen(command, cwd=clone, env=variables, stdout=file, stderr=file)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
+    return running(command, clone, variables, output)
 
 
 def processes_of(process: subprocess.Popen[bytes], stage: str) -> list[psutil.Process]:
@@ -89,9 +83,7 @@ def next_stage(clone: Path, process: subprocess.Popen[bytes], done: set[str], be
 
 def begun(output: Path) -> Counter[str]:
     """How often each stage was run, by what DVC says."""
-    words = "Running stage '"
-    lines = [line for line in output.read_text(encoding="utf-8").splitlines() if words in line]
-    return Counter(line.partition(words)[2].partition("'")[0] for line in lines)
+    return Counter(stages_run(output.read_text(encoding="utf-8")))
 
 
 def outcome(clone: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -132,9 +124,9 @@ def test_a_flow_killed_in_each_stage_ends_as_an_undisturbed_run(undisturbed: Pat
         with flow(clone, served, output) as process:
             stage = next_stage(clone, process, killed, began)
             assert stage is not None, f"killed in {killed} alone: {output.read_text()[-3000:]}"
-            running = below(process)
+            left = below(process)
             process.kill()
-        assert gone(running), f"killed in {stage}, it left a process behind"
+        assert gone(left), f"killed in {stage}, it left a process behind"
         assert stage not in ended(clone)
         killed.add(stage)
     with flow(clone, served, output) as process:
@@ -187,15 +179,7 @@ def test_servers_killed_in_each_stage_cost_no_result_and_no_record(undisturbed: 
         assert disturbed == STAGES.keys()
         assert begun(output) == dict.fromkeys(STAGES, 1)
         wait_for_servers()
-        sent = subprocess.run(
-            [sys.executable, "-m", "tasks.tracking"],
-            cwd=clone,
-            env=environment(clone) | more,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert sent.returncode == 0, sent.stdout + sent.stderr
+        send_runs(clone, environment(clone) | more)
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
         runs = database.execute("SELECT run_uuid, name, status FROM runs WHERE lifecycle_stage = 'active'").fetchall()
         keys = database.execute("SELECT value FROM tags WHERE key = 'draftline.key'").fetchall()

@@ -10,7 +10,7 @@ import yaml
 
 from tasks.corpora.example import SPLITS, Example
 from tasks.corpora.translation import generate
-from tests.e2e.conftest import ROOT, make_clone, read_params, run_in, smaller, write_params
+from tests.e2e.conftest import ROOT, make_clone, read_params, repro, smaller, write_params
 
 MOST_LINES = 5
 SIZES = {"train": 400, "validation": 12, "test": 10}
@@ -59,8 +59,7 @@ def test_own_data_is_swept_after_a_few_changed_lines(
     params["active"] = edited["active"]
     params["tasks"]["translation"]["corpus"] = edited["tasks"]["translation"]["corpus"]
     write_params(clone, params)
-    done = run_in(clone, "dvc", "repro")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    repro(clone)
     summary = json.loads((clone / "results/translation/summary.json").read_text(encoding="utf-8"))
     assert not summary["failed"]
     assert {point["method"] for point in summary["points"]} == {"bild", "speculative"}

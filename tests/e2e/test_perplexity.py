@@ -9,7 +9,7 @@ import pytest
 
 from tasks.corpora.translation import generate
 from tasks.evaluation.results.rows import TimedRow, read_rows
-from tests.e2e.conftest import make_clone, run_in
+from tests.e2e.conftest import make_clone, repro
 
 _SHAPE = {"architecture": "llama", "d_kv": 16, "heads": 2, "d_ff": 64, "dropout": 0.0}
 _TRAINING = {"optimizer": "adamw", "learning_rate": 5e-3, "batch_size": 8, "evaluate_every": 40, "checkpoint_every": 40}
@@ -55,9 +55,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     machine = {"device": "cpu", "runtime": "auto", "dtype": "float32", "threads": 1}
     params = {"active": {"texts": str(folder)}, "machine": machine, "tasks": {"texts": TASK}}
     clone = make_clone(tmp_path_factory.mktemp("perplexity") / "project", lambda _: params)
-    done = run_in(clone, "dvc", "repro")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return clone, done.stdout
+    return clone, repro(clone)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import sqlite3
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.conftest import copy_of, environment, read_params
+from tests.e2e.conftest import copy_of, read_params, run_in, stages_run
 from tests.optional import slow_with
-from tests.served import PATIENCE, Served
+from tests.served import Served
 from tests.toy_project import git
 
 pytestmark = slow_with("prefect", "dvc", "psutil", "mlflow")
@@ -34,8 +33,8 @@ def test_two_experiments_are_kept_compared_and_applied(undisturbed: Path, served
     assert "2 experiments are done" in shown
     # The stages that the setting concerns ran, and no other ones.
     for name in NAMES:
-        logged = ran(run(clone, served, "-m", "dvc", "queue", "logs", name))
-        assert Counter(logged) == dict.fromkeys(["control", "align", "sweep", "report"], 1)
+        logged = stages_run(run(clone, served, "-m", "dvc", "queue", "logs", name))
+        assert Counter(logged) == {f"{stage}@translation": 1 for stage in ("control", "align", "sweep", "report")}
     assert read_params(clone) == before
     assert git(clone, "status", "--porcelain") == ""
 
@@ -70,19 +69,10 @@ def test_two_experiments_are_kept_compared_and_applied(undisturbed: Path, served
 
 def run(clone: Path, served: Served, *words: str) -> str:
     """Run a module in a clone, with MLflow (not hidden) and the Prefect server of `served`, and return what it says."""
-    home = served.environment["PREFECT_HOME"]
-    variables = environment(clone) | {"PREFECT_HOME": home, "PYTHONPATH": str(clone)}
-    variables["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
-    command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=clone, env=variables, capture_output=True, text=True, timeout=4 * PATIENCE)
+    prefect = {name: served.environment[name] for name in ("PREFECT_HOME", "PREFECT_SERVER_ANALYTICS_ENABLED")}
+    done = run_in(clone, sys.executable, *words, PYTHONPATH=str(clone), **prefect)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout if "--json" in words else done.stdout + done.stderr
-
-
-def ran(output: str) -> list[str]:
-    """The stages that ran, without the task, by what DVC says."""
-    words = "Running stage '"
-    return [line.partition(words)[2].partition("@")[0] for line in output.splitlines() if words in line]
 
 
 def experiments(shown: str) -> list[Any]:

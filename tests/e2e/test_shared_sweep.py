@@ -3,15 +3,14 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from tests.dask_cluster import dask_scheduler, dask_workers
-from tests.e2e.conftest import copy_of, environment, read_params, write_params
+from tests.e2e.conftest import copy_of, environment, read_params, run_in, write_params
 from tests.optional import slow_with
-from tests.served import PATIENCE, ROOT
+from tests.served import ROOT
 from tests.shared_sweep import JOURNAL, PROCESSES, done_by, journal
 
 pytestmark = slow_with("distributed")
@@ -51,10 +50,7 @@ def unswept(finished: Path, folder: Path) -> Path:
 
 def sweep(clone: Path, module: str, *options: str, **variables: str) -> dict[str, list[Any]]:
     """Sweep by a command; of the aligned drafters return the rows of each file, in the file's order, apart from times."""
-    command = [sys.executable, "-m", module, "--task", "translation", *options]
-    done = subprocess.run(
-        command, cwd=clone, env=environment(clone) | variables, capture_output=True, text=True, timeout=4 * PATIENCE
-    )
+    done = run_in(clone, sys.executable, "-m", module, "--task", "translation", *options, **variables)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " 0 failed" in done.stderr and "has ended" not in done.stderr, done.stderr
     folder = clone / "results/translation/sweep/aligned"
@@ -72,8 +68,8 @@ def with_tests(clone: Path) -> str:
     return os.pathsep.join([environment(clone)["PYTHONPATH"], str(ROOT)])
 
 
-def test_a_sweep_shared_with_dask_workers_has_the_serial_rows(finished: tuple[Path, str], tmp_path: Path) -> None:
-    serial, shared, there = (unswept(finished[0], tmp_path / name) for name in ("serial", "shared", "there"))
+def test_a_sweep_shared_with_dask_workers_has_the_serial_rows(finished: Path, tmp_path: Path) -> None:
+    serial, shared, there = (unswept(finished, tmp_path / name) for name in ("serial", "shared", "there"))
     wanted = sweep(serial, "tasks.sweep")
     assert set(wanted) == {"rows.jsonl", "seeds/2/rows.jsonl"}
     validated = {row["method"]: row["how"] for row in wanted["rows.jsonl"] if row["split"] == "validation"}

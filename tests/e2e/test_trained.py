@@ -23,12 +23,11 @@ REQUEST = Request(24)
 
 
 @pytest.fixture(scope="module")
-def trained(finished: tuple[Path, str]) -> Trained:
+def trained(finished: Path) -> Trained:
     """The large model and the aligned drafter of the finished run, and the sources of its training split."""
-    clone = finished[0]
-    models = clone / "models/translation"
+    models = finished / "models/translation"
     tokenizer = load_tokenizer(models / "large")
-    examples = read_jsonl(clone / "data/translation/corpus/train.jsonl")[:300]
+    examples = read_jsonl(finished / "data/translation/corpus/train.jsonl")[:300]
     targets = encode(tokenizer, [example.references[0] for example in examples], 24)
     pair = open_decoders(load_model(models / "aligned" / "1"), load_model(models / "large"), calibration=targets)
     return pair, encode(tokenizer, [example.source for example in examples], 64)
@@ -45,15 +44,15 @@ def test_greedy_speculative_decoding_is_vanilla_token_for_token(trained: Trained
 
 @pytest.mark.parametrize("drafter", ["small", "retokenized"])
 def test_greedy_speculative_decoding_is_vanilla_with_another_tokenizer(
-    finished: tuple[Path, str], trained: Trained, tmp_path: Path, drafter: str
+    finished: Path, trained: Trained, tmp_path: Path, drafter: str
 ) -> None:
     """The drafter gets a tokenizer of its own, in which it was not trained: what it drafts is odd, what is kept is not."""
     pair, sources = trained
-    folder = shutil.copytree(finished[0] / "models/translation/aligned/1", tmp_path / "small")
-    text = [example.source for example in read_jsonl(finished[0] / "data/translation/corpus/train.jsonl")]
+    folder = shutil.copytree(finished / "models/translation/aligned/1", tmp_path / "small")
+    text = [example.source for example in read_jsonl(finished / "data/translation/corpus/train.jsonl")]
     train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(folder)
     seal(folder)
-    large = finished[0] / "models/translation/large"
+    large = finished / "models/translation/large"
     translated = load_pair(large=large, drafter=folder, text=TextSettings(), device="cpu", threads=1).decoders
     settings = SpeculativeSettings(drafter=drafter, draft_length=4)
     drafted = decode_all("speculative", settings, translated, sources, REQUEST, 150)

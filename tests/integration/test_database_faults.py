@@ -1,6 +1,5 @@
 """PostgreSQL behind Prefect and MLflow, killed in each stage of a flow whose stages record runs."""
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import pytest
 
 from tests.held_graph import GRAPH, ONCE, Outcome, at_work, begun, graph, let_go, outcome
 from tests.optional import slow_with
-from tests.served import PATIENCE, At, ended, environment, running, until
+from tests.served import PATIENCE, At, ended, environment, running, send_runs, until
 from tests.services import NO_POSTGRES, POSTGRES, Postgres, free_port, mlflow_server, postgres, prefect_server
 
 pytestmark = [*slow_with("prefect", "dvc", "mlflow", "psycopg2"), pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES)]
@@ -80,13 +79,5 @@ def test_a_database_killed_in_each_stage_costs_no_run_and_no_record(
     assert outcome(root) == undisturbed
     assert begun(root) == ONCE
     assert servers.run(run_id)["state"]["message"] == "4 stages are up to date: 4 ran, 0 cached"
-    sent = subprocess.run(
-        [sys.executable, "-m", "tasks.tracking"],
-        cwd=root,
-        env=servers.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert sent.returncode == 0, sent.stdout + sent.stderr
+    send_runs(root, servers.environment)
     assert servers.recorded() == sorted((name, "FINISHED") for name in GRAPH)
