@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,8 @@ from tasks.machine import MachineSettings
 from tasks.training import distributed
 
 ROOT = Path(__file__).parents[1]
+TIMEOUT = 900
+"""Seconds; the machine may be busy."""
 _LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -20,6 +23,12 @@ def environment(**more: str) -> dict[str, str]:
     """Return the environment of a command that no launcher has started."""
     kept = {name: value for name, value in os.environ.items() if name not in _LAUNCHERS}
     return kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
+
+
+def run(*words: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a module in a folder, as no launcher has started it."""
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=TIMEOUT)
 
 
 def refuse() -> None:

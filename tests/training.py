@@ -20,6 +20,12 @@ from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec
 CPU = torch.device("cpu")
 
 
+def same_weights(one: Any, other: Any) -> bool:
+    """Whether two modules have the same weights, to the bit, by the same names."""
+    first, second = one.state_dict(), other.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
 class NoTokenizer:
     """Stands for a tokenizer of a model that is saved, and leaves no files."""
 

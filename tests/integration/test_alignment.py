@@ -14,7 +14,6 @@ from tasks.alignment.settings import LOSSES, AlignSettings
 from tasks.alignment.spec import alignment_spec
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.inference import load_pair
-from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.layers import shared_parameters
 from tasks.models.pruned_head import pruned_head
@@ -25,8 +24,8 @@ from tasks.training.data import JsonlDataset
 from tasks.training.loop import TrainingResult, evaluate, train
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
-from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec
-from tests.training import CPU, InterruptedRun, interrupt_at, train_on
+from tasks.training.stage import TrainingContext, TrainingSpec
+from tests.training import CPU, InterruptedRun, interrupt_at, job_of, same_weights, train_on
 
 TEXT = TextSettings(max_source_tokens=16, max_target_tokens=12)
 SHAPE: dict[str, Any] = {"d_ff": 32, "d_kv": 8, "heads": 2, "encoder_layers": 1, "feed_forward": "relu"}
@@ -47,18 +46,8 @@ class Setting:
     def opened(self, resume: Path) -> TrainingContext:
         model = load_model(self.drafter)
         examples, held_out = (JsonlDataset(self.text, self.tokenizer, TEXT, decoder_only=False) for _ in range(2))
-        job = TrainingJob(
-            name="aligned",
-            stage="align",
-            paths=TaskPaths("toy"),
-            model=SMALL,
-            training=AlignSettings(),
-            text=TEXT,
-            machine=MachineSettings(),
-            train_file=self.text,
-            held_out_file=self.text,
-            metric="bleu",
-        )
+        files = {"train_file": self.text, "held_out_file": self.text}
+        job = job_of(TaskPaths("toy"), SMALL, AlignSettings(), name="aligned", stage="align", text=TEXT, **files)
         return TrainingContext(job, model, self.tokenizer, examples, held_out, CPU, resume)
 
 
@@ -86,17 +75,10 @@ def recipe(**settings: Any) -> AlignSettings:
     return AlignSettings(**chosen)
 
 
-def aligned(
-    setting: Setting, settings: AlignSettings, folder: Path, stop_at: int | None = None
-) -> tuple[Any, TrainingResult, TrainingSpec]:
-    """Align the drafter; `stop_at` interrupts the run at an evaluation."""
-    return train_in(setting.opened(folder), settings, setting, stop_at)
-
-
 def train_in(
     opened: TrainingContext, settings: AlignSettings, setting: Setting, stop_at: int | None = None
 ) -> tuple[Any, TrainingResult, TrainingSpec]:
-    """The same in an opened context."""
+    """Align the drafter; `stop_at` interrupts the run at an evaluation."""
     learned = alignment_spec(opened, settings, setting.large)
     objective = Objective(opened.model, settings, learned.loss)
     log, resume = interrupt_at(stop_at), opened.resume
@@ -159,7 +141,7 @@ def cases(names: Iterable[str]) -> list[Any]:
 @pytest.mark.parametrize("case", cases(CASES))
 def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting, tmp_path: Path, case: str) -> None:
     settings = recipe(**CASES[case])
-    model, outcome, learned = aligned(setting, settings, tmp_path / "resume")
+    model, outcome, learned = train_in(setting.opened(tmp_path / "resume"), settings, setting)
     assert learned.measure is not None
     before = acceptance(learned.measure(load_model(setting.drafter)))
     after = acceptance(learned.measure(model))
@@ -173,12 +155,11 @@ def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting,
 def test_a_run_killed_inside_a_window_ends_with_the_same_weights(setting: Setting, tmp_path: Path, case: str) -> None:
     """Texts come from the weights at the first step of their window, which a resumed run no longer has."""
     settings = recipe(**SOURCES[case] | {"write_every": 8}, steps=26, evaluate_every=23, checkpoint_every=10)
-    whole, outcome, _ = aligned(setting, settings, tmp_path / "whole")
+    whole, outcome, _ = train_in(setting.opened(tmp_path / "whole"), settings, setting)
     assert outcome.resumed_from == 0
     with pytest.raises(InterruptedRun):
-        aligned(setting, settings, tmp_path / "cut", stop_at=23)
+        train_in(setting.opened(tmp_path / "cut"), settings, setting, stop_at=23)
     assert list((tmp_path / "cut").glob("texts*.json"))
-    resumed, outcome, _ = aligned(setting, settings, tmp_path / "cut")
+    resumed, outcome, _ = train_in(setting.opened(tmp_path / "cut"), settings, setting)
     assert outcome.resumed_from == 20
-    for name, weight in whole.state_dict().items():
-        assert torch.equal(weight, resumed.state_dict()[name]), name
+    assert same_weights(resumed, whole)

@@ -5,24 +5,17 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.ranks import environment
+from tests.ranks import ROOT, TIMEOUT, environment, run
 from tests.services import free_port
 
-ROOT = Path(__file__).parents[2]
-TIMEOUT = 900
 
-
-def ranks(scenario: str, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return run("-m", "tests.ranks", scenario, *options, **more)
-
-
-def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=TIMEOUT)
+def ranks(scenario: str, *options: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return run("tests.ranks", scenario, *options, **more)
 
 
 @pytest.mark.slow
@@ -108,7 +101,7 @@ def test_an_unexpected_error_has_one_traceback() -> None:
 def test_the_deepspeed_command_starts_ranks(tmp_path: Path) -> None:
     (tmp_path / "hosts.txt").write_text("localhost slots=2\n", encoding="utf-8")
     given = (f"--hostfile={tmp_path / 'hosts.txt'}", "--no_ssh_check", "--master_addr=127.0.0.1", "--log_level=error")
-    done = run("-m", "deepspeed.launcher.runner", *given, "--no_local_rank", "--module", "tests.ranks", "add_ranks")
+    done = run("deepspeed.launcher.runner", *given, "--no_local_rank", "--module", "tests.ranks", "add_ranks")
     assert done.returncode == 0, done.stderr
     sums = [line for line in done.stdout.splitlines() if line.startswith("3 ")]  # without DeepSpeed's own remarks
     assert sums == ["3 0 2 0 2", "3 1 2 1 2"]

@@ -3,7 +3,6 @@
 import json
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +10,19 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from tasks.corpora.example import Example, write_jsonl
-from tasks.models.settings import TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
+from tasks.models.settings import ModelSettings
+from tasks.paths import TaskPaths
 from tasks.training.data import BucketBatchSampler
+from tasks.training.settings import TrainingSettings
 from tests.processes import RECIPES, examples, train_recipe
-from tests.ranks import environment
+from tests.ranks import run
+from tests.training import toy_job
 
-ROOT = Path(__file__).parents[2]
 SAME_MODEL = ("adamw", "adafactor", "accumulated", "zero")
 
 
-def command(*words: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a module in a folder."""
-    command = [sys.executable, "-m", *words]
-    return subprocess.run(command, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=900)
-
-
 def in_two(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return command("tests.processes", str(folder), *words, "--nproc", "2")
+    return run("tests.processes", str(folder), *words, "--nproc", "2")
 
 
 def curves(folder: Path, name: str) -> dict[str, Any]:
@@ -58,7 +51,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same for two processes, started by torchrun."""
     folder = tmp_path_factory.mktemp("two")
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m")
-    done = command(*torchrun, "tests.processes", str(folder), *SAME_MODEL)
+    done = run(*torchrun, "tests.processes", str(folder), *SAME_MODEL)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -98,15 +91,10 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def toy_task(tmp_path: Path) -> Path:
+def toy_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as the stages want it, with a corpus, a tokenizer and parameters."""
-    words = ["red", "blue", "green", "black", "white", "brown"]
-    pairs = [Example(f"{word} {place * 37}", (word,)) for place, word in enumerate(words * 8)]
-    data = tmp_path / "data" / "toy"
-    for split in ("train", "validation"):
-        (data / "corpus").mkdir(parents=True, exist_ok=True)
-        write_jsonl(pairs, data / "corpus" / f"{split}.jsonl")
-    train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=64)).save_pretrained(data / "tokenizer")
+    monkeypatch.chdir(tmp_path)
+    toy_job(TaskPaths("toy"), ModelSettings(), TrainingSettings())
     shape = {"d_model": 16, "d_ff": 32, "d_kv": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     task = {"metric": "bleu", "models": {"small": shape}, "finetune": {"small": {"steps": 3, "batch_size": 8}}}
     params = {"active": {"toy": "nowhere"}, "machine": {"device": "cpu"}, "tasks": {"toy": task}}
@@ -120,14 +108,14 @@ FINETUNE = ("tasks.finetune", "--task", "toy", "--model", "small")
 @pytest.mark.slow
 def test_a_stage_trains_in_two_processes_or_refuses_in_one_line(toy_task: Path) -> None:
     database = f"sqlite:///{toy_task / 'mlflow.db'}"
-    done = command(*FINETUNE, "--nproc", "2", folder=toy_task, MLFLOW_TRACKING_URI=database)
+    done = run(*FINETUNE, "--nproc", "2", folder=toy_task, MLFLOW_TRACKING_URI=database)
     assert done.returncode == 0, done.stderr
     trained, checked = (line for line in done.stderr.splitlines() if line.startswith("toy/small: "))
     assert trained.startswith("toy/small: ") and " steps in " in trained
     assert checked.startswith("toy/small: bleu ")
     assert (toy_task / "models" / "toy" / "small" / "model.safetensors").is_file()
     (toy_task / "data" / "toy" / "corpus" / "validation.jsonl").unlink()
-    done = command(*FINETUNE, "--nproc", "2", folder=toy_task)
+    done = run(*FINETUNE, "--nproc", "2", folder=toy_task)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: rank ")

@@ -19,7 +19,7 @@ from tasks.training.data import TokenDataset
 from tasks.training.loop import TrainingResult
 from tasks.training.settings import TrainingSettings
 from tests.toys import VOCABULARY, toy_sources
-from tests.training import InterruptedRun, NoTokenizer, interrupt_at, train_on
+from tests.training import InterruptedRun, NoTokenizer, interrupt_at, same_weights, train_on
 
 SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=3, dropout=0.1, seed=3)
 RECIPE: dict[str, Any] = {
@@ -41,11 +41,6 @@ def run(folder: Path, model: Any = None, stop_at: int | None = None, **settings:
     return model, train_on(model, TEXTS, TrainingSettings(**RECIPE, **settings), folder, interrupt_at(stop_at))
 
 
-def same(one: Any, other: Any) -> bool:
-    left, right = one.state_dict(), other.state_dict()
-    return left.keys() == right.keys() and all(torch.equal(tensor, right[name]) for name, tensor in left.items())
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -62,7 +57,7 @@ def test_an_interrupted_run_resumes_its_heads(settings: dict[str, Any], tmp_path
     resumed, outcome = run(tmp_path / "cut", **settings)
     assert outcome.resumed_from == 8
     assert "draft_heads.first" in whole.state_dict()
-    assert same(resumed, whole)
+    assert same_weights(resumed, whole)
 
 
 def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(tmp_path: Path) -> None:
@@ -78,7 +73,7 @@ def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(tmp_path: 
     weights = own_weights(loaded)
     assert weights.keys() == before.keys()
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights.items())
-    assert same(loaded.draft_heads, trained.draft_heads)
+    assert same_weights(loaded.draft_heads, trained.draft_heads)
     assert loaded.config.exit_layer == 2
     large = TransformersDecoder(loaded, "large")
     pair, request, sources = Pair(large, large), Request(12), TEXTS.sources[:20]

@@ -18,17 +18,9 @@ from tasks.models.extras import add_heads
 from tasks.models.prompting import encode
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_tokenizer
+from tests.training import same_weights
 
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
-
-
-def weights(model: Any) -> dict[str, torch.Tensor]:
-    return dict(model.state_dict())
-
-
-def equal(one: Any, other: Any) -> bool:
-    first, second = weights(one), weights(other)
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def start(settings: ModelSettings = TINY, vocabulary: int = 80) -> Any:
@@ -58,8 +50,8 @@ def test_a_start_depends_on_its_settings_and_not_on_the_global_randomness() -> N
     first, numbers = start(), torch.rand(3)
     torch.manual_seed(5)
     assert torch.equal(torch.rand(3), numbers)
-    assert equal(start(), first)
-    assert not equal(start(tiny(seed=1)), first)
+    assert same_weights(start(), first)
+    assert not same_weights(start(tiny(seed=1)), first)
 
 
 @pytest.mark.parametrize("feed_forward", ["relu", "gated-gelu"])
@@ -103,7 +95,7 @@ def test_a_saved_model_loads_as_it_was(architecture: str, tokenizer: Any, tmp_pa
     model, folder = start(tiny(architecture=architecture)), tmp_path / "saved"
     save_model(model, tokenizer, folder)
     loaded, words = load_model(folder), load_tokenizer(folder)
-    assert equal(loaded, model)
+    assert same_weights(loaded, model)
     assert loaded.config.model_type == architecture
     assert not loaded.training
     assert words.get_vocab() == tokenizer.get_vocab()
@@ -132,7 +124,7 @@ def test_saving_again_replaces_all_of_it(folder: Path, tokenizer: Any) -> None:
     (folder / "old.txt").write_text("left over", encoding="utf-8")
     other = start(tiny(seed=3))
     save_model(other, tokenizer, folder)
-    assert equal(load_model(folder), other)
+    assert same_weights(load_model(folder), other)
     assert not any(folder.glob("*.txt"))
     assert [path.name for path in folder.parent.iterdir()] == ["saved"]
 
@@ -158,7 +150,7 @@ def test_transformers_generates_whatever_the_depths(layers: tuple[int, int]) -> 
 
 def test_training_starts_from_a_checkpoint_where_one_is_named(folder: Path) -> None:
     settings = ModelSettings(pretrained=str(folder), seed=9)
-    assert equal(start(settings, vocabulary=64), start())
+    assert same_weights(start(settings, vocabulary=64), start())
 
 
 def test_a_checkpoint_with_too_few_tokens(folder: Path) -> None:

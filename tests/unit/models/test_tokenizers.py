@@ -19,6 +19,7 @@ from tasks.models.tokenizers import END, PAD, UNKNOWN, ByteEncoder, load_tokeniz
 from tests.calibration import tiny
 from tests.gguf_files import END as GGUF_END
 from tests.gguf_files import SPECIAL, TEMPLATE, TOKENS, llama, write_gguf
+from tests.training import same_weights
 
 THINGS = (
     "Schloss Straßenbahn Apfel Überzug Fenster Wagen Brücke Zeitung Kaffee Mädchen Garten Dolmetscher".split()  # noqa: SIM905
@@ -123,14 +124,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
 
 
-def equal(one: Any, other: Any) -> bool:
-    first, second = one.state_dict(), other.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
 def test_weights_are_those_of_the_model_that_was_written(file: Path) -> None:
     start = initial_model(ModelSettings(pretrained=str(file)), len(TOKENS), GGUF_END, GGUF_END)
-    assert equal(start, llama())
+    assert same_weights(start, llama())
     assert not start.training
     assert (start.config.rope_parameters["rope_theta"], start.config.eos_token_id) == (10_000.0, GGUF_END)
 
@@ -139,13 +135,13 @@ def test_quantised_weights_become_numbers_and_are_saved_as_a_plain_folder(tmp_pa
     quantised = write_gguf(tmp_path / "q8.GGUF", kind=gguf.GGMLQuantizationType.Q8_0)
     model = load_model(quantised)
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-    assert not equal(model, llama())
+    assert not same_weights(model, llama())
     for name, weight in llama().state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], weight, rtol=0, atol=float(weight.abs().max()) / 127)
     save_model(model, load_tokenizer(quantised), tmp_path / "saved")
     quantised.unlink()
     assert "quantization" not in (tmp_path / "saved" / "config.json").read_text(encoding="utf-8")
-    assert equal(load_model(tmp_path / "saved"), model)
+    assert same_weights(load_model(tmp_path / "saved"), model)
     assert load_tokenizer(tmp_path / "saved").chat_template == TEMPLATE
 
 

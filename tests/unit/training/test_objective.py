@@ -87,17 +87,11 @@ def heads_by_hand(model: Any, count: int) -> list[float]:
     return losses
 
 
-def test_heads_of_a_trained_trunk_share_the_mean_with_it() -> None:
-    objective = objective_of(draft_heads=2)
+@pytest.mark.parametrize(("heads", "trunk"), [(2, "trained"), (3, "frozen")])
+def test_heads_share_the_mean_with_a_trained_trunk_alone(heads: int, trunk: str) -> None:
+    objective = objective_of(draft_heads=heads, trunk=trunk)
     with torch.no_grad():
-        parts = [plain(objective.model), *heads_by_hand(objective.model, 2)]
-        assert loss_of(objective).item() == pytest.approx(sum(parts) / 3, abs=1e-5)
-
-
-def test_heads_on_a_frozen_trunk_have_the_mean_alone() -> None:
-    objective = objective_of(draft_heads=3, trunk="frozen")
-    with torch.no_grad():
-        parts = heads_by_hand(objective.model, 3)
+        parts = [plain(objective.model)] * (trunk == "trained") + heads_by_hand(objective.model, heads)
         assert loss_of(objective).item() == pytest.approx(sum(parts) / 3, abs=1e-5)
 
 
