@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import torch
@@ -33,14 +34,13 @@ from tasks.evaluation.report.tables import tables_markdown
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.files import point_key, read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, TimedRow
+from tasks.evaluation.results.rows import FailedRow, MeasuredRow
 from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
 from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
-from tasks.evaluation.sweep.clock import Here, Lap, PointTimer
+from tasks.evaluation.sweep.clock import Here, PointTimer
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
-from tasks.evaluation.sweep.replay import Split
 from tasks.loaded_pair import LoadedPair, calibration_targets, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
@@ -51,6 +51,7 @@ from tests.sweeps import Row, by_name, in_file
 from tests.ticking import Words, examples_of
 from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, opened, swept, use
 from tests.toys import prefix_pair, says
+from tests.unit.evaluation.conftest import timed
 
 
 @pytest.fixture
@@ -148,11 +149,10 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
 def test_a_sweep_without_a_measured_point_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy"])
     monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
-    header: dict[str, Any] = {"arm": "aligned", "split": "validation", "method": "bild", "settings": {"max_draft": 3}}
-    measured = MeasuredRow(**header, lossless=False, metric="bleu", quality={}, counts=DecodingCounts(tokens=1))
-    timed = joined(TimedRow, measured, latency_ms=[1.0], vanilla_latency_ms=[1.0], speedup=1.0)
+    whole = timed("bild", 1.0, settings={"max_draft": 3})
+    measured = joined(MeasuredRow, whole)
     one, both = (joined(FailedRow, measured, error=f"RuntimeError: {name}") for name in ("one", "all"))
-    outcomes = [[timed, measured, one], [both, both]]
+    outcomes = [[whole, measured, one], [both, both]]
     drafter = Drafter("aligned", 1)
     monkeypatch.setattr(stage, "sweep", lambda *_: ({drafter: outcomes.pop(0)}, {drafter: PairRecord(runtime="native code")}))
     stage.main()
@@ -174,17 +174,8 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
     of_pair = {"version", "arm", "seed", "training", "runtime", "acceptance", "sizes", "outputs", "costs"}
-    of_sweep = {
-        "plan",
-        "lineage",
-        "margins",
-        "risk",
-        "grid",
-        "batches",
-        "unsupported_script",
-        "null_test",
-    }
-    assert pair.keys() == of_pair | of_sweep | {"null_test", "unsupported_script", "sha256"}
+    of_sweep = {"plan", "lineage", "margins", "risk", "grid", "batches", "unsupported_script", "null_test", "sha256"}
+    assert pair.keys() == of_pair | of_sweep
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
@@ -323,16 +314,14 @@ def test_further_test_sets_are_measured_beside_the_main_one(records: list[Record
     alone = swept(SPECULATIVE)
     main = PATHS.rows("aligned").read_bytes()
     chosen = {(row["method"], str(row["settings"])) for row in alone if row["split"] == "test"}
-    folder, timed, lap = PATHS.rows("aligned").parent, list[str](), PointTimer.lap
+    folder, lap = PATHS.rows("aligned").parent, create_autospec(PointTimer.lap, side_effect=PointTimer.lap)
+    monkeypatch.setattr(PointTimer, "lap", lap)
 
-    def counting(self: PointTimer, visits: Any, vanilla: Any, split: Split, *rest: Any) -> list[Lap | str]:
-        timed.append(split.name)
-        return lap(self, visits, vanilla, split, *rest)
-
-    monkeypatch.setattr(PointTimer, "lap", counting)
+    def timed_sets() -> set[str]:
+        return {call.args[3].name for call in lap.call_args_list}
 
     def measured(*names: str) -> dict[str, set[tuple[str, str]]]:
-        timed.clear()
+        lap.reset_mock()
         rows = [row for row in swept(SPECULATIVE) if row["split"].startswith("test.")]
         assert sorted(rows, key=str) == sorted(
             (row for name in names for row in in_file(PATHS.rows("aligned", test=name))), key=str
@@ -342,7 +331,7 @@ def test_further_test_sets_are_measured_beside_the_main_one(records: list[Record
     write_test_set("a", 2)
     write_test_set("b", 3)
     assert measured("test.a", "test.b") == {"test.a": chosen, "test.b": chosen}
-    assert {*timed} == {"test.a", "test.b"} and PATHS.rows("aligned").read_bytes() == main, "the others stay valid"
+    assert timed_sets() == {"test.a", "test.b"} and PATHS.rows("aligned").read_bytes() == main, "the others stay valid"
     assert (folder / "hypotheses-test.a.parquet").is_file()
     assert {row["split"] for row in records[-1].points} == {"validation", "test", "test.a", "test.b"}
     kept = [file.name for file in records[-1].kept if "rows" in file.name]
@@ -351,7 +340,7 @@ def test_further_test_sets_are_measured_beside_the_main_one(records: list[Record
     write_test_set("a", 4)
     PATHS.split("test.b").unlink()
     assert measured("test.a") == {"test.a": chosen}
-    assert {*timed} == {"test.a"}
+    assert timed_sets() == {"test.a"}
     assert not list(folder.glob("*test.b*"))
 
 

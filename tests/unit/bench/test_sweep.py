@@ -1,30 +1,22 @@
 """The comparison of a planned sweep with an exhaustive one: missed points and differing outcomes."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from tasks.bench.sweep import GRID, missed_share, retiming, unequal
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, TimedRow
+from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow
 from tasks.evaluation.sweep.grid import expand
+from tests.unit.evaluation.conftest import timed
 
 
 def row(name: int, quality: float, speedup: float | None, method: str = "bild") -> MeasuredRow:
-    untimed = MeasuredRow(
-        arm="unaligned",
-        split="validation",
-        method=method,
-        settings={"max_draft": name},
-        lossless=False,
-        metric="bleu",
-        quality={"bleu": quality},
-        counts=DecodingCounts(tokens=10 * name),
-    )
+    about: dict[str, Any] = {"arm": "unaligned", "settings": {"max_draft": name}, "counts": DecodingCounts(tokens=10 * name)}
     if speedup is None:
-        return untimed
-    interval = 0.96 * speedup, 1.04 * speedup
-    return joined(TimedRow, untimed, latency_ms=[1.0], vanilla_latency_ms=[1.0], speedup=speedup, speedup_interval=interval)
+        return joined(MeasuredRow, timed(method, 1.0, quality, **about))
+    return timed(method, speedup, quality, speedup_interval=(0.96 * speedup, 1.04 * speedup), **about)
 
 
 VANILLA = row(0, 94.0, 1.0, "vanilla_large")

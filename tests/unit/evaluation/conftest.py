@@ -131,11 +131,11 @@ def point_row(arm: str, split: str, method: str, settings: Row, quality: float, 
 
 
 def timed(method: str, speedup: float, quality: float = 60.0, split: str = "validation", **more: Any) -> TimedRow:
-    """A row of one text and one token, as choices and frontiers read it."""
+    """A row of one text and one token, as choices and frontiers read it, or with other fields."""
     times: dict[str, Any] = {"latency_ms": [1.0], "vanilla_latency_ms": [speedup], "speedup": speedup}
     about: dict[str, Any] = {"arm": "aligned", "settings": {}, "lossless": False, "metric": "bleu"}
-    counts = DecodingCounts(tokens=1)
-    return TimedRow(split=split, method=method, quality={"bleu": quality}, counts=counts, **about, **times, **more)
+    found: dict[str, Any] = {"quality": {"bleu": quality}, "counts": DecodingCounts(tokens=1), **about, **times, **more}
+    return TimedRow(split=split, method=method, **found)
 
 
 def untimed(row: Row, speedup: float) -> Row:

@@ -12,10 +12,10 @@ from tasks.errors import InputError
 from tasks.evaluation.report.formatting import packaged
 from tasks.evaluation.report.summarize import along_frontiers, counted_choices, temperature_points
 from tasks.evaluation.results.files import KeptOutputs, point_key
-from tasks.evaluation.results.rows import DecodingCounts, SweepRow, TimedRound, TimedRow
+from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
 from tasks.evaluation.results.summary import ArmPoint, ArmResult, CostModel, Summary
 from tasks.evaluation.scoring.quality import value_of
-from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
+from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, timed, untimed
 from tests.unit.evaluation.report.conftest import at
 
 Row = dict[str, Any]
@@ -218,25 +218,13 @@ def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() ->
         for arm, calls in (("unaligned", 5), ("aligned", 2))
     }
 
-    def timed(method: str, settings: str, milliseconds: float) -> TimedRow:
+    def timed_as(method: str, settings: str, milliseconds: float) -> TimedRow:
         one = TimedRound(latency_ms=[milliseconds] * 2, vanilla_latency_ms=[21.0] * 2)
-        return TimedRow(
-            arm="",
-            split="validation",
-            method=method,
-            settings=json.loads(settings),
-            lossless=False,
-            metric="rougeL",
-            quality={"rougeL": 1.0},
-            counts=DecodingCounts(tokens=1),
-            latency_ms=one.latency_ms,
-            vanilla_latency_ms=one.vanilla_latency_ms,
-            speedup=21 / milliseconds,
-            rounds=[one] * 3,
-        )
+        scored: dict[str, Any] = {"metric": "rougeL", "quality": {"rougeL": 1.0}}
+        return timed(method, 21 / milliseconds, settings=json.loads(settings), rounds=[one] * 3, **vars(one), **scored)
 
     seeds = {
-        (arm, 1): ([timed(*settings[0], calls * 2 + 1), timed(*settings[1], calls * 2 + 7)], None)
+        (arm, 1): ([timed_as(*settings[0], calls * 2 + 1), timed_as(*settings[1], calls * 2 + 7)], None)
         for arm, calls in (("unaligned", 5), ("aligned", 2))
     }
     effect, clock = along_frontiers("rougeL", EXAMPLES, seeds, outputs, COSTS)
