@@ -22,12 +22,12 @@ _FOLDED = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, s
 _FREE = {"decoder_start_token_id": END, "forced_bos_token_id": None, "forced_eos_token_id": None}
 
 
-def gpt2(layers: int, vocabulary: int = VOCABULARY) -> Any:
+def gpt2(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     tokens = _TOKENS | {"vocab_size": vocabulary}
     shape = {"n_embd": WIDTH, "n_inner": INNER, "n_head": HEADS, "n_layer": layers, "n_positions": _POSITIONS}
-    return GPT2LMHeadModel(GPT2Config(**tokens, **shape, tie_word_embeddings=False))
+    return GPT2LMHeadModel(GPT2Config(**tokens | shape | {"tie_word_embeddings": False} | options))
 
 
 def llama(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:

@@ -56,6 +56,11 @@ def dist(predict: Predict, prefix: Prefix, sampling: SamplingSettings) -> np.nda
     return result
 
 
+def continued(text: Prefix, shares: np.ndarray) -> list[tuple[Prefix, float]]:
+    """The texts that one more token makes of a text, with their shares, where these are not 0."""
+    return [((*text, token), share) for token, share in enumerate(shares) if share > 0]
+
+
 def sequence_distribution(shares: Callable[[Prefix], np.ndarray], limit: int) -> SequenceDistribution:
     """The probability of each text whose next token is drawn from `shares(text so far, start token included)`."""
     distribution: SequenceDistribution = {}
@@ -64,9 +69,8 @@ def sequence_distribution(shares: Callable[[Prefix], np.ndarray], limit: int) ->
         if len(text) - 1 == limit or text[-1] == END:
             distribution[text[1:]] = probability
             return
-        for token, share in enumerate(shares(text)):
-            if share > 0:
-                grow((*text, token), probability * share)
+        for longer, share in continued(text, shares(text)):
+            grow(longer, probability * share)
 
     grow((START,), 1.0)
     return distribution

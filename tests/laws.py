@@ -15,7 +15,7 @@ import numpy as np
 from tasks.decoding.method import SamplingSettings
 from tasks.decoding.methods.bild import BildAuthorsSettings, BildSettings
 from tasks.decoding.methods.cascades import DiffOracleSettings, SequenceCascadeSettings, TokenCascadeSettings
-from tests.distributions import SequenceDistribution, dist, model_distribution, scores, sequence_distribution
+from tests.distributions import SequenceDistribution, continued, dist, model_distribution, scores, sequence_distribution
 from tests.toys import END, START, Predict, Prefix
 
 
@@ -80,9 +80,8 @@ def by_windows(emit: Emit, models: Models, draft_length: int, limit: int) -> Seq
     distribution: SequenceDistribution = defaultdict(float)
 
     def branch(text: Prefix, probability: float, shares: np.ndarray, left: int | None) -> None:
-        for token, share in enumerate(shares):
-            if share > 0:
-                grow((*text, token), probability * share, left)
+        for longer, share in continued(text, shares):
+            grow(longer, probability * share, left)
 
     def grow(text: Prefix, probability: float, left: int | None) -> None:
         room = limit - (len(text) - 1)
@@ -252,9 +251,8 @@ def bild(settings: BildSettings, models: Models, limit: int) -> SequenceDistribu
     distribution: SequenceDistribution = defaultdict(float)
 
     def branch(text: Prefix, probability: float, unchecked: int, shares: np.ndarray) -> None:
-        for token, share in enumerate(shares):
-            if share > 0:
-                grow((*text, token), probability * share, unchecked)
+        for longer, share in continued(text, shares):
+            grow(longer, probability * share, unchecked)
 
     def rejected(text: Prefix, token: int) -> bool:
         p = models.p_scores(text)
@@ -298,20 +296,17 @@ def bild_authors(settings: BildAuthorsSettings, models: Models, limit: int) -> S
         if drafted == settings.max_draft or models.q_scores(text).max() < settings.fallback_threshold:
             large(text, probability, unchecked)
             return
-        for token, share in enumerate(models.q(text)):
-            if share > 0:
-                end_or(small, (*text, token), probability * share, unchecked)
+        for longer, share in continued(text, models.q(text)):
+            end_or(small, longer, probability * share, unchecked)
 
     def large(text: Prefix, probability: float, unchecked: int) -> None:
         far = [at for at in range(unchecked, len(text)) if models.p_scores(text[:at])[text[at]] < least]
         if far and models.p_scores(text[: far[0]]).argmax() != text[far[0]]:
-            for token, share in enumerate(models.p(text[: far[0]])):
-                if share > 0:
-                    large((*text[: far[0]], token), probability * share, far[0] + 1)
+            for longer, share in continued(text[: far[0]], models.p(text[: far[0]])):
+                large(longer, probability * share, far[0] + 1)
             return
-        for token, share in enumerate(models.p(text)):
-            if share > 0:
-                end_or(small, (*text, token), probability * share, len(text) + 1)
+        for longer, share in continued(text, models.p(text)):
+            end_or(small, longer, probability * share, len(text) + 1)
 
     large((START,), 1.0, 1)
     return distribution

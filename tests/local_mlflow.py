@@ -18,7 +18,7 @@ class Killed(BaseException):
 
 
 @functools.cache
-def _empty() -> Path:
+def empty_database() -> Path:
     """An empty database with MLflow's tables, whose creation takes seconds."""
     database = Path(tempfile.mkdtemp(), "empty.db")
     upload.connect(f"sqlite:///{database}")
@@ -46,7 +46,7 @@ class FaultyClient:
 def local_mlflow(folder: Path) -> Iterator[FaultyClient]:
     """Let runs be recorded in `folder`, and sent to a database there by the client that is yielded."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(_empty(), folder / "mlflow.db")
+    shutil.copyfile(empty_database(), folder / "mlflow.db")
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     client = FaultyClient(upload.connect(uri))
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,7 @@
 """Folders of tiny pairs, as the report stage writes them."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,10 @@ def decoding_with(folder: Path, method: str, max_target_tokens: int, large: str,
     lengths = TextSettings(max_source_tokens=32, max_target_tokens=max_target_tokens)
     manifest = PairManifest(configure_method(method, {}), lengths, "toy", measured={"metric": "exact_match"})
     return write_pair_folder(folder / "pair", manifest, folder / large, folder / small, SOURCES[:2])
+
+
+def code_of(out: Path) -> str:
+    """The Python of the README of an exported pair."""
+    [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    compile(code, "README.md", "exec")
+    return str(code)

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from tasks.decoding import load_pair
 from tasks.decoding.inference import VANILLA
 from tasks.decoding.method import Request
-from tests.pair_folders import LETTERS, agreeing_pair
+from tests.pair_folders import LETTERS, agreeing_pair, code_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,9 +42,7 @@ for text in json.loads(sys.argv[1]):
 def exported_code(folder: Path, out: Path) -> str:
     exported = run("-m", "tasks.export", str(folder), "--to", "gguf", str(out))
     assert exported.returncode == 0, exported.stderr
-    code: str
-    [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    return str(code)
+    return code_of(out)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs xllamacpp")

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tasks.decoding.registry import METHODS
 from tasks.strategies import drafters_table, main, table
+from tests.commands import runner
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,9 +30,8 @@ def test_the_page_of_methods_shows_both_tables() -> None:
 
 
 def test_json_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["strategies", "--json"])
-    main()
-    methods = {method["name"]: method for method in json.loads(capsys.readouterr().out)}
+    found = json.loads(runner(main, monkeypatch, capsys)("--json").printed)
+    methods = {method["name"]: method for method in found}
     assert set(methods) == set(METHODS)
     assert methods["speculative"]["lossless"]
     assert not methods["bild"]["lossless"]

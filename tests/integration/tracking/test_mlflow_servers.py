@@ -17,6 +17,7 @@ import pytest
 from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
 from tasks.tracking.__main__ import main
 from tasks.tracking.upload import KEY_TAG, connect
+from tests.local_mlflow import empty_database
 from tests.mlflow_server import PATIENCE, runs_of
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
@@ -76,9 +77,9 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    shutil.copyfile(empty_database, folder / "server.db")
+    shutil.copyfile(empty_database(), folder / "server.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("_MLFLOW_SERVER_FILE_STORE", f"sqlite:///{folder / 'server.db'}")
         patch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", "mlflow-artifacts:/")

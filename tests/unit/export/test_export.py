@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from tasks.models.pruned_head import FILE as DRAFT_TOKENS
 from tasks.models.tokenizers import load_tokenizer
 from tasks.verify import TransformersEngine
 from tests.commands import runner
-from tests.pair_folders import LETTERS, agreeing_pair
+from tests.pair_folders import LETTERS, agreeing_pair, code_of
 
 CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
 
@@ -47,13 +46,6 @@ def export(
         return status, (said if status else printed).splitlines()[-1]
 
     return export
-
-
-def code_of(out: Path) -> str:
-    """The Python of the README."""
-    [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    compile(code, "README.md", "exec")
-    return str(code)
 
 
 def shown(out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[int]]:

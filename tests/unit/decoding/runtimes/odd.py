@@ -13,6 +13,7 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.runtimes.native import NativeDecoder
+from tests.architectures import gpt2, llama
 from tests.tape import TapeRecorder
 
 NATIVE = Runtime("native")
@@ -35,21 +36,10 @@ def t5(model_type: str, activation: str, tied: bool = False, layers: int = 2) ->
     return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
 
 
-def _llama(**options: Any) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
-    shape = {"hidden_size": 20, "intermediate_size": 17, "num_hidden_layers": 2, "bos_token_id": None}
-    return LlamaForCausalLM(LlamaConfig(**_TOKENS | heads | shape | options))
-
-
-def _gpt2(**options: Any) -> Any:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    shape = {"n_embd": 20, "n_inner": 17, "n_head": 4, "n_layer": 2, "n_positions": POSITIONS, "bos_token_id": None}
-    return GPT2LMHeadModel(GPT2Config(**_TOKENS | shape | options))
-
-
+_llama = functools.partial(
+    llama, 2, VOCABULARY, hidden_size=20, intermediate_size=17, num_attention_heads=4, num_key_value_heads=2, head_dim=6
+)
+_gpt2 = functools.partial(gpt2, 2, VOCABULARY, n_embd=20, n_inner=17, n_head=4, n_positions=POSITIONS, tie_word_embeddings=True)
 _ROPE = {"rope_theta": 100.0, "factor": 4.0}
 _BANDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 BUILDERS: dict[str, Callable[..., Any]] = {

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -242,19 +243,14 @@ def test_a_draft_is_checked_in_float32_in_any_number_format() -> None:
 
 def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One transfer brings the argmax tokens and the accepted count; drafts of one length share a recording."""
-    fetched: list[tuple[int, ...]] = []
-
-    def counted(tensor: torch.Tensor) -> Any:
-        fetched.append(tuple(tensor.shape))
-        return fetch(tensor)
-
-    monkeypatch.setattr(fused_runtime, "fetch", counted)
+    fetched = MagicMock(side_effect=fetch)
+    monkeypatch.setattr(fused_runtime, "fetch", fetched)
     recorder = TapeRecorder()
     decoder = fused(models("t5")[1], recorder=recorder)
     decoder.start(decoder.encode(toy_sources(1)))
     for turn in range(12):
         decoder.check_draft([4], [5 + turn] * (turn % 2 + 3), GreedyAcceptance(float(turn), keep_agreed=False))
         decoder.rewind([turn])
-    assert fetched == [(5,), (6,)] * 6
+    assert [call.args[0].shape for call in fetched.call_args_list] == [(5,), (6,)] * 6
     # The encoder, three tokens and four.
     assert recorder.recordings == 3

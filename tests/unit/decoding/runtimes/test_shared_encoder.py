@@ -1,6 +1,7 @@
 """A small and a large model with equal encoders: this is detected, and the encoder runs once."""
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,16 +53,13 @@ def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterato
     """Record the number of rows of each run of the decoders' encoders."""
     runs: list[int] = []
 
-    def counted(encode: Callable[[Rows], EncoderOutput]) -> Callable[[Rows], EncoderOutput]:
-        def run(sources: Rows) -> EncoderOutput:
-            runs.append(len(sources))
-            return encode(sources)
-
-        return run
+    def run(encode: Callable[[Rows], EncoderOutput], sources: Rows) -> EncoderOutput:
+        runs.append(len(sources))
+        return encode(sources)
 
     with monkeypatch.context() as patched:
         for decoder in decoders:
-            patched.setattr(decoder, "encode", counted(decoder.encode))
+            patched.setattr(decoder, "encode", functools.partial(run, decoder.encode))
         yield runs
 
 
