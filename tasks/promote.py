@@ -38,7 +38,7 @@ from tasks.evaluation.selection import normal_bounds, paired_differences, upper_
 from tasks.evaluation.settings import REPORTED_ON, SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
-from tasks.evaluation.timing import count_mismatches, measure, on_threads, synchronised_clock
+from tasks.evaluation.timing import count_mismatches, measure_in_turn, on_threads, synchronised_clock
 from tasks.files import checksum
 from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock
@@ -216,19 +216,17 @@ def _time_round(
     pairs, sweep = {folder: _open(folder, setting.machine) for folder in folders}, setting.sweep
     ours, theirs = (_Opened(side, setting, pairs[side.folder]) for side in sides)
     with on_threads(sweep.latency_threads):
-        latencies = measure(
-            ours.run,
-            theirs.run,
+        times, generated = measure_in_turn(
+            {theirs: theirs.run, ours: ours.run},
             ours.split.timed,
             warmup=sweep.warmup_examples,
             rng=random.Random(f"{sweep.seed} promotion {number}"),  # noqa: S311 (an order, not a secret)
             clock=clock_of(ours.pair.device),
         )
     if sweep.sampling.greedy:
-        timed = latencies.method_outputs, latencies.vanilla_outputs
-        for side, generated, expected in zip((ours, theirs), timed, outputs, strict=True):
-            count_mismatches(side.point, generated, expected, side.split, side.pair.decoders)
-    return TimedRound(latency_ms=latencies.method, vanilla_latency_ms=latencies.vanilla)
+        for side, expected in zip((ours, theirs), outputs, strict=True):
+            count_mismatches(side.point, generated[side], expected, side.split, side.pair.decoders)
+    return TimedRound(latency_ms=times[ours], vanilla_latency_ms=times[theirs])
 
 
 def _open(folder: Path, machine: MachineSettings) -> DecodingPair:

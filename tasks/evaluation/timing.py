@@ -10,8 +10,8 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
@@ -26,22 +26,6 @@ if TYPE_CHECKING:  # a machine with a GPU may lack what a sweep needs
 Output = TypeVar("Output")
 """What decoding one example returns."""
 Name = TypeVar("Name", bound=Hashable)
-
-
-@dataclass(frozen=True)
-class Latencies(Generic[Output]):
-    """Milliseconds of each timed example, and what the timed calls returned."""
-
-    method: list[float]
-    vanilla: list[float]
-    method_outputs: list[Output] = field(default_factory=list)
-    """By example."""
-    vanilla_outputs: list[Output] = field(default_factory=list)
-
-    @property
-    def speedup(self) -> float:
-        """Σ vanilla / Σ method over the same examples."""
-        return sum(self.vanilla) / sum(self.method)
 
 
 def synchronised_clock(device: str) -> Callable[[], float]:
@@ -65,30 +49,6 @@ def on_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def measure(
-    method: Callable[[int], Output],
-    vanilla: Callable[[int], Output],
-    examples: Sequence[int],
-    *,
-    warmup: int,
-    rng: random.Random,
-    clock: Callable[[], float],
-) -> Latencies[Output]:
-    """Time the method and vanilla once on each example, in a random order; see `measure_in_turn`.
-
-    Args:
-        method: Decodes the example of that number, alone, from its source ids to its output ids.
-        vanilla: The same with the large model alone.
-        examples: Numbers of the timed examples.
-        warmup: Examples that both decode untimed first.
-        rng: Draws the order.
-        clock: Seconds; see `synchronised_clock`.
-    """
-    calls = {"vanilla": vanilla, "method": method}
-    times, outputs = measure_in_turn(calls, examples, warmup=warmup, rng=rng, clock=clock)
-    return Latencies(times["method"], times["vanilla"], outputs["method"], outputs["vanilla"])
 
 
 def measure_in_turn(

@@ -28,7 +28,7 @@ from tasks.decoding.method import Request
 from tasks.decoding.registry import ConfiguredMethod
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError, read_text_file, stage
-from tasks.evaluation.timing import measure, synchronised_clock
+from tasks.evaluation.timing import measure_in_turn, synchronised_clock
 from tasks.generate.pair import pair_of
 from tasks.models.prompting import SourceEncoder
 from tasks.paths import ARMS
@@ -242,16 +242,18 @@ def decode_text(pair: DecodingPair, source: str, rounds: int, writer: TextWriter
     if not rounds:
         return Decoded(source, generation)
     vanilla = pair.method(VANILLA, request)
-    found = measure(
-        lambda _: method.run([row], [0], request.max_new_tokens)[0],
-        lambda _: vanilla.run([row], [0], request.max_new_tokens)[0],
+    times, outputs = measure_in_turn(
+        {
+            "vanilla": lambda _: vanilla.run([row], [0], request.max_new_tokens)[0],
+            "method": lambda _: method.run([row], [0], request.max_new_tokens)[0],
+        },
         range(rounds),
         warmup=1,
         rng=random.Random(0),  # noqa: S311 (the order of timed calls)
         clock=synchronised_clock(pair.device),
     )
-    times = statistics.median(found.method), statistics.median(found.vanilla)
-    return Decoded(source, generation, found.vanilla_outputs[0], times)
+    medians = statistics.median(times["method"]), statistics.median(times["vanilla"])
+    return Decoded(source, generation, outputs["vanilla"][0], medians)
 
 
 def main() -> None:

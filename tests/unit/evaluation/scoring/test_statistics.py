@@ -98,6 +98,10 @@ def simulated(rng: np.random.Generator, rounds: int) -> list[TimedRound]:
     return found
 
 
+def test_speedup_is_a_ratio_of_sums_not_a_mean_of_ratios() -> None:
+    assert statistics.speedup_of(rounds_of(([1.0, 10.0], [4.0, 10.0]))) == pytest.approx(14 / 11)
+
+
 @pytest.mark.parametrize("rounds", [2, 4])
 def test_intervals_hold_the_truth_as_often_as_they_say(rounds: int) -> None:
     rng = np.random.default_rng(rounds)
