@@ -178,11 +178,17 @@ class VanillaBatch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchTiming:
-    """A chosen point at one batch size."""
+class GridPoint:
+    """A method at one setting, as rows name it."""
 
     method: str
     settings: Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTiming(GridPoint):
+    """A chosen point at one batch size."""
+
     batch_size: int
     speedup: float
     """Over vanilla at the same batch size; the median of `rounds`."""
@@ -222,14 +228,6 @@ class BatchTimings:
     def pays_up_to(self) -> int | None:
         """The largest batch size at which a point was faster than vanilla in every round; None if none was at any."""
         return max((one.batch_size for one in self.points if one.pays), default=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GridPoint:
-    """A method at one setting, as rows name it."""
-
-    method: str
-    settings: Settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,10 +66,6 @@ class GivenTextEvaluator(PointEvaluator):
     def _predictions(self) -> dict[str, list[TextPredictions]]:
         return {}
 
-    @functools.cached_property
-    def _texts(self) -> dict[str, Rows]:
-        return {}
-
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The tokens of the texts with the counts of the point, and how likely it finds each text."""
         endless, outputs, timed = without_end_tokens(self.pair), Outputs("scored"), set(split.timed)
@@ -95,15 +91,10 @@ class GivenTextEvaluator(PointEvaluator):
         lengths = list(map(len, outputs.tokens))
         return score_likelihoods(outputs.log_likelihoods, lengths, self.sweep.bootstrap_samples, self.sweep.seed)
 
-    def _texts_of(self, split: Split) -> Rows:
-        if split.name not in self._texts:
-            self._texts[split.name] = given_tokens(self._tokenizer, split.examples, self.request.max_new_tokens)
-        return self._texts[split.name]
-
     def _along(self, split: Split) -> list[TextPredictions]:
         """Both models' predictions along the texts of a split, by example."""
         if split.name not in self._predictions:
-            texts = self._texts_of(split)
+            texts = given_tokens(self._tokenizer, split.examples, self.request.max_new_tokens)
             read = zip(split.sources, texts, strict=True)
             bar = progress(read, desc=f"read {split.name}", total=len(texts), unit="text", mininterval=2.0)
             endless = without_end_tokens(self.pair)

@@ -32,7 +32,7 @@ from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.compiled import bandwidth_share
-from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.codec import encode, joined
 from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, PredictionError, interpolated
 from tasks.evaluation.selection import TradeOff, choose, keeps_quality, resolution
 from tasks.evaluation.settings import CHOICES, SweepSettings
@@ -200,14 +200,7 @@ class Costs:
 
     def record(self) -> MeasuredCosts:
         """The costs as `pair.json` holds them."""
-        return MeasuredCosts(
-            encode_small_ms=self.encode_small_ms,
-            encode_large_ms=self.encode_large_ms,
-            small_step_ms=self.small_step_ms,
-            verify_ms=dict(self.verify_ms),
-            cost_ratio=self.cost_ratio,
-            bandwidth_share=self.bandwidth_share,
-        )
+        return joined(MeasuredCosts, self, cost_ratio=self.cost_ratio)
 
 
 def common_costs(measured: Sequence[Costs]) -> Costs:
