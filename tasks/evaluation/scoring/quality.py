@@ -122,19 +122,6 @@ def sentence_scores(hypotheses: Texts, references: References, metric: str) -> l
     return [metrics.bleu_of(row, effective_order=True) if bleu else row[0] for row in rows]
 
 
-def quality_difference(
-    hypotheses: Texts, others: Texts, references: References, metric: str, samples: int, seed: int
-) -> tuple[float, Interval]:
-    """`metric` of `hypotheses` minus that of `others`, in points, with its 95 % paired bootstrap interval.
-
-    Arguments and errors are those of `score`.
-    """
-    statistics = [example_statistics(texts, references, metric) for texts in (hypotheses, others)]
-    own, other = (values_of(resampled_sums(one, samples, seed), len(references)) for one in statistics)
-    difference = value_of(hypotheses, references, metric) - value_of(others, references, metric)
-    return difference, percentile_interval(own - other)
-
-
 def example_statistics(hypotheses: Texts, references: References, metric: str) -> NDArray[np.int32] | Floats:
     """What determines `metric` on any set of these examples, `[examples, values]`: summed over them, it gives `values_of`.
 
@@ -320,15 +307,19 @@ def check_outputs(
     constant = max(candidates, key=lambda text: value_of([text] * len(tried), tried, metric))
     reference_words = sum(len(texts[0].split()) for texts in references)
 
+    quality = value_of(outputs, references, metric)
+
+    def resampled(texts: Sequence[str]) -> Floats:
+        return values_of(resampled_sums(example_statistics(texts, references, metric), samples, seed), len(references))
+
     def baseline(name: str, texts: Sequence[str]) -> TrivialBaseline:
-        difference, interval = quality_difference(outputs, texts, references, metric, samples, seed)
-        quality = value_of(texts, references, metric)
-        return TrivialBaseline(name=name, quality=quality, difference=difference, difference_interval=interval)
+        its, interval = value_of(texts, references, metric), percentile_interval(resampled(outputs) - resampled(texts))
+        return TrivialBaseline(name=name, quality=its, difference=quality - its, difference_interval=interval)
 
     return OutputCheck(
         metric=metric,
         examples=len(examples),
-        quality=value_of(outputs, references, metric),
+        quality=quality,
         distinct=len(given),
         distinct_references=len(first),
         most_common=most_common,

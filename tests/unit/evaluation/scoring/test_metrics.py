@@ -75,8 +75,9 @@ def test_an_answer_is_scored_as_any_other_metric(metric: str) -> None:
     assert scoring.values_of(statistics.sum(axis=0, keepdims=True), len(GOOD))[0] == quality.value
     assert np.all(scoring.gradients_of(statistics.sum(axis=0, keepdims=True), len(GOOD)) == 1 / len(GOOD))
     assert quality.signature == "" and "bleu" not in quality.scores
-    difference, interval = scoring.quality_difference(GOOD, BAD, REFERENCES, metric, 50, 1)
-    assert interval[0] <= difference <= interval[1] and difference > 0
+    other = scoring.score(BAD, REFERENCES, metric, samples=50, seed=1)
+    low, high = quality.minus(other)
+    assert low <= quality.value - other.value <= high and quality.value > other.value
 
 
 def test_exact_match_and_f1_are_reported_together() -> None:
