@@ -177,8 +177,7 @@ def acceptance_metrics(row: MeasuredRow, pair: PairRecord) -> dict[str, float]:
     if not (row.counts.small_steps or row.counts.drafted):
         return {}
     sampled = row.sampling is not None and row.sampling.temperature > 0
-    drafter = str(row.settings.get("drafter", "small"))
-    return _rate("acceptance_rate", pair.acceptance_rate(sampled=sampled, drafter=drafter))
+    return _rate("acceptance_rate", pair.acceptance_rate(sampled=sampled, drafter=row.drafter))
 
 
 def _rate(name: str, measured: AcceptanceRate | None) -> dict[str, float]:

@@ -104,7 +104,7 @@ def accepted(summary: Summary, arm: str) -> Iterator[dict[str, Any]]:
     """
     best = summary.recommended
     for point in summary.points:
-        wanted = point is best or (point.lossless and point.settings.get("drafter", "small") == "small")
+        wanted = point is best or (point.lossless and point.drafter == "small")
         if point.arm == arm and wanted and point.counts.drafted:
             counts = point.counts
             yield {

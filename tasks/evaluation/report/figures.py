@@ -211,8 +211,7 @@ def curve_name(point: OperatingPoint) -> str:
     name = formatting.method_name(point.method) + (f" [{variant}]" if variant else "")
     if "tuned" in settings:
         name += ", β tuned" if settings["tuned"] else ", β = 1"
-    drafter = settings.get("drafter", "small")
-    return name if drafter == "small" else f"{name}, {drafter}"
+    return name if point.drafter == "small" else f"{name}, {point.drafter}"
 
 
 def _arm(point: OperatingPoint) -> str:
@@ -275,7 +274,7 @@ def _by_arm(summary: Summary, points: Iterable[OperatingPoint]) -> list[Group]:
 
 def _is_speculative(point: OperatingPoint) -> bool:
     """Speculative decoding by the small model is drawn with the cascades: each of them starts from it."""
-    return point.method == "speculative" and point.settings.get("drafter", "small") == "small"
+    return point.method == "speculative" and point.drafter == "small"
 
 
 def _compared(points: Iterable[OperatingPoint], methods: Sequence[str]) -> list[OperatingPoint]:
@@ -287,7 +286,7 @@ def _compared(points: Iterable[OperatingPoint], methods: Sequence[str]) -> list[
 def _named_by(point: OperatingPoint, *names: str) -> str:
     """A BiLD point of the small model by some of its settings; empty for others, and where one of them is missing."""
     fixed: Settings = {name: point.settings[name] for name in names if name in point.settings}
-    plain = point.method == "bild" and point.settings.get("drafter", "small") == "small"
+    plain = point.method == "bild" and point.drafter == "small"
     other = point.settings.get("large_first") or point.settings.get("keep_agreed") or not fixed.get(names[0])
     return "" if other or not plain else f"BiLD {formatting.settings_text(fixed)}"
 

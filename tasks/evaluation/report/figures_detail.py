@@ -128,8 +128,7 @@ def _by_drafter(summary: Summary) -> Drafted:
     found: Drafted = {}
     for point, row in drafting(summary, "speculative"):
         if row["acceptance_rate"] is not None:
-            drafter = str(point.settings.get("drafter", "small"))
-            found.setdefault(f"small, {point.arm}" if drafter == "small" else drafter, []).append((point, row))
+            found.setdefault(f"small, {point.arm}" if point.drafter == "small" else point.drafter, []).append((point, row))
     return found
 
 

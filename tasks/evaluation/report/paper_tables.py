@@ -12,7 +12,7 @@ from typing import Any
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.report.formatting import CHOICE_NAMES, mark_of, method_name, packaged, settings_text
 from tasks.evaluation.results.rows import OperatingPoint, TimedMeasurements, TimedPoint, ratio
-from tasks.evaluation.results.summary import Summary, acceptance_of, cost_of, fastest, temperature, work_of
+from tasks.evaluation.results.summary import Summary, acceptance_of, cost_ratios_of, fastest, temperature
 from tasks.evaluation.scoring.metrics import compared_as
 from tasks.evaluation.scoring.statistics import Status
 from tasks.evaluation.selection import controlled as controlled_sequences
@@ -96,8 +96,7 @@ def _chosen(summary: Summary, arm: str, method: str, choices: Sequence[str] = CH
 
 def _drafts(point: OperatingPoint) -> str:
     """What drafts, for a label; empty where it is the small model."""
-    drafter = point.settings.get("drafter", "small")
-    return "" if drafter == "small" else f"drafts: {drafter}"
+    return "" if point.drafter == "small" else f"drafts: {point.drafter}"
 
 
 def _joined(*words: str) -> str:
@@ -265,7 +264,7 @@ def drafting(summary: Summary, method: str) -> Iterator[tuple[OperatingPoint, Ro
     for point in summary.points:
         if point.method == method:
             pair, length = summary.pairs.of(point.arm), int(point.settings["draft_length"] or 0)
-            alpha, cost, work = acceptance_of(pair, point), cost_of(pair, point), work_of(pair, point)
+            alpha, (cost, work) = acceptance_of(pair, point), cost_ratios_of(pair, point)
             rate = None if alpha is None else alpha.rate
             check = None if pair.costs is None else pair.costs.check_cost(length + 1)
             # Nothing bounds the speed-up where no token is ever rejected, and drafting costs nothing.

@@ -215,8 +215,7 @@ def _operations(row: MeasuredRow, pair: PairRecord) -> records.Operations | None
     """The theoretical work of a point over that of the large model alone; None where sizes were not recorded."""
     if pair.sizes is None or not row.examples:
         return None
-    drafts = row.settings.get("drafter", "small") == "small"
-    sizes = pair.sizes if drafts else dataclasses.replace(pair.sizes, small=None)
+    sizes = pair.sizes if row.drafter == "small" else dataclasses.replace(pair.sizes, small=None)
     return relative_operations(row.counts, row.examples, sizes)
 
 

@@ -123,6 +123,11 @@ class PointHeader:
     lossless: bool
     sampling: SamplingSettings | None = None
 
+    @property
+    def drafter(self) -> str:
+        """What drafts: one of `decoding.method.DRAFTERS`."""
+        return str(self.settings.get("drafter", "small"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowHeader(PointHeader):

@@ -406,23 +406,20 @@ def temperature(point: records.OperatingPoint) -> float:
 
 def acceptance_of(pair: PairRecord, point: records.OperatingPoint) -> AcceptanceRate | None:
     """α of what drafts at a point, by the point's sampling and lenience; None where it was measured for others only."""
-    used, lenience = point.sampling or SamplingSettings(), point.settings.get("lenience")
-    drafter, lenience = str(point.settings.get("drafter", "small")), 1.0 if lenience is None else float(lenience)
-    found = pair.acceptance_rate(sampled=used.temperature > 0, drafter=drafter, lenience=lenience)
+    used, lenience = point.sampling or SamplingSettings(), float(point.settings.get("lenience") or 1.0)
+    found = pair.acceptance_rate(sampled=used.temperature > 0, drafter=point.drafter, lenience=lenience)
     # Greedy decoding takes the argmax, whatever is left out below it.
     untruncated = used.temperature == 0 or (not used.top_k and used.top_p == 1)
     return found if found is not None and untruncated and found.temperature == used.temperature else None
 
 
-def cost_of(pair: PairRecord, point: records.OperatingPoint) -> float | None:
-    """c of what drafts at a point: measured for the small model, 0 without a model as in the paper, else None."""
-    drafter = point.settings.get("drafter", "small")
-    return 0.0 if drafter in LOOK_UPS else pair.cost_ratio if drafter == "small" else None
+def cost_ratios_of(pair: PairRecord, point: records.OperatingPoint) -> tuple[float | None, float | None]:
+    """c and ĉ of what drafts at a point: a run of it over one of the large model, in time and in weights of the decoder.
 
-
-def work_of(pair: PairRecord, point: records.OperatingPoint) -> float | None:
-    """ĉ of what drafts at a point: weights of its decoder over those of the large one, 0 without a model."""
-    drafter = point.settings.get("drafter", "small")
-    if drafter in LOOK_UPS:
-        return 0.0
-    return pair.sizes.decoder_ratio if pair.sizes is not None and drafter == "small" else None
+    Known for the small model; both are 0 without a model, as in the paper, else None.
+    """
+    if point.drafter in LOOK_UPS:
+        return 0.0, 0.0
+    if point.drafter != "small":
+        return None, None
+    return pair.cost_ratio, None if pair.sizes is None else pair.sizes.decoder_ratio
