@@ -22,7 +22,7 @@ from tasks.evaluation.report.charts import Figure, Spec
 from tasks.evaluation.results import rows as records
 from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row
+from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row, rows_of
 from tasks.paths import ARMS
 
 Facts = list[tuple[str, str]]
@@ -140,10 +140,14 @@ def output_rows(summary: Summary, split: str) -> list[tuple[int | None, dict[str
     return found
 
 
-def worst_by_split(summary: Summary) -> list[tuple[str, list[tuple[int, list[records.WorstOutput]]]]]:
+def worst_by_split(summary: Summary, sweeps: Sweeps) -> dict[str, list[tuple[int, list[records.WorstOutput]]]]:
     """For each split, test first, the index and the worst outputs of each chosen point; splits without any are left out."""
-    groups = [(split, [(one.point, one.worst) for one in summary.worst if one.split == split]) for split in SPLITS]
-    return [(split, own) for split, own in groups if own]
+    found: dict[str, list[tuple[int, list[records.WorstOutput]]]] = {split: [] for split in SPLITS}
+    for index, point in enumerate(summary.points):
+        for row in rows_of(point, sweeps) if point.chosen else ():
+            if isinstance(row, records.TimedRow) and row.worst:
+                found[row.split].append((index, row.worst))
+    return {split: own for split, own in found.items() if own}
 
 
 def in_pieces(vanilla: str, output: str) -> tuple[list[Piece], list[Piece]]:

@@ -135,7 +135,7 @@ def summarize(
         temperatures=temperature_points(task, temperatures or {}, pairs or {}),
     )
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
-    summary = dataclasses.replace(summary, worst=worst_outputs(summary, rows), over_bild=over_bild(summary, rows))
+    summary = dataclasses.replace(summary, over_bild=over_bild(summary, rows))
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
     summary = parts.rounded(summary)
     summary = dataclasses.replace(summary, table=table_rows(summary))
@@ -417,7 +417,7 @@ def along_frontiers(
     return by_counts, by_clock
 
 
-# Other methods against BiLD, outputs, further temperatures and test sets.
+# Other methods against BiLD, further temperatures and test sets.
 
 
 def over_bild(summary: Summary, sweeps: Sweeps) -> list[dict[str, Any]]:
@@ -446,17 +446,6 @@ def over_bild(summary: Summary, sweeps: Sweeps) -> list[dict[str, Any]]:
 
 def _timed_row(point: TimedPoint, sweeps: Sweeps, split: str) -> TimedRow:
     return next(row for row in parts.rows_of(point, sweeps) if isinstance(row, TimedRow) and row.split == split)
-
-
-def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[parts.PointOutputs]:
-    """The worst outputs of every chosen point on each split that it was timed on, an entry for each split."""
-    return [
-        parts.PointOutputs(point=index, split=row.split, worst=row.worst)
-        for index, point in enumerate(summary.points)
-        if point.chosen
-        for row in parts.rows_of(point, sweeps)
-        if isinstance(row, TimedRow) and row.worst
-    ]
 
 
 def temperature_points(

@@ -128,16 +128,6 @@ class NamedTestSet:
     """Aligned drafters over unaligned ones, over all seeds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PointOutputs:
-    """The worst outputs of a chosen point on one split."""
-
-    point: int
-    """Index into the summary's points."""
-    split: str
-    worst: list[records.WorstOutput]
-
-
 ALL_METHODS = "all"
 """In place of a method's name: all methods together."""
 _DIGITS = 6
@@ -247,8 +237,6 @@ class Summary:
     pairs: SweptPairs
     arms: list[ArmResult] = field(default_factory=list)
     """The drafters of both arms and all seeds."""
-    worst: list[PointOutputs] = field(default_factory=list)
-    """Of the chosen points, an entry for each split."""
     failed: list[records.FailedRow]
     definitions: dict[str, str]
     """What each number is, by its key."""

@@ -212,14 +212,14 @@ def test_differences_are_marked_word_by_word() -> None:
 
 def test_the_worst_outputs_are_those_of_chosen_points_and_never_mix_splits(detailed: Sweeps) -> None:
     summary = summary_record("bleu", detailed)
-    groups = dict(worst_by_split(summary))
+    groups = worst_by_split(summary, {arm: records(rows) for arm, rows in detailed.items()})
     assert list(groups) == ["test", "validation"]
     for split, points in groups.items():
         texts = [one.output for _, worst in points for one in worst]
         assert texts and all(f" {split} " in text for text in texts)
     chosen = {index for index, point in enumerate(summary.points) if point.chosen}
-    assert {one.point for one in summary.worst} <= chosen
-    assert {one.point for one in summary.worst if one.split == "validation"} == chosen
+    shown = {split: {index for index, _ in own} for split, own in groups.items()}
+    assert shown["test"] <= chosen == shown["validation"]
 
 
 def test_the_table_counts_outputs_by_split(detailed: Sweeps) -> None:
