@@ -34,7 +34,6 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from scipy.special import ndtri
 
 from tasks.config import DEFAULT
 from tasks.console import command_parser, log
@@ -48,7 +47,7 @@ from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import ModelAlone, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import CostModel, Summary, read_summary
 from tasks.evaluation.scoring.metrics import Floats
-from tasks.evaluation.scoring.statistics import Interval, resampled_sums
+from tasks.evaluation.scoring.statistics import NORMAL, Interval, resampled_sums
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.paths import ARMS, TaskPaths
 
@@ -56,8 +55,6 @@ _FIX = "write it with this revision's tasks.report, from rows of this revision"
 LEVEL = 0.05
 """The share of comparisons in which pure noise may be called more than noise."""
 SAMPLES = 1000
-_NORMAL = float(ndtri(0.975))
-"""Standard errors on either side that hold 95 % of a normal distribution."""
 
 
 # A change, and whether it is more than noise.
@@ -90,7 +87,7 @@ def difference(first: Estimate, second: Estimate) -> Change:
     this estimate is conservative.
     """
     ends = [one.interval for one in (first, second) if one.interval]
-    error = math.hypot(*((high - low) / (2 * _NORMAL) for low, high in ends)) if len(ends) == 2 else None
+    error = math.hypot(*((high - low) / (2 * NORMAL) for low, high in ends)) if len(ends) == 2 else None
     return _change(second.value - first.value, error)
 
 
@@ -117,7 +114,7 @@ def _change(value: float, error: float | None) -> Change:
     if error is None:
         return Change(value, None, None)
     p = math.erfc(abs(value) / error / math.sqrt(2)) if error else float(math.isclose(value, 0, abs_tol=1e-9))
-    return Change(value, (value - _NORMAL * error, value + _NORMAL * error), p)
+    return Change(value, (value - NORMAL * error, value + NORMAL * error), p)
 
 
 def more_than_noise(changes: Sequence[Change | None]) -> list[bool]:
@@ -442,7 +439,7 @@ def _why_not(ours: _Side, theirs: _Side, costs: CostModel | None) -> str:
     sizes = [one.summary.pairs.of(point.arm).sizes for one, point in both.values()]
     if len({None if one is None else (one.small, one.large) for one in sizes}) > 1:
         return "models of other sizes have other costs"
-    drafters = {point.settings.get("drafter", "small") for _, point in both.values()}
+    drafters = {point.drafter for _, point in both.values()}
     if not drafters <= {*OF_SMALL, *LOOK_UPS} or any(point.counts.layers for _, point in both.values()):
         return "what it runs is neither of the two whole models, and has no price"
     return ""

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from tasks.evaluation.results.files import WORK
 from tasks.evaluation.results.pair import MeasuredCosts
@@ -31,10 +30,9 @@ from tasks.evaluation.results.rows import TimedRound
 from tasks.evaluation.results.summary import AlignmentEffect, CostModel, Finding
 from tasks.evaluation.scoring.metrics import Floats
 from tasks.evaluation.scoring.quality import values_of
-from tasks.evaluation.scoring.statistics import combined, resampled_sums, speedup_of, student
+from tasks.evaluation.scoring.statistics import NORMAL, combined, resampled_sums, speedup_of, student
 from tasks.paths import ARMS
 
-_NORMAL = float(ndtri(0.975))
 _SAMPLES, _SEED = 1000, 1
 _REACH = 5.0
 """Frontiers are compared over the qualities from this many points below vanilla's: what a user might trade for speed."""
@@ -265,4 +263,4 @@ def reach_of(logs: Sequence[float], drawn: Floats) -> float:
     over_seeds = student(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     together = drawn.mean(axis=1)
     own = float(np.mean(np.var(drawn - together[:, None], axis=0, ddof=1))) / len(logs)
-    return math.hypot(over_seeds, _NORMAL * math.sqrt(max(0.0, float(np.var(together, ddof=1)) - own)))
+    return math.hypot(over_seeds, NORMAL * math.sqrt(max(0.0, float(np.var(together, ddof=1)) - own)))

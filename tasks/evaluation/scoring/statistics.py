@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Interval = tuple[float, float]
 """Lower and upper end of a 95 % confidence interval."""
 
-_NORMAL = statistics.NormalDist().inv_cdf(0.975)
+NORMAL = statistics.NormalDist().inv_cdf(0.975)
+"""Standard errors on either side that hold 95 % of a normal distribution."""
 
 
 def resampled_sums(columns: ArrayLike, samples: int, seed: int) -> NDArray[np.float64]:
@@ -199,7 +200,7 @@ def null_test(pairs: Sequence[Equals]) -> tuple[float, Interval] | None:
         errors.append(float(np.std(rest)) * math.sqrt(share) / float(usual.mean()) / len(pairs))
     middle = float(logs.mean())
     over_rounds = student(rounds - 1) * float(np.std(logs, ddof=1)) / math.sqrt(rounds)
-    reach = math.hypot(over_rounds, _NORMAL * math.hypot(*errors))
+    reach = math.hypot(over_rounds, NORMAL * math.hypot(*errors))
     return math.exp(middle), (math.exp(middle - reach), math.exp(middle + reach))
 
 

@@ -35,7 +35,7 @@ BREAKS = (
           (f"{_UNIT}/test_effect.py",)),
     Break("seeds-do-not-count", "tasks.evaluation.effect", "reach_of", "math.hypot(over_seeds, ", "math.hypot(0.0, ",
           (f"{_UNIT}/test_effect.py",)),
-    Break("texts-do-not-count", "tasks.evaluation.effect", "reach_of", "_NORMAL * math.sqrt(max(", "0 * math.sqrt(max(",
+    Break("texts-do-not-count", "tasks.evaluation.effect", "reach_of", "NORMAL * math.sqrt(max(", "0 * math.sqrt(max(",
           (f"{_UNIT}/test_effect.py",)),
     Break("rounds-of-the-clock-do-not-count", "tasks.evaluation.effect", "_effect", "math.hypot(reach, student(",
           "math.hypot(reach, 0 * student(", (f"{_UNIT}/test_effect.py",)),
