@@ -47,11 +47,6 @@ class TradeOff(NamedTuple):
     quality: float
     speedup: float
 
-    @property
-    def latency(self) -> float:
-        """Relative to vanilla, which is 1."""
-        return 1.0 / self.speedup
-
 
 def tradeoff_of(row: SweepRow) -> TradeOff | None:
     """Quality and speed-up of a timed row; None for a row that failed, was not timed, or holds no finite measurements."""
@@ -96,11 +91,6 @@ class PairedDifferences:
     """`[points, examples]`: in points of the metric, mean 0; zero where a point cannot be told from vanilla."""
     possible: float = 0.0
     """Points that a further example may lose (`possible_loss`)."""
-
-    @property
-    def examples(self) -> int:
-        """How many examples were compared."""
-        return int(self.influence.shape[1])
 
 
 def paired_differences(points: NDArray[np.generic], vanilla: NDArray[np.generic]) -> PairedDifferences:
@@ -208,7 +198,7 @@ def _lower(differences: PairedDifferences, quantile: float) -> Floats:
     A sample without any such example shows no error at all: therefore every point's error and skewness are computed as if one
     more example had lost as much as examples that differ from vanilla typically do, and at least what an example may lose.
     """
-    examples = differences.examples
+    examples = differences.influence.shape[1]
     second = (differences.influence**2).sum(axis=1)
     third = (differences.influence**3).sum(axis=1)
     further = max(differences.possible, np.abs(differences.influence**3).sum() / max(second.sum(), _TINY))
@@ -296,8 +286,6 @@ def _equals(quality: Quality, vanilla: Quality) -> bool:
 
 # The choice.
 
-DEFAULT_MARGINS = MarginSettings()
-
 
 def keeps_quality(lower: float | None, margin: float) -> bool:
     """Whether a lower bound of the difference to vanilla proves that no more than the margin is lost; None proves nothing."""
@@ -318,7 +306,7 @@ def choose(points: Sequence[TradeOff | None], kept: Sequence[bool]) -> int | Non
     return min(enough)[2] if enough else None
 
 
-def choose_rows(rows: Sequence[SweepRow], margins: MarginSettings = DEFAULT_MARGINS) -> dict[tuple[str, str], int | None]:
+def choose_rows(rows: Sequence[SweepRow], margins: MarginSettings) -> dict[tuple[str, str], int | None]:
     """The choice for one drafter of each method that is no baseline, for each of `CHOICES`.
 
     Args:
@@ -382,9 +370,11 @@ def hoeffding_bentkus(risk: float, examples: int, tolerance: float) -> float:
         examples: n, at least 1.
         tolerance: δ, in (0, 1).
     """
+    from scipy.special import rel_entr
     from scipy.stats import binom
 
-    hoeffding = math.exp(-examples * _bernoulli_divergence(min(risk, tolerance), tolerance))
+    low = min(risk, tolerance)
+    hoeffding = math.exp(-examples * float(rel_entr(low, tolerance) + rel_entr(1.0 - low, 1.0 - tolerance)))
     bentkus = math.e * float(binom.cdf(math.ceil(examples * risk - _EDGE), examples, tolerance))
     return min(hoeffding, bentkus, 1.0)
 
@@ -422,9 +412,3 @@ def _tested(fixed: Settings, own: Sequence[_Tested], tolerance: float, level: fl
 def threshold_of(point: TimedRow | TimedPoint) -> float:
     """λ of a point."""
     return float(point.settings[_THRESHOLD] or 0.0)
-
-
-def _bernoulli_divergence(share: float, tolerance: float) -> float:
-    """h(a, b) = a log(a / b) + (1 − a) log((1 − a) / (1 − b)), in nats; 0 log 0 is 0."""
-    pairs = ((share, tolerance), (1.0 - share, 1.0 - tolerance))
-    return math.fsum(part * math.log(part / other) for part, other in pairs if part > 0)

@@ -79,7 +79,7 @@ def test_rows_are_chosen_by_method_on_validation_alone() -> None:
         joined(FailedRow, bounded("bild", 0.0, 4.0), error="out of memory"),
         bounded("bild", None, 8.0),
     ]
-    assert selection.choose_rows(rows) == {
+    assert selection.choose_rows(rows, MarginSettings()) == {
         ("bild", "no_loss"): 3,
         ("bild", "one_point"): 0,
         ("speculative", "no_loss"): 4,
@@ -89,8 +89,8 @@ def test_rows_are_chosen_by_method_on_validation_alone() -> None:
 
 
 def test_without_vanilla_or_without_a_good_point_nothing_is_chosen() -> None:
-    assert selection.choose_rows([bounded("bild", 0.0, 2.0)]) == {}
-    assert selection.choose_rows([VANILLA, bounded("bild", -10.0, 2.0)])["bild", "one_point"] is None
+    assert selection.choose_rows([bounded("bild", 0.0, 2.0)], MarginSettings()) == {}
+    assert selection.choose_rows([VANILLA, bounded("bild", -10.0, 2.0)], MarginSettings())["bild", "one_point"] is None
 
 
 def test_margins_out_of_order_are_refused() -> None:
