@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 import random
 import statistics
@@ -32,11 +31,12 @@ from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.compiled import bandwidth_share
-from tasks.evaluation.results.codec import encode, joined
+from tasks.errors import InputError
+from tasks.evaluation.results.codec import Source, joined, read, text_of
 from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, PredictionError, interpolated
 from tasks.evaluation.selection import TradeOff, choose, keeps_quality, resolution
 from tasks.evaluation.settings import CHOICES, SweepSettings
-from tasks.files import atomic_write, sealed, unsealed
+from tasks.files import atomic_write
 
 # Overheads: what decoding takes besides the model runs. Most of it is common to the methods that use both models: composing a
 # text's loop, and caches that one model fills and the other empties. So the first timed point of one method tells much about
@@ -222,16 +222,13 @@ def load_or_measure_costs(path: Path, measure: Callable[[], Costs | None]) -> Co
     None where no drafter's models can run.
     """
     try:
-        stored = json.loads(unsealed(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError):
+        return joined(Costs, read(MeasuredCosts, path, Source(str(path), "remove it")))
+    except (FileNotFoundError, InputError):
         costs = measure()
-        if costs is None:
-            return None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, sealed(json.dumps(encode(costs.record()))))
+        if costs is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(path, text_of(costs.record()))
         return costs
-    parts = {name: stored[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms", "bandwidth_share")}
-    return Costs(**parts, verify_ms={int(positions): ms for positions, ms in stored["verify_ms"].items()})
 
 
 @torch.inference_mode()
