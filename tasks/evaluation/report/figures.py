@@ -262,8 +262,7 @@ def _curve_panels(
 
 
 def _point_text(summary: Summary, point: OperatingPoint) -> str:
-    difference, speed = (formatting.field_text(point, name) for name in ("quality_difference", "speedup"))
-    numbers = f"{formatting.metric_name(summary.metric)} {point.quality:.2f} ({difference} from vanilla), {speed}"
+    numbers = f"{formatting.quality_text(point, summary.metric)}, {formatting.speed_text(point)}"
     return f"{curve_name(point)}, {formatting.settings_text(point.settings)}: {numbers}"
 
 

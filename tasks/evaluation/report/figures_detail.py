@@ -161,10 +161,8 @@ def _theory_panel(
                 marks.append(point_record(summary, point, **place, source="other drafters" if name in DRAFTERS else name))
     if not marks:
         return []
-    lines, y = (
-        _lines({f"γ {length}": functools.partial(law, draft_length=length) for length in lengths}),
-        alt.Y("y:Q", title=y_title),
-    )
+    lines = _lines({f"γ {length}": functools.partial(law, draft_length=length) for length in lengths})
+    y = alt.Y("y:Q", title=y_title)
     if oracle is not None:
         top = max(line["y"] for line in lines)
         lines += [line for line in _lines(dict.fromkeys(_ORACLE, oracle)) if line["y"] <= top]

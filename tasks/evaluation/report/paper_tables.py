@@ -38,7 +38,7 @@ def published_rows(name: str, dataset: str, metric: str) -> list[Row]:
         dataset: The task's public data set, as `corpus.dataset` names it; there are no rows for any other name.
         metric: The task's metric. The papers' tokenizers are the usual ones: a metric with another has no rows.
     """
-    printed, metric = packaged("published.yaml"), compared_as(metric) if metric else metric
+    printed, metric = packaged("published.yaml"), compared_as(metric)
     table, rows = printed["tables"].get(name, {"results": []}), []
     for found in table["results"]:
         if found["dataset"] == dataset and found.get("metric") in (None, metric):

@@ -224,8 +224,8 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     if measured.examples and measured.timed_examples:
         how = [f"quality on {measured.examples:,} texts of {split}; time on {measured.timed_examples:,} of them"]
         for name, unit in (("latency_rounds", "round"), ("latency_threads", "thread")):
-            number = pair.swept_with(name)
-            how += [f"{number} {unit}{'s' if number != 1 else ''}"] if number else []
+            number = formatting.field_text(pair, f"lineage.settings.sweep.{name}")
+            how += [f"{number} {unit}{'s' if number != '1' else ''}"] if number not in ("0", formatting.NOTHING) else []
         yield "measured", ", ".join([*how, "batch 1"])
     yield "baseline", "" if pair.costs is None else pair.costs.baseline_warning
     if found is not None:

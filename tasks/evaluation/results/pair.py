@@ -292,13 +292,6 @@ class PairRecord:
         error = None if self.plan is None else self.plan.prediction_error
         return error.sample if error is not None and error.sample is not None and error.sample.points else None
 
-    def swept_with(self, name: str) -> int | None:
-        """A whole number of the sweep's settings; None where they were not recorded, or where the setting is another kind."""
-        settings = (self.lineage or {}).get("settings")
-        sweep = settings.get("sweep") if isinstance(settings, dict) else None
-        value = sweep.get(name) if isinstance(sweep, dict) else None
-        return value if isinstance(value, int) else None
-
     def origin(self, name: str) -> str:
         """A fact of the lineage as text; empty where it was not recorded."""
         value = (self.lineage or {}).get(name)
