@@ -112,9 +112,9 @@ def record_report(
     metrics: Mapping[str, float],
     files: Sequence[Path],
     inputs: Sequence[Path | str],
-    pair: tracking.RegisteredModel | None = None,
-    verdict: str = "",
-    frontier: Mapping[str, Sequence[object]] | None = None,
+    pair: tracking.RegisteredModel | None,
+    verdict: str,
+    frontier: Mapping[str, Sequence[object]],
     alignment: Sequence[str] = (),
 ) -> None:
     """Records the report as a run with its numbers and files.
@@ -139,10 +139,8 @@ def record_report(
         compared = "\n".join([_COMPARED, "", *(f"- {sentence}" for sentence in alignment), "", ""]) if alignment else ""
         if compared:
             report.describe_experiment(f"{compared}{_FIGURE}")
-        if verdict:
-            report.describe(f"{compared}{verdict}\n\n{_FIGURE}")
-        if frontier:
-            report.log_table("frontier", frontier)
+        report.describe(f"{compared}{verdict}\n\n{_FIGURE}")
+        report.log_table("frontier", frontier)
         if pair is not None:
             report.log_model(pair)
 

@@ -187,7 +187,7 @@ def early_exit(summary: Summary) -> Iterator[Row]:
 def controlled(summary: Summary) -> Iterator[Row]:
     """CALM's threshold by Learn then Test: chosen on validation, reported on test; none where no losses were measured."""
     for arm in ARMS:
-        risk = summary.pairs.of(arm).risk or RiskSettings()
+        risk = summary.pairs.of(arm).risk
         for sequence in controlled_sequences(summary.timed_points(arm), risk):
             point, accepted = sequence.chosen, sequence.accepted
             row: Row = {"label": f"CALM, {settings_text(sequence.fixed)}, {arm} sweep", "tested": len(sequence.points)}

@@ -195,11 +195,6 @@ class BatchTiming(GridPoint):
     rounds: list[float]
     """The speed-up of each round."""
 
-    @property
-    def pays(self) -> bool:
-        """Whether it was faster than vanilla at its batch size in every round."""
-        return min(self.rounds) > 1.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class BatchTimings:
@@ -227,7 +222,7 @@ class BatchTimings:
     @property
     def pays_up_to(self) -> int | None:
         """The largest batch size at which a point was faster than vanilla in every round; None if none was at any."""
-        return max((one.batch_size for one in self.points if one.pays), default=None)
+        return max((one.batch_size for one in self.points if min(one.rounds) > 1.0), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

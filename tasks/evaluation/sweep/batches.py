@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tasks.decoding.decoder import TokenGuarantee
@@ -37,17 +37,13 @@ def points_by_batch(rows: Sequence[SweepRow], points: Sequence[SweepPoint], marg
         points: The grid.
         margins: What a choice may lose.
     """
-    found = {key: rows[index] for key, index in choose_rows(rows, margins).items() if index is not None}
-    groups: list[Iterable[SweepRow]] = [[row for (_, choice), row in found.items() if choice == wanted] for wanted in CHOICES]
+    chosen = {key: rows[index] for key, index in choose_rows(rows, margins).items() if index is not None}
+    found = {key: row for key, row in chosen.items() if isinstance(row, TimedRow)}
+    groups = [[row for (_, choice), row in found.items() if choice == wanted] for wanted in CHOICES]
     by_row = {(point.method, str(point.row_settings)): point for point in points}
     own_output = [row for row in found.values() if is_vanillas_output(by_row[row.method, str(row.settings)])]
-    fastest = [max(group, key=_speedup, default=None) for group in (*groups, own_output)]
-    wanted_rows = [row for row in fastest if row is not None]
-    return list(dict.fromkeys(by_row[row.method, str(row.settings)] for row in wanted_rows))
-
-
-def _speedup(row: SweepRow) -> float:
-    return row.speedup if isinstance(row, TimedRow) else 0.0
+    fastest = [max(group, key=lambda row: row.speedup) for group in (*groups, own_output) if group]
+    return list(dict.fromkeys(by_row[row.method, str(row.settings)] for row in fastest))
 
 
 _Contender = tuple[Drafter, SweepPoint]
@@ -62,13 +58,12 @@ class BatchTimer:
         self, pairs: Mapping[Drafter, Pair], sweep: SweepSettings, clock: Callable[[], float], split: Split, request: Request
     ) -> None:
         """Take the pairs, and draw the examples."""
-        rng = random.Random(f"{sweep.seed} batches {split.name}")  # noqa: S311 (a sample, not a secret)
+        self._rng = random.Random(f"{sweep.seed} batches {split.name}")  # noqa: S311 (a sample, not a secret)
         count = min(sweep.batch_examples, len(split.examples))
         # In random order, so that texts of unequal length share a batch.
-        self._examples = rng.sample(range(len(split.examples)), count)
+        self._examples = self._rng.sample(range(len(split.examples)), count)
         self._sizes = [size for size in sweep.batch_sizes if size <= count]
         self._pairs, self._sweep, self._clock, self._split, self._request = pairs, sweep, clock, split, request
-        self._rng = rng
         self._known: dict[_Contender, Mapping[int, Sequence[int]]] = {}
 
     def measure(self, points: Mapping[Drafter, Sequence[SweepPoint]], vanilla: Expected) -> dict[Drafter, BatchTimings]:

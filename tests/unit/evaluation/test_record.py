@@ -168,7 +168,8 @@ def test_the_report_has_its_numbers_files_verdict_and_frontier(mlflow: FaultyCli
 
 
 def test_what_alignment_gives_stands_first_on_the_pages_of_the_run_and_of_the_experiment(mlflow: FaultyClient) -> None:
-    record.record_report(TaskPaths("toy"), "bleu", {}, [], [], None, "2.0 times as fast", alignment=["A helps.", "B is open."])
+    known = ["A helps.", "B is open."]
+    record.record_report(TaskPaths("toy"), "bleu", {}, [], [], None, "2.0 times as fast", {"speedup": [2.0]}, known)
     compared = "## Aligned against unaligned\n\n- A helps.\n- B is open.\n\n"
     assert runs(mlflow)["report"].data.tags["mlflow.note.content"].startswith(f"{compared}2.0 times as fast\n\nBoth arms in ")
     experiment = mlflow.client.get_experiment_by_name("toy")
