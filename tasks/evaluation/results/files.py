@@ -163,10 +163,10 @@ def read_hypotheses(path: Path) -> dict[tuple[str, str], KeptOutputs]:
 
     try:
         table = parquet.read_table(path, page_checksum_verification=True)
-        method, settings, text = (table.column(name).to_pylist() for name in ("method", "settings", "text"))
-        work = np.column_stack([table.column(name).to_numpy() for name in WORK])
+        # Example by example, in each of them the points in one order: the first example's lines name all of them.
+        count = np.count_nonzero(table.column("example").to_numpy() == 0)
+        points = zip(*(table.column(name).slice(0, count).to_pylist() for name in ("method", "settings")), strict=True)
+        text, work = table.column("text").to_pylist(), np.column_stack([table.column(name).to_numpy() for name in WORK])
     except (KeyError, ValueError, OSError):  # pyarrow's errors are among them
         raise InputError(f"{path} is damaged or of another revision; remove it and sweep again: dvc repro") from None
-    # Example by example, in each of them the points in one order.
-    points = list(dict.fromkeys(zip(method, settings, strict=True)))
-    return {key: KeptOutputs(text[start :: len(points)], work[start :: len(points)]) for start, key in enumerate(points)}
+    return {key: KeptOutputs(text[start::count], work[start::count]) for start, key in enumerate(points)}
