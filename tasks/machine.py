@@ -122,6 +122,12 @@ def memory_limit(root: Path = ROOT, own: Path = OWN) -> int | None:
     return min((int(word) for word in found if word != "max" and int(word) < _UNLIMITED), default=None)
 
 
+def memory() -> int:
+    """Return the bytes of memory that a process here can have at most."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(whole, memory_limit() or whole)
+
+
 def _words(folder: Path, *files: str) -> list[str]:
     """Return the words of those files of a group that are there: not every group has each."""
     paths = (folder / file for file in files)

@@ -15,6 +15,7 @@ import torch
 
 from tasks.errors import InputError
 from tasks.files import atomic_folder
+from tasks.machine import memory
 from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.layers import model_from_layers
 from tasks.models.pruned_head import load_draft_tokens, save_draft_tokens
@@ -42,7 +43,8 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, 
         large: The folder of the large model, for `from_large`.
 
     Raises:
-        InputError: the checkpoint does not exist, its vocabulary is smaller than the tokenizer's, or it lacks a layer.
+        InputError: the checkpoint does not exist, its vocabulary is smaller than the tokenizer's, or it lacks a layer; or this
+            machine lacks the memory for a random start.
     """
     if settings.from_large is not None:
         if large is None:
@@ -51,10 +53,15 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, 
         return _set_decoder_depth(_check_vocabulary(start, vocabulary, str(large)))
     if settings.pretrained is not None:
         return _set_decoder_depth(_check_vocabulary(load_model(settings.pretrained), vocabulary, settings.pretrained))
+    tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
+    with torch.device("meta"):  # shapes without memory
+        needed = 4 * sum(one.numel() for one in _RANDOM[settings.architecture](settings, tokens).parameters())
+    if needed > (there := memory()):
+        said = f"d_model {settings.d_model} and decoder_layers {settings.decoder_layers} make a model of {needed / 1e9:.0f} GB"
+        raise InputError(f"{said}, and this machine has {there / 1e9:.0f} GB of memory; make it smaller")
     with torch.random.fork_rng(devices=[]):
         # `torch.manual_seed` would also seed the GPUs, and `fork_rng` does not restore those here.
         torch.default_generator.manual_seed(settings.seed)
-        tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
         return _set_decoder_depth(_RANDOM[settings.architecture](settings, tokens))
 
 

@@ -288,8 +288,7 @@ def room_of(device: torch.device) -> Share:
     """Return the cores of this process's machine, and the memory of the device that trainings may fill."""
     if device.type == "cuda":
         return Share(_cores(), int(_USABLE * torch.cuda.get_device_properties(device).total_memory))
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Share(_cores(), int(_USABLE * min(whole, machine.memory_limit() or whole)))
+    return Share(_cores(), int(_USABLE * machine.memory()))
 
 
 def _cores() -> int:

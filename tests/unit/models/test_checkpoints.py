@@ -153,6 +153,13 @@ def test_training_starts_from_a_checkpoint_where_one_is_named(folder: Path) -> N
     assert same_weights(start(settings, vocabulary=64), start())
 
 
+@pytest.mark.parametrize("architecture", ["t5", "llama", "gpt2"])
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(architecture: str) -> None:
+    huge = tiny(architecture=architecture, d_model=65_536, d_ff=262_144, d_kv=4096, heads=16, decoder_layers=64)
+    with pytest.raises(InputError, match=r"^d_model 65536 and decoder_layers 64 make a model of \d+ GB, and this machine"):
+        start(huge)
+
+
 def test_a_checkpoint_with_too_few_tokens(folder: Path) -> None:
     with pytest.raises(InputError, match=r"the tokenizer has 81 tokens but the model .* has 80; set tokenizer\.pretrained"):
         start(ModelSettings(pretrained=str(folder)), vocabulary=81)

@@ -142,8 +142,8 @@ def test_threads_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert (need(TRAINING).threads, distributed.room_of(torch.device("cpu")).threads) == (4, 6)
     monkeypatch.setattr(machine, "core_limit", lambda: 2.5)
-    monkeypatch.setattr(machine, "memory_limit", lambda: 1000)
     assert need(TRAINING).threads == 2
+    monkeypatch.setattr(machine, "memory_limit", lambda: 1000)
     assert distributed.room_of(torch.device("cpu")) == Share(2, 900)
 
 
