@@ -231,7 +231,7 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     if found is not None:
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
-        yield "seeds", f"this drafter is of seed {pair.seed}, of {', '.join(map(str, seeds))}" if several else ""
+        yield "seeds", f"of the drafters of seeds {', '.join(map(str, seeds))}, this is that of {pair.seed}" if several else ""
         yield "outputs", outputs_sentence(summary, found.point)
 
 

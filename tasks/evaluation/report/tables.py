@@ -160,7 +160,7 @@ def notes(summary: Summary) -> list[str]:
 
 
 _FINDINGS = {
-    "open": "alignment made no measurable difference",
+    "open": "it is open whether alignment helps",
     "helps": "alignment helps",
     "hurts": "alignment hurts",
 }
@@ -186,11 +186,11 @@ def _clock_sentences(known: Alignment) -> list[str]:
     found, clock, test = [], known.clock, known.null_test
     if clock is not None:
         ratio = f"{number_text(clock.ratio, clock.interval)} on {clock.texts:,} texts of {clock.split}"
-        found.append(f"By the clock, which timed both arms in turn, the same ratio is {ratio}: {_FINDINGS[clock.finding]}.")
+        found.append(f"By the clock, both arms in turn, over the timed settings it is {ratio}: {_FINDINGS[clock.finding]}.")
     if test is not None:
-        equal = "as it must be" if test.finding == "equal" else "where equal models must come out equal"
-        ratio = number_text(test.ratio, test.interval, digits=3)
-        found.append(f"The small models alone, unaligned over aligned, took {ratio} times as long for equal work, {equal}.")
+        holds = "holds 1, as it must" if test.finding == "equal" else "must hold 1"
+        ratio = f"{number_text(test.ratio, test.interval, digits=3)} times as long for equal work"
+        found.append(f"The small models alone, unaligned over aligned, took {ratio}; the interval {holds}.")
     return found
 
 

@@ -315,7 +315,7 @@ def effect(ratio: float, interval: tuple[float, float] | None, finding: Finding,
 @pytest.mark.parametrize(
     ("ratio", "interval", "finding", "words"),
     [
-        (0.97, (0.82, 1.15), "open", "alignment made no measurable difference"),
+        (0.97, (0.82, 1.15), "open", "it is open whether alignment helps"),
         (1.05, (1.01, 1.09), "helps", "alignment helps"),
         (0.8, (0.75, 0.85), "hurts", "alignment hurts"),
     ],
@@ -328,7 +328,7 @@ def test_the_verdict_says_what_alignment_gives_by_counts(
     drafters = [ArmResult(arm=arm, seed=seed, points=[]) for arm in ("unaligned", "aligned") for seed in (5, 6, 7)]
     summary = dataclasses.replace(summary_record("bleu", sweeps, {"aligned": PAIR}), arms=drafters, alignment=known)
     found = recommend(summary)
-    assert found.basis["seeds"] == "this drafter is of seed 7, of 5, 6, 7"
+    assert found.basis["seeds"] == "of the drafters of seeds 5, 6, 7, this is that of 7"
     assert found.evidence[0] == (
         f"BiLD chosen for no loss is {ratio:.2f} [{interval[0]:.2f}, {interval[1]:.2f}] times as fast with aligned as with "
         f"unaligned drafters over 3 seeds, by counts on 2,000 texts of test: {words}."
@@ -336,7 +336,7 @@ def test_the_verdict_says_what_alignment_gives_by_counts(
     one = dataclasses.replace(known, choices=[effect(1.5, None, "open", seeds=1)])
     alone = recommend(dataclasses.replace(summary, arms=drafters[:1], alignment=one))
     assert "seeds" not in alone.basis and "with one seed, which proves nothing" in alone.evidence[0]
-    assert alone.evidence[0].endswith("alignment made no measurable difference.")
+    assert alone.evidence[0].endswith("it is open whether alignment helps.")
 
 
 def test_texts_models_measurement_and_outputs_stand_under_the_first_line(sweeps: Sweeps) -> None:

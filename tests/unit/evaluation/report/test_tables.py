@@ -538,9 +538,9 @@ def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(
     summary = dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=known)
     first, clock, null, *_ = alignment_sentences(summary)
     assert "by counts" in first and clock.startswith(
-        "By the clock, which timed both arms in turn, the same ratio is 1.10 [1.05"
+        "By the clock, both arms in turn, over the timed settings it is 1.10 [1.05"
     )
-    assert "took 1.002 [0.990, 1.010] times as long for equal work, as it must be" in null
+    assert "took 1.002 [0.990, 1.010] times as long for equal work; the interval holds 1, as it must." in null
     assert clock_warning(summary) == ""
     unequal = dataclasses.replace(known, null_test=NullTest(ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
     assert "cannot be trusted" in clock_warning(dataclasses.replace(summary, alignment=unequal))
