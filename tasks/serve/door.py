@@ -74,7 +74,7 @@ class PatientProtocol(H11Protocol):
     """Seconds from the connection, or from the first byte of a later request on it, to the last header."""
     _late: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it too
         """Begin to wait."""
         super().connection_made(transport)
         self._wait()

@@ -9,7 +9,10 @@ import pytest
 
 from tasks.decoding import DecodingPair, load_pair
 from tasks.decoding.generation import Counts, Generation
-from tasks.serve.pacing import Batch, Way
+from tasks.serve.api import Completions, create_app
+from tasks.serve.door import Door
+from tasks.serve.pacing import Batch, Engine, Pacing, Way
+from tasks.serve.scheduler import Scheduler, ServerMetrics, ServerSettings
 from tests.pair_folders import tiny_pair
 
 
@@ -46,3 +49,12 @@ class HeldEngine:
             self.turn(batch)
         for position, row in enumerate(batch.rows):
             batch.finish(position, Generation(row, "l" * len(row), Counts(tokens=len(row))))
+
+
+def app_of(
+    pair: DecodingPair, engine: Engine, limits: ServerSettings, *, fixed: bool | None = None, max_queue: int = 8, key: str = ""
+) -> Door:
+    """The application of a server with batches of up to four texts."""
+    metrics = ServerMetrics()
+    scheduler = Scheduler(engine, Pacing(engine.drafts, fixed), metrics, max_batch=4, max_queue=max_queue)
+    return create_app(Completions(pair, engine, scheduler, metrics, "toy", limits), key)

@@ -15,20 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tasks.decoding import DecodingPair
 from tasks.decoding.generation import Counts, Generation
-from tasks.serve.api import Completions, NewText, RefusedError, create_app, encode_prompts
-from tasks.serve.pacing import Batch, Engine, Pacing, PairEngine
-from tasks.serve.scheduler import Scheduler, ServerMetrics, ServerSettings
+from tasks.serve.api import NewText, RefusedError, encode_prompts
+from tasks.serve.pacing import Batch, Engine, PairEngine
+from tasks.serve.scheduler import ServerSettings
 from tests.calibration import SOURCES
-from tests.unit.serve.conftest import HeldEngine
+from tests.unit.serve.conftest import HeldEngine, app_of
 
 URL = "/v1/completions"
 LIMITS = ServerSettings(max_body=2000, max_prompts=4, max_tokens=24)
 
 
-def client_of(pair: DecodingPair, engine: Engine, *, fixed: bool | None = None, max_queue: int = 8) -> TestClient:
-    metrics = ServerMetrics()
-    scheduler = Scheduler(engine, Pacing(engine.drafts, fixed), metrics, max_batch=4, max_queue=max_queue)
-    return TestClient(create_app(Completions(pair, engine, scheduler, metrics, "toy", LIMITS)))
+def client_of(pair: DecodingPair, engine: Engine, **options: Any) -> TestClient:
+    return TestClient(app_of(pair, engine, LIMITS, **options))
 
 
 @pytest.fixture(scope="module")

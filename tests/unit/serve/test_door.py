@@ -9,27 +9,27 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tasks.decoding import DecodingPair
-from tasks.serve.api import Completions, create_app
+from tasks.serve.api import Completions
 from tasks.serve.door import Door, PatientProtocol
-from tasks.serve.pacing import Pacing
-from tasks.serve.scheduler import Scheduler, ServerMetrics, ServerSettings
-from tests.unit.serve.conftest import HeldEngine
+from tasks.serve.scheduler import ServerSettings
+from tests.unit.serve.conftest import HeldEngine, app_of
 
 ASKED = {"prompt": "a text"}
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bytes]]
 
 
-def app_of(pair: DecodingPair, key: str = "", patience: float = 30.0) -> Door:
-    engine, metrics = HeldEngine(), ServerMetrics()
+def echo(pair: DecodingPair, key: str = "", patience: float = 30.0) -> Door:
+    """The application of a server that gives each text back."""
+    engine = HeldEngine()
     engine.released.set()
-    scheduler = Scheduler(engine, Pacing(engine.drafts, None), metrics, max_batch=4, max_queue=8)
-    return create_app(Completions(pair, engine, scheduler, metrics, "toy", ServerSettings(patience=patience)), key)
+    return app_of(pair, engine, ServerSettings(patience=patience), key=key)
 
 
 def test_without_the_key_nobody_is_answered(pair: DecodingPair) -> None:
-    with TestClient(app_of(pair, "planted")) as client:
+    with TestClient(echo(pair, "planted")) as client:
         for sent in ({}, {"Authorization": "Bearer plante"}, {"Authorization": "planted"}):
             refused = client.post("/v1/completions", json=ASKED, headers=sent)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
@@ -45,7 +45,7 @@ def test_without_the_key_nobody_is_answered(pair: DecodingPair) -> None:
 def test_a_request_has_one_number_in_answer_header_and_log(
     pair: DecodingPair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with caplog.at_level(logging.DEBUG, "draftline"), TestClient(app_of(pair), raise_server_exceptions=False) as client:
+    with caplog.at_level(logging.DEBUG, "draftline"), TestClient(echo(pair), raise_server_exceptions=False) as client:
         answers = [client.post("/v1/completions", json={**ASKED, "stream": stream}) for stream in (False, True)]
         monkeypatch.setattr(Completions, "_parsed", lambda *_: 1 / 0)
         broken = client.post("/v1/completions", json=ASKED)
@@ -61,7 +61,7 @@ def test_a_request_has_one_number_in_answer_header_and_log(
     assert lines[-1][0] == "WARNING" and ": POST /v1/completions, status 500 after " in lines[-1][1]
 
 
-def served(app: Door, client: Client, patience: float = 30.0) -> bytes:
+def served(app: ASGIApp, client: Client, patience: float = 30.0) -> bytes:
     """What a client on a connection of its own reads from a server."""
 
     async def run() -> bytes:
@@ -95,7 +95,7 @@ def test_a_client_that_never_ends_its_headers_is_let_go(pair: DecodingPair, begu
         writer.write(begun)
         return await reader.read()
 
-    assert served(app_of(pair), client, patience=0.1) == b""
+    assert served(echo(pair), client, patience=0.1) == b""
 
 
 def test_a_body_that_does_not_arrive_is_408(pair: DecodingPair) -> None:
@@ -103,12 +103,12 @@ def test_a_body_that_does_not_arrive_is_408(pair: DecodingPair) -> None:
         writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n{")
         return await reader.readuntil(b"at once")
 
-    answer = served(app_of(pair, patience=0.1), client)
+    answer = served(echo(pair, patience=0.1), client)
     assert answer.startswith(b"HTTP/1.1 408 ") and b"the body did not arrive within 0.1 s" in answer
 
 
-def test_an_answer_may_take_longer_than_the_question(pair: DecodingPair) -> None:
-    async def late(_scope: object, _receive: object, send: Callable[[dict[str, object]], Awaitable[None]]) -> None:
+def test_an_answer_may_take_longer_than_the_question() -> None:
+    async def late(_scope: Scope, _receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.5)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
         await send({"type": "http.response.body", "body": b"late"})
@@ -117,7 +117,7 @@ def test_an_answer_may_take_longer_than_the_question(pair: DecodingPair) -> None
         writer.write(HEALTH)
         return await reader.readuntil(b"late")
 
-    assert served(late, client, patience=0.1).endswith(b"late")  # type: ignore[arg-type]
+    assert served(late, client, patience=0.1).endswith(b"late")
 
 
 def test_a_half_closed_client_is_let_go_in_silence(pair: DecodingPair, caplog: pytest.LogCaptureFixture) -> None:
@@ -126,5 +126,5 @@ def test_a_half_closed_client_is_let_go_in_silence(pair: DecodingPair, caplog: p
         writer.write_eof()
         return await reader.read()
 
-    served(app_of(pair), client)
+    served(echo(pair), client)
     assert not [one for one in caplog.records if one.exc_info or one.levelno >= logging.ERROR]
