@@ -164,7 +164,7 @@ class DrafterSweep:
             outputs=self.evaluator.check_vanilla(validation),
             unsupported_script=unsupported_script(references, self.task.metric),
             lineage={**self._origin, "settings": recorded},
-            grid=[GridPoint(method=point.method, settings=point.row_settings) for point in self.grid],
+            grid=[GridPoint(method=point.method, settings=point.plain_settings) for point in self.grid],
             **known,
         )
         self.record.pair(self.pair)

@@ -116,7 +116,7 @@ def by_name(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
 
 
 def named(*points: SweepPoint) -> set[tuple[str, str]]:
-    return {(point.method, str(point.row_settings)) for point in points}
+    return {(point.method, str(point.plain_settings)) for point in points}
 
 
 Planned = tuple[Sweep, list[Row], list[Row]]

@@ -119,7 +119,7 @@ def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
     whole = TaskSweep({ALIGNED: runner}, {ALIGNED: grid}, starts, costs.cost_ratio)
     vanilla, _, *rows = [row for row in whole.validate(split)[ALIGNED] if isinstance(row, MeasuredRow)]
     assert len(rows) == len(grid)
-    drafted, loose, *tables = (next(row for row in rows if row.settings == point.row_settings) for point in grid)
+    drafted, loose, *tables = (next(row for row in rows if row.settings == point.plain_settings) for point in grid)
     assert {row.how for row in rows} == {"replayed"}
     assert all(row.quality == vanilla.quality for row in (drafted, *tables))
     assert all(row.counts.accepted > 0 == row.counts.small_steps for row in tables)

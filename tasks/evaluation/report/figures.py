@@ -58,12 +58,13 @@ def pareto(summary: Summary, _: Sweeps) -> list[Panel]:
     """Further left is faster, higher is better; steps are the best of all methods. Pale: beaten by another point of the same
     arm. Dark rim: chosen on validation. On test the lettered points are differences from vanilla large there; bars are 95 %
     intervals, across of the speed-up, upwards of the difference; dotted: what a choice may lose."""
-    named, tested, keys, test_keys = _lettered(summary)
     least = summary.vanilla.large.quality - _CLOSE
 
     def near(point: TimedPoint) -> bool:
         return point.chosen is not None or (point.quality >= least and point.relative_latency < _SLOWEST)
 
+    shown = _legend(_drawn(summary, near))
+    named, tested, keys, test_keys = _lettered(summary, shown)
     y = alt.Y("y:Q", title=_points(summary), scale=charts.PADDED)
     marks = [*_vanilla(summary), _vanilla_latency(), *_frontiers(summary, y, near), *_letters(named)]
     title = alt.TitleParams(f"on {summary.split}, where settings are chosen", subtitle=keys)
@@ -73,16 +74,17 @@ def pareto(summary: Summary, _: Sweeps) -> list[Panel]:
         base = charts.chart(tested, x=_LATENCY, y=y, color=charts.color(COLORS), tooltip=["point:Q"])
         bars = base.mark_rule(strokeWidth=1.3, opacity=0.45)
         marks = [bars.encode(y="low:Q", y2="high:Q"), bars.encode(x="left:Q", x2="right:Q"), _vanilla_latency()]
-        marks += [base.mark_point(filled=True, shape="diamond", size=130, opacity=1), *charts.reference_line(0.0, "vanilla")]
+        marks += [base.mark_point(filled=True, size=130, opacity=1).encode(shape=_shape(shown))]
+        marks += charts.reference_line(0.0, "vanilla")
         for margin in map(summary.margins.of, CHOICES):
             marks += charts.reference_line(-margin, f"− {margin:g}", dotted=True)
         panels.append(alt.layer(*marks, *_letters(tested), title=alt.TitleParams("on test", subtitle=test_keys)))
     return panels
 
 
-def _lettered(summary: Summary) -> tuple[list[Record], list[Record], list[str], list[str]]:
+def _lettered(summary: Summary, shown: Sequence[str]) -> tuple[list[Record], list[Record], list[str], list[str]]:
     """For each arm and kind of choice the fastest chosen point of all methods, and the recommended point, each with a letter:
-    as records on validation and on test, and what each panel says of them."""
+    as records on validation and on test, and what each panel says of them. `shown` has the methods of the legend."""
     purposes: dict[int, list[str]] = {}
     for arm, (choice, name) in itertools.product(COLORS, formatting.CHOICE_NAMES.items()):
         if point := fastest(chosen(summary, choice, arm)):
@@ -93,7 +95,8 @@ def _lettered(summary: Summary) -> tuple[list[Record], list[Record], list[str], 
     for letter, (index, words) in zip("ABCDE", purposes.items(), strict=False):
         point, test = summary.timed_point(index), summary.timed_point(index).test
         red = formatting.is_contradicted(formatting.marks_of_point(summary, index))
-        look = {"series": point.arm, "tone": charts.CONTRADICTED if red else COLORS[point.arm], "point": index}
+        look = {"series": point.arm, "method": _entry(point, shown), "point": index}
+        look["tone"] = charts.CONTRADICTED if red else COLORS[point.arm]
         named.append({"x": point.relative_latency, "y": point.quality, **look, "name": letter})
         what = f"{point.speedup:.2f}× {formatting.method_name(point.method)}, {point.arm}: {', '.join(words)}"
         keys.append(f"{letter}  {what}{' (contradicted on test)' if red else ''}")
@@ -145,15 +148,11 @@ def _frontiers(summary: Summary, y: alt.Y, shows: Callable[[TimedPoint], bool]) 
     """Frontiers and timed points of those that `shows` takes, without oracles, which are never worth deploying."""
     fronts = {arm: list(filter(shows, summary.front(arm))) for arm in COLORS}
     leading = {id(point) for front in fronts.values() for point in front}
-    found = [point for point in summary.timed_points() if point.method not in ORACLES and shows(point)]
-    counts = Counter(formatting.method_name(point.method) for point in found)
-    shown = sorted(counts, key=lambda name: (name != "BiLD", name != "speculative", -counts[name], name))
-    if len(shown) > _MOST_METHODS:
-        shown = [*shown[: _MOST_METHODS - 1], _OTHERS]
+    found = _drawn(summary, shows)
+    shown = _legend(found)
     records = []
     for point in found:
-        name = formatting.method_name(point.method)
-        look = {"series": point.arm, "method": name if name in shown else _OTHERS}
+        look = {"series": point.arm, "method": _entry(point, shown)}
         state = "chosen" if point.chosen else "leading" if id(point) in leading else "beaten"
         records.append(point_record(summary, point, x=point.relative_latency, y=point.quality, **look, state=state))
     # Level from a point of the frontier to the next one, and on to vanilla's latency.
@@ -162,13 +161,32 @@ def _frontiers(summary: Summary, y: alt.Y, shows: Callable[[TimedPoint], bool]) 
         corners = [(point.relative_latency, point.quality) for point in front]
         corners += [(max(1.0, corners[-1][0]), corners[-1][1])] if corners else []
         steps += ({"x": across, "y": quality, "series": arm} for across, quality in corners)
-    grey = alt.Legend(symbolFillColor=charts.REFERENCE, symbolStrokeColor=charts.REFERENCE)
     axes = {"x": _LATENCY, "y": y, "color": charts.color(COLORS)}
-    shapes = charts.shape(shown, "method", legend=grey)
-    points = charts.chart(records, **axes, tooltip=["point:Q"], shape=shapes)
+    points = charts.chart(records, **axes, tooltip=["point:Q"], shape=_shape(shown))
     lines = charts.chart(steps, **axes, strokeDash=charts.ARM_DASH).mark_line(interpolate="step-after", strokeWidth=1.6)
     states = [name for name in _STATES if any(record["state"] == name for record in records)]
     return [lines, *(points.transform_filter(alt.datum.state == name).properties(mark=_STATES[name]) for name in states)]
+
+
+def _drawn(summary: Summary, shows: Callable[[TimedPoint], bool]) -> list[TimedPoint]:
+    return [point for point in summary.timed_points() if point.method not in ORACLES and shows(point)]
+
+
+def _legend(points: Sequence[TimedPoint]) -> list[str]:
+    """The methods that have a shape of their own, BiLD first; the last entry may stand for all further ones."""
+    counts = Counter(formatting.method_name(point.method) for point in points)
+    shown = sorted(counts, key=lambda name: (name != "BiLD", name != "speculative", -counts[name], name))
+    return shown if len(shown) <= _MOST_METHODS else [*shown[: _MOST_METHODS - 1], _OTHERS]
+
+
+def _entry(point: TimedPoint, shown: Sequence[str]) -> str:
+    name = formatting.method_name(point.method)
+    return name if name in shown else _OTHERS
+
+
+def _shape(shown: Sequence[str]) -> alt.Shape:
+    grey = alt.Legend(symbolFillColor=charts.REFERENCE, symbolStrokeColor=charts.REFERENCE)
+    return charts.shape(shown, "method", legend=grey)
 
 
 # Curves: points of one name are one curve, whose points move along it by one setting.

@@ -275,9 +275,21 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
             values = f"{speed_text(measured)} at {formatting.difference_text(measured)} on {split}"
             says = mark_of(results.test_status(best.test, margin), margin).words
             yield f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {values} ({says})."
+            yield from _reconciled(summary, found.point, best)
     points, timed = len(summary.points), len(summary.timed_points())
     counted = f"Of {points} settings of both sweeps {timed} were timed; only these were compared."
     yield counted if points else "Nothing was measured but the models alone."
+
+
+def _reconciled(summary: Summary, point: TimedPoint, other: TimedPoint) -> Iterator[str]:
+    """Why the choice is not the arm that the counts favour, where it is not."""
+    counted = None if summary.alignment is None else summary.alignment.counted
+    if counted is not None and {"helps": "aligned", "hurts": "unaligned"}.get(counted.finding) == other.arm:
+        speeds = " and ".join(f"{results.reported(one)[0].speedup:.2f}× with the {one.arm}" for one in (point, other))
+        yield (
+            f"That alignment {counted.finding} is a finding about BiLD over all its settings and seeds. The choice is between "
+            f"the fastest settings of all methods, {speeds} drafter of one seed."
+        )
 
 
 def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:

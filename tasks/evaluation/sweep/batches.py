@@ -40,7 +40,7 @@ def points_by_batch(rows: Sequence[SweepRow], points: Sequence[SweepPoint], marg
     chosen = {key: rows[index] for key, index in choose_rows(rows, margins).items() if index is not None}
     found = {key: row for key, row in chosen.items() if isinstance(row, TimedRow)}
     groups = [[row for (_, choice), row in found.items() if choice == wanted] for wanted in CHOICES]
-    by_row = {(point.method, str(point.row_settings)): point for point in points}
+    by_row = {(point.method, str(point.plain_settings)): point for point in points}
     own_output = [row for row in found.values() if is_vanillas_output(by_row[row.method, str(row.settings)])]
     fastest = [max(group, key=lambda row: row.speedup) for group in (*groups, own_output) if group]
     return list(dict.fromkeys(by_row[row.method, str(row.settings)] for row in fastest))
@@ -148,7 +148,7 @@ def batch_timing(
     rounds = [sum(theirs) / sum(ours) for theirs, ours in zip(vanilla, own, strict=True)]
     return BatchTiming(
         method=point.method,
-        settings=point.row_settings,
+        settings=point.plain_settings,
         batch_size=size,
         # Of the rounds' ratios, so that it lies within their range; a ratio of medians need not.
         speedup=statistics.median(rounds),

@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,7 +17,6 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.registry import METHODS, ConfiguredMethod
 from tasks.errors import InputError
-from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import GridSettings
 from tasks.settings import first_error
@@ -27,14 +25,8 @@ if TYPE_CHECKING:
     from tasks.config import Task
 
 
-@dataclass(frozen=True)
-class SweepPoint(ConfiguredMethod):
-    """A method at one setting, as a point of a sweep."""
-
-    @property
-    def row_settings(self) -> Settings:
-        """The settings as rows hold them."""
-        return self.plain_settings
+SweepPoint = ConfiguredMethod
+"""A method at one setting, as a point of a sweep."""
 
 
 class Drafter(NamedTuple):

@@ -490,7 +490,7 @@ class RowWriter:
             arm=self.arm,
             split=split.name,
             method=point.method,
-            settings=point.row_settings,
+            settings=point.plain_settings,
             lossless=METHODS[point.method].lossless,
             metric=self.evaluator.metric,
             examples=len(split.examples),
@@ -498,7 +498,7 @@ class RowWriter:
         )
 
     def _find(self, point: SweepPoint, split: Split) -> SweepRow | None:
-        return self.rows.find(split.name, point.method, point.row_settings)
+        return self.rows.find(split.name, point.method, point.plain_settings)
 
     def _append(self, row: SweepRow) -> SweepRow:
         return self._report(self.rows.append(row))
@@ -509,7 +509,7 @@ class RowWriter:
 
 
 def _key(point: SweepPoint) -> tuple[str, str]:
-    return point_key(point.method, point.row_settings)
+    return point_key(point.method, point.plain_settings)
 
 
 def _agrees(found: SweepRow, row: MeasuredRow) -> bool:

@@ -186,7 +186,7 @@ class SplitSweep:
         for index, outcome in grid.outcomes.items():
             if index not in plan.why:
                 first = grid.duplicate_of.get(index, index)
-                same_as = None if first == index else grid.points[first].row_settings
+                same_as = None if first == index else grid.points[first].plain_settings
                 predicted = _prediction(plan, plan.speedup(first)) if first in plan.candidates else None
                 rows.append(self.writer.write_untimed(grid.points[index], self.split, outcome, predicted, same_as))
         for index, error in grid.replayed.errors.items():
@@ -216,12 +216,14 @@ def _prediction(plan: Plan, speedup: float) -> Prediction:
 # The clock: the points of all drafters in turn.
 
 _TOGETHER = 10
-"""Points that are timed together, beside one call of the large model for each example."""
+"""Points of a grid that are timed together, beside one call of the large model for each example."""
 _FURTHER_ROUNDS = 2
 """At most, where the small models of the two arms differ in a round more than by chance."""
 
 
-def time_in_turn(sweeps: Sequence[SplitSweep], starts: Starts, cost_ratio: float | None = None) -> float:
+def time_in_turn(
+    sweeps: Sequence[SplitSweep], starts: Starts, cost_ratio: float | None = None, together: int | None = _TOGETHER
+) -> float:
     """Time the points of all sweeps until every one has all its rounds; the seconds that it took.
 
     Each pass over the points is a start of the process that times. In the first, plans ask for more as they learn; when all is
@@ -232,6 +234,7 @@ def time_in_turn(sweeps: Sequence[SplitSweep], starts: Starts, cost_ratio: float
         sweeps: Of one split and request.
         starts: Starts the processes.
         cost_ratio: Of a drafter's step to one of the large model, with which the points were replayed.
+        together: Points that are timed together; None: all.
     """
     begun, further = time.monotonic(), 0
     while True:
@@ -239,12 +242,12 @@ def time_in_turn(sweeps: Sequence[SplitSweep], starts: Starts, cost_ratio: float
             if any(one not in sweep.rows for sweep in sweeps for one in sweep.asked):
                 with starts.start(cost_ratio) as timer:
                     while batch := [(sweep, one) for sweep in sweeps for one in sweep.asked if one not in sweep.rows]:
-                        _time_each(batch, timer)
+                        _time_each(batch, timer, together)
                         for sweep in sweeps:
                             sweep.ask()
             while batch := [(sweep, one) for sweep in sweeps for one in sweep.waiting()]:
                 with starts.start(cost_ratio) as timer:
-                    _time_each(batch, timer)
+                    _time_each(batch, timer, together)
         found, split = null_test(equal_models(sweeps)), sweeps[0].split.name
         if found is None:
             break
@@ -259,13 +262,13 @@ def time_in_turn(sweeps: Sequence[SplitSweep], starts: Starts, cost_ratio: float
     return time.monotonic() - begun
 
 
-def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], timer: PointTimer) -> None:
+def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], timer: PointTimer, together: int | None) -> None:
     """One round of each of these points."""
     [first, *_] = [sweep for sweep, _ in batch]
     evaluator, split = first.writer.evaluator, first.split
     vanilla = expected(evaluator, split)
     number = max(len(getattr(sweep.rows.get(one), "rounds", None) or ()) for sweep, one in batch) + 1
-    groups = list(_groups(batch, f"{evaluator.sweep.seed} {number}"))
+    groups = list(_groups(batch, f"{evaluator.sweep.seed} {number}", together))
     for index, group in enumerate(progress(groups, desc=f"time {split.name}, round {number}", unit="group")):
         visits = [Visit(sweep.drafter, one, _expected(sweep.asked[one].known[0], split)) for sweep, one in group]
         laps = timer.lap(visits, vanilla, split, evaluator.request, f"{split.name} {number} {index}")
@@ -283,11 +286,14 @@ def expected(evaluator: PointEvaluator, split: Split, *, whole: bool = False) ->
     return Expected(outputs.how, dict(enumerate(outputs.tokens))) if whole else _expected(outputs, split)
 
 
-def _groups(batch: Sequence[tuple[SplitSweep, SweepPoint]], seed: str) -> Iterator[list[tuple[SplitSweep, SweepPoint]]]:
-    """The points that are timed together: the small models alone, which are compared as equals, and random others."""
-    small = [one for one in batch if one[1] == BASELINES[1]]
-    others = _shuffled([one for one in batch if one[1] != BASELINES[1]], seed)
-    yield from filter(None, (small, *(others[begin : begin + _TOGETHER] for begin in range(0, len(others), _TOGETHER))))
+def _groups(
+    batch: Sequence[tuple[SplitSweep, SweepPoint]], seed: str, size: int | None
+) -> Iterator[list[tuple[SplitSweep, SweepPoint]]]:
+    """The points that are timed together: all, or the small models alone, which are compared as equals, and random others."""
+    small = [] if size is None else [one for one in batch if one[1] == BASELINES[1]]
+    others = _shuffled([one for one in batch if one not in small], seed)
+    count = size or len(batch)
+    yield from filter(None, (small, *(others[begin : begin + count] for begin in range(0, len(others), count))))
 
 
 def equal_models(sweeps: Sequence[SplitSweep]) -> list[Equals]:
@@ -397,7 +403,7 @@ class SweepRunner:
     def prepare_chosen(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> SplitSweep:
         """Replay or decode, on another split, the baselines and the points that the validation rows choose."""
         chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self.writer.evaluator.sweep)}
-        wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
+        wanted = [point for point in points if (point.method, str(point.plain_settings)) in chosen]
         found = SplitSweep(self.drafter, self.writer, split)
         waiting = [point for point in wanted if not self.writer.is_finished(point, split)]
         if self._planned_with() is not None and waiting:
@@ -515,7 +521,8 @@ class TaskSweep:
     def report(self, done: Rows, split: Split) -> Rows:
         """Rows, on another split, of the baselines and of the points that the validation rows choose."""
         sweeps = [one.prepare_chosen(done[drafter], self.grids[drafter], split) for drafter, one in self.runners.items()]
-        time_in_turn(sweeps, self.starts, self.cost_ratio)
+        # All in one group: what the report compares was timed beside the same runs of the large model.
+        time_in_turn(sweeps, self.starts, self.cost_ratio, together=None)
         self.equals += equal_models(sweeps)
         for sweep in sweeps:
             sweep.writer.rows.compact()

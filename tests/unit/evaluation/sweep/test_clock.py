@@ -86,6 +86,20 @@ def test_all_drafters_are_timed_in_the_same_starts_and_the_small_models_beside_e
     assert found is not None and found.finding == "equal" and found.ratio == pytest.approx(1.0, abs=1e-3)
 
 
+def test_what_the_report_compares_on_test_is_timed_in_one_group(tmp_path: Path) -> None:
+    clock = Clock()
+    starts, whole = swept(tmp_path, pairs_of(clock), clock)
+    runner = whole.runners[DRAFTERS[0]]
+    split = split_of(runner.writer.evaluator.pair, runner.writer.evaluator.sweep)
+    split.name, done = "test", {drafter: one.writer.rows.rows for drafter, one in whole.runners.items()}
+    del starts.starts[:]
+    tested = whole.report(done, split)
+    assert len(starts.starts) == ROUNDS
+    for [group] in starts.starts:
+        assert len(group) == sum(map(len, tested.values())) > 10
+    assert len({tuple(row.rounds[0].vanilla_latency_ms) for rows in tested.values() for row in rows}) == 1
+
+
 def test_equal_models_that_come_out_unequal_are_timed_again_and_then_not_trusted(tmp_path: Path) -> None:
     clock = Clock()
     starts, whole = swept(tmp_path, pairs_of(clock, slower=1.2), clock, FEW[:1])

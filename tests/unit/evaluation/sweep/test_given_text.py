@@ -76,7 +76,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[SweepRow]:
 
 def in_order(rows: list[SweepRow]) -> list[SweepRow]:
     """Rows come in the order in which their points were timed."""
-    keys = [(point.method, point.row_settings) for point in (*BASELINES, *GRID)]
+    keys = [(point.method, point.plain_settings) for point in (*BASELINES, *GRID)]
     return sorted(rows, key=lambda row: keys.index((row.method, row.settings)))
 
 

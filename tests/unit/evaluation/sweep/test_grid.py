@@ -45,7 +45,7 @@ def test_equal_settings_of_two_methods_are_two_points() -> None:
 
 
 def test_a_row_names_a_point_by_plain_values() -> None:
-    settings = SweepPoint("bild", BildSettings(rollback_threshold=float("inf"), max_draft=4)).row_settings
+    settings = SweepPoint("bild", BildSettings(rollback_threshold=float("inf"), max_draft=4)).plain_settings
     assert json.loads(json.dumps(settings, allow_nan=False)) == settings
     assert settings == {**dataclasses.asdict(BildSettings(max_draft=4)), "rollback_threshold": "inf"}
 

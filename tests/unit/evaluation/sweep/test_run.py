@@ -342,7 +342,7 @@ def test_each_point_is_compared_with_vanilla_at_its_own_batch_size() -> None:
     for point, own in zip(POINTS, timings.by_point(), strict=True):
         for one in own:
             took = batches.seconds(point, one.batch_size)
-            assert (one.method, one.settings) == (point.method, point.row_settings)
+            assert (one.method, one.settings) == (point.method, point.plain_settings)
             assert one.rounds == pytest.approx([vanilla[one.batch_size] / took] * 3)
             assert one.speedup == pytest.approx(one.rounds[0])
 
@@ -377,7 +377,7 @@ def test_the_fastest_choices_and_the_fastest_with_vanillas_output_are_timed(plan
     points = points_by_batch(rows, GRID, margins)
     assert 0 < len(points) <= 3 and len(set(points)) == len(points)
     by_name = {(row.method, str(row.settings)): row for row in rows if row.split == "validation"}
-    own = [by_name[point.method, str(point.row_settings)] for point in points]
+    own = [by_name[point.method, str(point.plain_settings)] for point in points]
     for choice in ("no_loss", "one_point"):
         best = max(getattr(row, "speedup", 0.0) for (_, wanted), row in chosen.items() if wanted == choice)
         assert best in [getattr(row, "speedup", None) for row in own]
