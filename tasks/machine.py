@@ -128,6 +128,21 @@ def memory() -> int:
     return min(whole, memory_limit() or whole)
 
 
+def require_memory(needed: float, what: str, fix: str) -> None:
+    """Refuse what no process of this machine can hold, before it is asked for.
+
+    Args:
+        needed: Bytes.
+        what: What needs them, in the plural.
+        fix: What to change.
+
+    Raises:
+        InputError: it is more than the machine has.
+    """
+    if needed > (there := memory()):
+        raise InputError(f"{what} take {needed / 1e9:.0f} GB, and this machine has {there / 1e9:.0f} GB of memory; {fix}")
+
+
 def _words(folder: Path, *files: str) -> list[str]:
     """Return the words of those files of a group that are there: not every group has each."""
     paths = (folder / file for file in files)

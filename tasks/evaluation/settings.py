@@ -119,6 +119,7 @@ class SweepSettings:
         default=4,
         unit="rounds",
         ge=1,
+        le=1000,
     )
     warmup_examples: int = setting("Examples decoded untimed before each visit.", default=3, unit="examples", ge=0)
     batch_sizes: tuple[int, ...] = setting(
@@ -133,7 +134,7 @@ class SweepSettings:
         unit="examples",
         ge=1,
     )
-    bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100)
+    bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100, le=100_000)
     seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0, le=SEEDS)
 
     def validate(self) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from tasks.errors import InputError
 from tasks.files import atomic_folder
-from tasks.machine import memory
+from tasks.machine import require_memory
 from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.layers import model_from_layers
 from tasks.models.pruned_head import load_draft_tokens, save_draft_tokens
@@ -56,9 +56,8 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, 
     tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
     with torch.device("meta"):  # shapes without memory
         needed = 4 * sum(one.numel() for one in _RANDOM[settings.architecture](settings, tokens).parameters())
-    if needed > (there := memory()):
-        said = f"d_model {settings.d_model} and decoder_layers {settings.decoder_layers} make a model of {needed / 1e9:.0f} GB"
-        raise InputError(f"{said}, and this machine has {there / 1e9:.0f} GB of memory; make it smaller")
+    what = f"the weights of a model with d_model {settings.d_model} and decoder_layers {settings.decoder_layers}"
+    require_memory(needed, what, "make it smaller")
     with torch.random.fork_rng(devices=[]):
         # `torch.manual_seed` would also seed the GPUs, and `fork_rng` does not restore those here.
         torch.default_generator.manual_seed(settings.seed)

@@ -21,7 +21,7 @@ from tasks.files import atomic_write, is_sealed, partial_path, remove
 from tasks.fingerprint import discard_others, fingerprint
 from tasks.lineage import datasets, lineage
 from tasks.locks import folder_lock, share_lock, working_lock
-from tasks.machine import MachineSettings, set_up
+from tasks.machine import MachineSettings, require_memory, set_up
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import initial_model, read_training_record, save_model
 from tasks.models.pair import check_lengths, check_pair
@@ -170,6 +170,8 @@ def open_context(job: TrainingJob) -> TrainingContext:
         other = JsonlDataset(job.batched_like, tokenizer, job.text, decoder_only=decoder_only)
         # Inputs without references teach the aligned drafter alone, so that the batches cannot be equal.
         examples.batched_like = other if len(other) == len(examples) else None
+    if device.type == "cpu":
+        _require_step_memory(job.training, examples, model.config.vocab_size)
     if distributed.is_main():
         for file, texts in zip(files, (examples, held_out), strict=True):
             if texts.cut:
@@ -178,6 +180,22 @@ def open_context(job: TrainingJob) -> TrainingContext:
     # 3. The folder of this work's checkpoints.
     resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
     return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
+
+
+def _require_step_memory(training: TrainingSettings, examples: TokenDataset, vocabulary: int) -> None:
+    """Refuse a step whose logits alone, float32, no process can hold; whatever else it needs comes on top.
+
+    Raises:
+        InputError: they are larger than the memory.
+    """
+    targets = list(map(len, examples.targets))
+    longest = max(map(len, examples.sources)) + max(targets)
+    texts = min(len(targets), max(1, training.batch_tokens // longest) if training.batch_tokens else training.batch_size)
+    # Some micro-batch has at least its share of the texts, padded to at least their mean length.
+    positions = texts * sum(targets) / len(targets) / (training.accumulation * distributed.world_size())
+    name = "batch_tokens" if training.batch_tokens else "batch_size"
+    what = f"the logits of a step with {name} {getattr(training, name)}"
+    require_memory(4 * positions * vocabulary, what, f"make {name} smaller or accumulation larger")
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, tokenizer_name: str, settings: ModelSettings) -> None:

@@ -31,6 +31,7 @@ from tasks.decoding.runtimes.layout import (
 from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, skipped_columns
 from tasks.decoding.runtimes.packed import PackedStack, empty_floats, tied_head
 from tasks.errors import InputError
+from tasks.machine import require_memory
 from tasks.models.pair import output_vocabulary
 from tasks.models.pruned_head import spread
 
@@ -70,6 +71,8 @@ class NativeKVCache:
     def _grow(self, slots: int, positions: int) -> None:
         # Twice as long at least, so that a growing text is copied a few times only.
         capacity = self.capacity if positions <= self.capacity else _whole(max(positions, 2 * self.capacity))
+        needed = 8 * self._layers * slots * self._own.shape[3] * self._own.shape[4] * capacity
+        require_memory(needed, f"the keys and values of a batch of {slots} texts", "decode fewer texts at once")
         # (keys and values, layers, slots, heads, head width, positions)
         grown = empty_floats(2, self._layers, slots, *self._own.shape[3:5], capacity)
         _, _, old, heads, width, before = self._own.shape

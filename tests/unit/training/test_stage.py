@@ -1,5 +1,6 @@
 """A training stage: which changes make its work different, how it is evaluated, what it saves and records."""
 
+import contextlib
 import dataclasses
 import random
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
+from tasks import machine
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, load_model, read_training_record, save_model
@@ -52,6 +54,23 @@ def test_which_changes_make_the_work_different(job: TrainingJob) -> None:
     save_model(initial_model(dataclasses.replace(TINY, seed=9), 64, pad=0, end=1), open_context(job).tokenizer, large)
     after = work_of(job), work_of(job, model=from_folder), work_of(job, teachers=(large,)), work_of(job, training=chosen)
     assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"batch_size": 10**9}, "batch_size 1000000000"), ({"batch_tokens": 10**9}, "batch_tokens 1000000000"), ({}, "")],
+)
+def test_a_step_that_no_memory_holds_is_refused(
+    job: TrainingJob, changed: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = open_context(job)
+    positions = sum(map(len, whole.examples.targets))
+    monkeypatch.setattr(machine, "memory", lambda: 4 * positions * whole.model.config.vocab_size - 1)
+    large = dataclasses.replace(job, training=dataclasses.replace(job.training, **changed))
+    with pytest.raises(InputError, match=f"the logits of a step with {said} take") if said else contextlib.nullcontext():
+        open_context(large)
+    if said:
+        open_context(dataclasses.replace(large, training=dataclasses.replace(large.training, accumulation=2)))
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasks import machine
 from tasks.decoding.decoder import REFERENCE, Decoder
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.native import NativeDecoder
+from tasks.errors import InputError
 from tasks.models.extras import add_heads
 from tests.architectures import FAST, pair_of
 from tests.methods import LAYERED, SETTINGS
@@ -160,3 +162,10 @@ def test_drafters_that_read_the_large_model_run_in_fewer_bits(drafter: str, form
     drafted = decode("speculative", SpeculativeSettings(drafter=drafter, draft_length=3), pair, sources, Request(10))
     vanilla = decode("vanilla_large", SETTINGS["vanilla_large"][0], pair, sources, Request(10))
     assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]
+
+
+def test_a_batch_whose_keys_and_values_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, rows = native(model_of("llama")), [[3, 4]] * 8
+    monkeypatch.setattr(machine, "memory", lambda: 10_000)
+    with pytest.raises(InputError, match=r"the keys and values of a batch of 8 texts take .* GB"):
+        begin(decoder, rows)
