@@ -30,7 +30,7 @@ from tasks.evaluation.results.pair import AcceptanceRate, PairSizes
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.clock import PointTimer
-from tasks.evaluation.sweep.fan_out import FanOut, count_workers
+from tasks.evaluation.sweep.fan_out import FanOut, Workers, count_workers
 from tasks.evaluation.sweep.given_text import GivenTextTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint
 from tasks.evaluation.sweep.run import Grids
@@ -224,12 +224,18 @@ Margins select points by bounds that the rows hold; their confidence changes the
 
 
 def fan_out_of(
-    params: Params, task: Task, paths: TaskPaths, model: Path, grid: Sequence[SweepPoint], loaded: LoadedPair
+    params: Params,
+    task: Task,
+    paths: TaskPaths,
+    model: Path,
+    grid: Sequence[SweepPoint],
+    loaded: LoadedPair,
+    workers: Workers,
 ) -> FanOut | None:
-    """The processes that share what is not timed: those of `machine.workers`, or the workers of `machine.dask`."""
+    """The processes that share what is not timed: `machine.workers` of this machine, or the workers of `machine.dask`."""
     alone = functools.partial(worker_pair, params, task, paths, model, grid)
     if params.machine.dask is None:
-        return None if params.machine.workers == 1 else FanOut(params.machine.workers, alone)
+        return None if params.machine.workers == 1 else FanOut(params.machine.workers, alone, workers=workers)
     there = functools.partial(alone, files_fingerprint(loaded))
     return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.device)
 

@@ -31,6 +31,7 @@ from tasks.evaluation.scoring.quality import unsupported_script
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.batches import points_by_batch
 from tasks.evaluation.sweep.clock import Starts
+from tasks.evaluation.sweep.fan_out import Workers
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import Drafter, expand
 from tasks.evaluation.sweep.plan import Costs
@@ -123,7 +124,9 @@ class DrafterSweep:
         """What evaluates points at a temperature. Perplexity is of given texts: nothing is generated."""
         kind = GivenTextEvaluator if metric_of(self.task.metric).name == PERPLEXITY else PointEvaluator
         tokenizer, request = self._pairs.of(self.drafter).tokenizer, self.request.at(temperature)
-        return kind(lambda: self._pairs.of(self.drafter).pair, tokenizer, self.task.metric, request, self.task.sweep)
+        # One cost model serves all seeds, and the first seed's random points say how well it predicts.
+        settings = self.task.sweep if self.first else dataclasses.replace(self.task.sweep, sample=0)
+        return kind(lambda: self._pairs.of(self.drafter).pair, tokenizer, self.task.metric, request, settings)
 
     def measure(self, validation: Split) -> None:
         """Measure what does not depend on the method."""
@@ -143,12 +146,12 @@ class DrafterSweep:
         )
         self.record.pair(self.pair)
 
-    def runner(self, costs: Costs | None) -> SweepRunner:
+    def runner(self, costs: Costs | None, workers: Workers) -> SweepRunner:
         """What prepares this drafter's points, in several processes where there are some."""
         fan_out = None
         if metric_of(self.task.metric).name != PERPLEXITY:
             model, loaded = self.paths.model(*self.drafter), self._pairs.of(self.drafter)
-            fan_out = fan_out_of(self.params, self.task, self.paths, model, self.grid, loaded)
+            fan_out = fan_out_of(self.params, self.task, self.paths, model, self.grid, loaded, workers)
         writer = RowWriter(self.evaluator, self.rows, self.paths.task, self.drafter.arm, self.record.point)
         return SweepRunner(self.drafter, writer, self.cache, fan_out, costs)
 
@@ -191,7 +194,13 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     remove_other_seeds(paths, task.seeds)
     pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
     drafters = {drafter: DrafterSweep(params, task, paths, drafter, pairs, grids) for drafter in grids}
-    starts = Starts(functools.partial(open_timer, params, task, paths, grids), pairs.close)
+    workers = Workers()
+
+    def close() -> None:
+        pairs.close()
+        workers.close()
+
+    starts = Starts(functools.partial(open_timer, params, task, paths, grids), close)
     [main, *_] = drafters.values()
     first = {drafter: one for drafter, one in drafters.items() if one.first}
     # No name here holds a pair, which would keep it in memory while another process times.
@@ -203,6 +212,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     with contextlib.ExitStack() as held:
         # The records are sent when they end, inside the lock, so that nothing is sent during another sweep's timing.
         held.enter_context(timing_lock(device))
+        held.callback(workers.close)
         for one in drafters.values():
             held.enter_context(one.record)
         # 2. What is measured of the pairs whatever the method, and one cost model for all of them.
@@ -215,7 +225,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
             costs = measured_costs(main.cache / "costs.json", validation, main.request, timer)
         # 3. The grids on validation, and their choices on test.
         ratio = None if costs is None else costs.cost_ratio
-        whole = TaskSweep({drafter: one.runner(costs) for drafter, one in drafters.items()}, grids, starts, ratio)
+        whole = TaskSweep({drafter: one.runner(costs, workers) for drafter, one in drafters.items()}, grids, starts, ratio)
         done = whole.validate(validation)
         tested = whole.report(done, test)
         # 4. Further test sets, temperatures and batch sizes, these for the first seed alone.

@@ -1,7 +1,7 @@
 """Replaying and decoding shared between processes, of this machine or of a Dask cluster. Nothing is timed while they work.
 
-The processes of this machine live for one call. Dask gives the unit of a worker that died to another one. What no process is
-left for is done by the calling process, which finishes alone if all of them die.
+The processes of this machine live from the first call to the next timing. Dask gives the unit of a worker that died to another
+one. What no process is left for is done by the calling process, which finishes alone if all of them die.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import pickle
 import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,8 @@ from tasks.errors import InputError
 from tasks.locks import working_lock
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from distributed import Client, Future
 
     from tasks.decoding.method import Pair
@@ -33,6 +36,31 @@ Result = TypeVar("Result")
 Work = Callable[[Unit], Result]
 Submit = Callable[[Any], Callable[[], Any]]
 """Gives a unit to another process; returns what waits for its result."""
+
+
+class Workers:
+    """Processes of this machine that share the work of all drafters of a sweep."""
+
+    def __init__(self) -> None:
+        """Start none yet."""
+        self._running = contextlib.ExitStack()
+        self._executor: ProcessPoolExecutor | None = None
+
+    def of(self, size: int) -> ProcessPoolExecutor:
+        """The processes, started where none run, or anew where one of them has died since."""
+        try:
+            if self._executor is not None:
+                self._executor.submit(int).result()
+        except BrokenProcessPool:
+            self.close()
+        if self._executor is None:
+            self._executor = self._running.enter_context(supervisor.workers(size))
+        return self._executor
+
+    def close(self) -> None:
+        """End them, with the models that they hold."""
+        self._executor = None
+        self._running.close()
 
 
 @dataclass(frozen=True)
@@ -47,6 +75,8 @@ class FanOut:
     """Address of the Dask scheduler whose workers they are, such as `tcp://127.0.0.1:8786`; None: they are started here."""
     device: str = "cpu"
     """Where models run: `cpu` or `cuda`."""
+    workers: Workers = field(default_factory=Workers)
+    """The processes of this machine, which drafters share."""
 
     def map(
         self,
@@ -93,9 +123,9 @@ class FanOut:
 
     @contextlib.contextmanager
     def _submitting(self, open_worker: Callable[[], Work[Any, Any]]) -> Iterator[Submit]:
+        # What is pickled here is opened by the workers, not by the scheduler, which would need torch.
+        opener = pickle.dumps(open_worker)
         if self.scheduler is not None:
-            # What is pickled here is opened by the workers, not by the scheduler, which would need torch.
-            opener = pickle.dumps(open_worker)
             with _client(self.scheduler) as client:
 
                 def submit(unit: Any) -> Callable[[], Any]:
@@ -104,8 +134,8 @@ class FanOut:
 
                 yield submit
             return
-        with supervisor.workers(self.size, _start, open_worker) as executor:
-            yield lambda unit: executor.submit(_work_on, unit).result
+        executor = self.workers.of(self.size)
+        yield lambda unit: executor.submit(_work_on, opener, unit).result
 
 
 def _opened_work(
@@ -119,16 +149,15 @@ def _opened_work(
     return make(pair)
 
 
-_OPENED = list[Work[Any, Any]]()
-"""In a further process of this machine: what does a unit."""
+@functools.lru_cache(maxsize=1)
+def _opened(opener: bytes) -> Work[Any, Any]:
+    """In a further process: what does the units of one call; it keeps its pair until the next call begins."""
+    work: Work[Any, Any] = pickle.loads(opener)()  # noqa: S301 (what the sweep itself has pickled)
+    return work
 
 
-def _start(open_worker: Callable[[], Work[Any, Any]]) -> None:
-    _OPENED.append(open_worker())
-
-
-def _work_on(unit: Any) -> Any:
-    return _OPENED[0](unit)
+def _work_on(opener: bytes, unit: Any) -> Any:
+    return _opened(opener)(unit)
 
 
 # The workers of a Dask cluster. The only code that imports distributed.
@@ -182,14 +211,7 @@ def _work_there(opener: bytes, sweeping: str, device: str, unit: bytes) -> Any:
         unit: The unit, pickled.
     """
     with _TURN, contextlib.nullcontext() if sweeping == machine() else working_lock(device):
-        return _opened_there(opener)(pickle.loads(unit))  # noqa: S301 (a worker runs what its scheduler's clients send)
-
-
-@functools.lru_cache(maxsize=1)
-def _opened_there(opener: bytes) -> Work[Any, Any]:
-    """What does the units of a sweep; a worker keeps its pair until the next sweep begins."""
-    work: Work[Any, Any] = pickle.loads(opener)()  # noqa: S301 (as above)
-    return work
+        return _opened(opener)(pickle.loads(unit))  # noqa: S301 (a worker runs what its scheduler's clients send)
 
 
 def machine() -> str:
