@@ -115,9 +115,6 @@ class SweepSettings:
         le=1024,
     )
     latency_examples: int = setting("Random examples timed at batch 1.", default=24, unit="examples", ge=2)
-    validation_examples: int = setting(
-        "The same on validation, where times only choose points; 0: latency_examples.", default=0, unit="examples", ge=0
-    )
     latency_rounds: int = setting(
         "Rounds of each timed point, each in a process of its own; a round times every timed example once. Intervals cover "
         "examples and rounds from two rounds on.",
@@ -141,10 +138,6 @@ class SweepSettings:
     )
     bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100, le=100_000)
     seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0, le=SEEDS)
-
-    def timed_on(self, split: str) -> int:
-        """How many examples of a split are timed."""
-        return (self.validation_examples if split == CHOSEN_ON else 0) or self.latency_examples
 
     def validate(self) -> None:
         """Check that batch sizes ascend from 1, with which all others are compared, and that temperatures differ."""

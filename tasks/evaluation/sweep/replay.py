@@ -47,7 +47,7 @@ class Split:
         self.examples = examples
         self.sources: Rows = encode_sources(tokenizer, [example.source for example in examples], text)
         rng = random.Random(f"{sweep.seed} {name}")  # noqa: S311 (a sample, not a secret)
-        self.timed = rng.sample(range(len(examples)), min(sweep.timed_on(name), len(examples)))
+        self.timed = rng.sample(range(len(examples)), min(sweep.latency_examples, len(examples)))
 
 
 @dataclass
