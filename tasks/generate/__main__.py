@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from tasks.console import command_parser, log
 from tasks.decoding.generation import CORRECTED, SMALL, Detokenise, Generation, pieces_by_proposer
@@ -28,6 +28,7 @@ from tasks.decoding.method import Request
 from tasks.decoding.registry import ConfiguredMethod
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError, read_text_file, stage
+from tasks.evaluation.scoring.statistics import ratio_interval
 from tasks.evaluation.timing import measure_in_turn, synchronised_clock
 from tasks.generate.pair import pair_of
 from tasks.models.prompting import SourceEncoder
@@ -157,34 +158,61 @@ class TextWriter:
         self._open = proposer
 
 
+class Times(NamedTuple):
+    """Milliseconds of the rounds."""
+
+    method: list[float]
+    vanilla: list[float]
+
+
 def swept_speedup(measured: Mapping[str, Any]) -> str:
     """Return what the sweep measured of the point over many texts, as test has it; empty where no sweep timed it."""
     for split in ("test", "validation"):
         if (found := measured.get(split)) and found.get("speedup"):
-            return f" (this text alone; the sweep: {found['speedup']:.2f}× over {found['timed_examples']} texts of {split})"
+            return f"the sweep measured {found['speedup']:.2f}× over {found['timed_examples']} texts of {split}"
     return ""
 
 
-def statistics_line(generation: Generation, times: tuple[float, float] | None, *, same: bool | None, swept: str = "") -> str:
+_SHORT = 100.0
+"""Milliseconds of vanilla below which the ratio of a single text is mostly chance, and not shown."""
+_SAMPLES = 1000
+
+
+def statistics_line(generation: Generation, times: Times | None, *, same: bool | None, swept: str = "") -> str:
     """Return what the decoding of a text took, in words.
 
     Args:
         generation: What the method decoded.
-        times: Milliseconds of the method and of vanilla; None where they were not measured.
+        times: Of the method and of vanilla; None where they were not measured.
         same: Whether the text is vanilla's own, token for token; None where vanilla did not decode.
         swept: See `swept_speedup`.
     """
     counts = generation.counts
-    parts = [f"{counts.tokens} tokens", f"{counts.large_calls} runs of the large model"]
-    if counts.drafted:
-        parts.append(f"{counts.accepted} of {counts.drafted} drafted tokens kept ({counts.accepted / counts.drafted:.0%})")
-    line = ", ".join(parts)
+    parts = [f"{counts.tokens} tokens, {counts.large_calls} runs of the large model"]
     if times is not None:
-        method, vanilla = times
-        line = f"{method:.1f} ms, vanilla {vanilla:.1f} ms: {vanilla / method:.2f}× as fast{swept}; {line}"
+        method, vanilla = map(statistics.median, times)
+        ratio = f": {vanilla / method:.2f}× as fast" if vanilla >= _SHORT else ""
+        parts[:0] = [f"{_with_spread(times.method)}, vanilla {_with_spread(times.vanilla)}{ratio}", *filter(None, [swept])]
+    if counts.drafted:
+        # A draft that ends the text, or at which the text reaches its limit, may stay without a check by the large model.
+        verified = sum(drafted * drafts for (drafted, _), drafts in counts.kept.items())
+        unverified = f", {counts.drafted - verified} ended unverified" * (counts.drafted > verified)
+        parts.append(f"{counts.drafted} drafted: {counts.accepted} accepted, {verified - counts.accepted} rejected{unverified}")
     if same is not None:
-        line += "; the same text as vanilla's" if same else "; not vanilla's text"
-    return line
+        parts.append("the same text as vanilla's" if same else "not vanilla's text")
+    return "; ".join(parts)
+
+
+def _with_spread(times: list[float]) -> str:
+    spread = f" ({min(times):.1f} to {max(times):.1f})" if len(times) > 1 else ""
+    return f"{statistics.median(times):.1f} ms{spread}"
+
+
+def total_line(times: list[Times]) -> str:
+    """Return how much faster the method was over several texts, with the 95 % interval over texts."""
+    method, vanilla = ([statistics.median(one) for one in side] for side in zip(*times, strict=True))
+    low, high = ratio_interval(vanilla, method, _SAMPLES, seed=0)
+    return f"{len(times)} texts: {sum(vanilla) / sum(method):.2f}× [{low:.2f}, {high:.2f}] as fast as vanilla"
 
 
 @dataclass(frozen=True)
@@ -195,8 +223,7 @@ class Decoded:
     generation: Generation
     vanilla: Generation | None = None
     """None where nothing was timed."""
-    times: tuple[float, float] | None = None
-    """Median milliseconds of the method and of vanilla."""
+    times: Times | None = None
 
     @property
     def same(self) -> bool | None:
@@ -217,7 +244,7 @@ class Decoded:
             "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
         }
         if self.times is not None and self.vanilla is not None:
-            method, vanilla = self.times
+            method, vanilla = map(statistics.median, self.times)
             line |= {"latency_ms": method, "vanilla_latency_ms": vanilla, "speedup": vanilla / method}
             line |= {"vanilla_text": decode(tuple(self.vanilla.tokens)), "same_as_vanilla": self.same}
         return line
@@ -252,8 +279,7 @@ def decode_text(pair: DecodingPair, source: str, rounds: int, writer: TextWriter
         rng=random.Random(0),  # noqa: S311 (the order of timed calls)
         clock=synchronised_clock(pair.device),
     )
-    medians = statistics.median(times["method"]), statistics.median(times["vanilla"])
-    return Decoded(source, generation, outputs["vanilla"][0], medians)
+    return Decoded(source, generation, outputs["vanilla"][0], Times(times["method"], times["vanilla"]))
 
 
 def main() -> None:
@@ -270,6 +296,7 @@ def main() -> None:
     log.info("%s (%s); %s", manifest.point, manifest.chosen, pair.decoders.described)
     if not arguments.json:
         log.info("%s", legend(marks))
+    times = list[Times]()
     for source in texts:
         _warn_of_what_is_not_read(pair, source)
         if arguments.json:
@@ -282,6 +309,9 @@ def main() -> None:
             print(f"  {statistics_line(done.generation, done.times, same=done.same, swept=swept)}", flush=True)
             if done.vanilla is not None and not done.same:
                 print(f"  vanilla: {pair.decode(done.vanilla.tokens)}", flush=True)
+            times += filter(None, [done.times])
+    if len(times) > 1:
+        print(total_line(times))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,16 @@ from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError
 from tasks.generate import __main__ as command
-from tasks.generate.__main__ import BRACKETS, COLOURS, Marks, TextWriter, statistics_line, swept_speedup
+from tasks.generate.__main__ import (
+    BRACKETS,
+    COLOURS,
+    Marks,
+    TextWriter,
+    Times,
+    statistics_line,
+    swept_speedup,
+    total_line,
+)
 from tasks.generate.pair import Chosen, MethodChoice, choose, drafter_folder, own_point
 from tasks.paths import TaskPaths
 from tests.calibration import SOURCES, saved
@@ -168,12 +177,11 @@ def test_the_best_timed_point_within_a_bound(task: str, bound: str, drafter: str
 def test_the_sweeps_own_speed_up_stands_beside_that_of_a_text(task: str) -> None:
     for asked in (MethodChoice(), MethodChoice(tune="ms=20")):
         measured = choose(task, asked).measured
-        said = rf" \(this text alone; the sweep: {measured['test']['speedup']:.2f}× over 40 texts of test\)"
-        assert re.fullmatch(said, swept_speedup(measured))
-        assert swept_speedup({**measured, "test": None}).endswith("× over 40 texts of validation)")
+        assert swept_speedup(measured) == f"the sweep measured {measured['test']['speedup']:.2f}× over 40 texts of test"
+        assert swept_speedup({**measured, "test": None}).endswith("× over 40 texts of validation")
     assert swept_speedup(choose(task, MethodChoice(method="speculative")).measured) == ""
-    line = statistics_line(Generation([], "", Counts(tokens=1)), (2.0, 5.0), same=None, swept=" (SWEPT)")
-    assert "2.50× as fast (SWEPT); 1 tokens" in line
+    line = statistics_line(Generation([], "", Counts(tokens=1)), Times([200.0], [500.0]), same=None, swept="SWEPT")
+    assert "2.50× as fast; SWEPT; 1 tokens" in line
 
 
 def test_vanilla_where_nothing_is_recommended(task: str) -> None:
@@ -272,15 +280,26 @@ def test_half_a_character_waits_for_its_other_half() -> None:
     [
         (Counts(tokens=5, large_calls=5), None, None, "5 tokens, 5 runs of the large model"),
         (
-            Counts(tokens=8, large_calls=2, drafted=8, accepted=6),
-            (2.0, 5.0),
+            Counts(tokens=8, large_calls=2, drafted=8, accepted=6, kept={(4, 3): 2}),
+            Times([200.0, 250.0, 190.0], [500.0, 520.0, 400.0]),
             True,
-            "2.0 ms, vanilla 5.0 ms: 2.50× as fast; 8 tokens, 2 runs of the large model, 6 of 8 drafted tokens kept (75%); the "
-            "same text as vanilla's",
+            "200.0 ms (190.0 to 250.0), vanilla 500.0 ms (400.0 to 520.0): 2.50× as fast; 8 tokens, 2 runs of the large model; "
+            "8 drafted: 6 accepted, 2 rejected; the same text as vanilla's",
         ),
-        (Counts(tokens=1, large_calls=1), (2.0, 1.0), False, None),
+        (
+            Counts(tokens=8, large_calls=1, drafted=9, accepted=3, kept={(4, 3): 1}),
+            Times([2.0], [5.0]),
+            False,
+            "2.0 ms, vanilla 5.0 ms; 8 tokens, 1 runs of the large model; 9 drafted: 3 accepted, 1 rejected, 5 ended "
+            "unverified; not vanilla's text",
+        ),
     ],
 )
-def test_the_line_of_statistics(counts: Counts, times: tuple[float, float] | None, same: bool | None, line: str | None) -> None:
-    found = statistics_line(Generation([], "", counts), times, same=same)
-    assert found == line if line else found.endswith("0.50× as fast; 1 tokens, 1 runs of the large model; not vanilla's text")
+def test_the_line_of_statistics(counts: Counts, times: Times | None, same: bool | None, line: str) -> None:
+    """The ratio of a text that takes milliseconds is chance, and is not shown."""
+    assert statistics_line(Generation([], "", counts), times, same=same) == line
+
+
+def test_several_texts_have_one_ratio_with_its_interval() -> None:
+    line = total_line([Times([2.0, 3.0, 9.0], [6.0]), Times([1.0], [2.0, 2.0, 9.0])])
+    assert line == "2 texts: 2.00× [2.00, 2.00] as fast as vanilla"
