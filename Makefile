@@ -10,6 +10,9 @@ export MLFLOW_DISABLE_TELEMETRY := true
 # Every stage and test starts processes, which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 READY := $(VENV)/.ready
+# The wheel of torch for the CPU alone, which `make setup` takes where an index offers it: other files than PyPI's, so other hashes.
+TORCH_CPU := torch==2.13.0+cpu --hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
+INSTALL := $(BIN)/python -m pip install --quiet --require-hashes --no-deps
 PORT ?= 5000
 PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 TESTS := tests/unit tests/integration tests/e2e
@@ -20,12 +23,17 @@ TESTS := tests/unit tests/integration tests/e2e
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
-setup: $(READY) ## Make the virtual environment from the lock file
+setup: $(READY) ## Make the virtual environment from the lock files
 
-$(READY): requirements.lock
+$(READY): requirements.lock requirements-cuda.lock
 	@echo "installing the packages of requirements.lock in $(VENV): some 3 GB, minutes of silence"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	@echo '$(TORCH_CPU)' > $(VENV)/torch.txt
+	@$(INSTALL) --requirement $(VENV)/torch.txt 2> $(VENV)/torch.log || { \
+		echo "no torch for the CPU alone here ($(VENV)/torch.log): installing that of requirements-cuda.lock, with CUDA"; \
+		$(INSTALL) --requirement requirements-cuda.lock; }
+	$(INSTALL) --requirement requirements.lock
+	@$(BIN)/python -m pip check
 	@touch $@
 	@echo "ready: source $(BIN)/activate"
 
@@ -61,8 +69,12 @@ ui: $(READY) ## Open the record of all runs on http://127.0.0.1:5000
 	-python -m tasks.tracking
 	mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port $(PORT)
 
-lock: $(READY) ## Compile the lock file anew from pyproject.toml
-	uv pip compile pyproject.toml --all-extras --python-version 3.11 --no-annotate --no-header --output-file requirements.lock
+lock: $(READY) ## Compile the lock files anew from pyproject.toml; those of torch and its CUDA packages lie apart
+	cat requirements.lock requirements-cuda.lock > $(VENV)/all.lock
+	uv pip compile pyproject.toml --all-extras --python-version 3.11 --no-annotate --no-header --generate-hashes \
+		--quiet --output-file $(VENV)/all.lock
+	awk '/^[a-z]/ { cuda = /^(torch|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)==/ } \
+		{ print > (cuda ? "requirements-cuda.lock" : "requirements.lock") }' $(VENV)/all.lock
 
 clean: ## Remove what the pipeline made; the environment and the DVC cache stay
 	rm -rf data/*/ models results .cache/resume .cache/datasets

@@ -34,7 +34,7 @@ from tasks.console import command_parser, log, set_up
 
 OK, WARNING, MISSING = "ok", "warning", "missing"
 """States: nothing to do; `make repro` works, but something else does not or it is slow; `make repro` does not work."""
-ENVIRONMENT, LOCK = Path(".venv"), Path("requirements.lock")
+ENVIRONMENT, LOCK, CUDA_LOCK = Path(".venv"), Path("requirements.lock"), Path("requirements-cuda.lock")
 READY = ENVIRONMENT / ".ready"
 """The file that `make setup` writes when it has finished."""
 MEMORY_INFO, DEVICES = Path("/proc/meminfo"), Path("/dev")
@@ -213,7 +213,7 @@ class Facts:
         if "git repo" in failure:
             return "install git and clone the repository with it: DVC works only inside of one"
         if "ModuleNotFoundError" in failure:
-            return f"run {ENVIRONMENT}/bin/python -m pip install --requirement {LOCK}"
+            return f"remove {READY} and run make setup, which installs what is missing of {LOCK}"
         return f"fix what the message names; if the package is damaged, remove {ENVIRONMENT} and run make setup"
 
 
@@ -244,7 +244,10 @@ def python(_: Facts) -> Finding:
 
 def versions(facts: Facts) -> Finding:
     """Installed versions against the lock file; a local part, such as `+cpu`, is another build of the same version."""
-    locked = dict(re.findall(r"^([A-Za-z0-9][\w.-]*)==([^\s;]+)$", LOCK.read_text(encoding="utf-8"), re.MULTILINE))
+    entry = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;]+)", re.MULTILINE)
+    everywhere, cuda = (entry.findall(lock.read_text(encoding="utf-8")) for lock in (LOCK, CUDA_LOCK))
+    # The others beside torch are there only where torch is built for CUDA.
+    locked = dict(everywhere + [one for one in cuda if one[0] == "torch"])
     found = {re.sub(r"[-_.]+", "-", str(one.name)).lower(): str(one.version) for one in importlib.metadata.distributions()}
     absent = [name for name in locked if name not in found]
     differing = [name for name, version in locked.items() if str(found.get(name, version)).partition("+")[0] != version]

@@ -114,7 +114,7 @@ def test_a_broken_deepspeed_is_missing_and_a_broken_mlflow_a_warning(modules: Pa
     result = run(check("DeepSpeed"), facts())
     assert (result["state"], result["found"]) == (MISSING, "RuntimeError: half installed")
     assert "remove .venv and run make setup" in result["fix"]
-    assert "pip install" in facts().repair("ModuleNotFoundError: no")
+    assert "remove .venv/.ready and run make setup" in facts().repair("ModuleNotFoundError: no")
     assert run(check("MLflow"), facts())["state"] == WARNING
 
 
@@ -132,9 +132,10 @@ def test_versions_that_differ_from_the_lock_are_named(monkeypatch: pytest.Monkey
     installed = {"torch": "2.13.0+cpu", "Pydantic_Core": "2.50.3", "broken": None}
     found = [SimpleNamespace(name=name, version=version) for name, version in installed.items()]
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
-    Path("requirements.lock").write_text("# by uv\ntorch==2.13.0\n")
+    Path("requirements-cuda.lock").write_text("torch==2.13.0 \\\n    --hash=sha256:0\nnvidia-nccl==1 \\\n")
+    Path("requirements.lock").write_text("# by uv\n")
     assert doctor.versions(facts()).state == OK
-    Path("requirements.lock").write_text("torch==2.13.0\npydantic-core==2.50.4\nabsent==1\nbroken==2\n")
+    Path("requirements.lock").write_text("pydantic-core==2.50.4 \\\n    --hash=sha256:0\nabsent==1\nbroken==2\n")
     result = doctor.versions(facts())
     assert result.state == WARNING
     assert "2 of 4 differ: pydantic-core 2.50.3 (locked: 2.50.4), broken None (locked: 2)" in result.found
