@@ -133,6 +133,8 @@ def load(path: Path = DEFAULT) -> Params:
         return check(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         raise InputError(f"no {path} here; run from the repository root or give --params") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); name a file with --params") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
 
@@ -152,7 +154,7 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
         plain = json.dumps(yaml.safe_load(text), default=str)
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:  # a tag that its value does not fit
         raise InputError(f"{path} holds more than names, values and lists of them: {error}; write those alone") from None
     try:
         # Strict: neither true nor "3" is a number. As JSON, where a list is a tuple and a text a path all the same.

@@ -33,11 +33,16 @@ def without_secrets(text: str) -> str:
     return _SECRET_VALUE.sub(r"\1***", _USER_AND_PASSWORD.sub("//", text))
 
 
+def printable(text: str) -> str:
+    """Return text in which control characters and halves of surrogate pairs are escaped: a terminal would obey the former."""
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+
+
 class _Lines(logging.Formatter):
     """A message in one line behind its level; in verbose output also behind its time and module."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = _PREFIXES.get(record.levelno, "") + without_secrets(super().format(record))
+        line = _PREFIXES.get(record.levelno, "") + printable(without_secrets(super().format(record)))
         if log.level > logging.DEBUG:
             return line
         return f"{self.formatTime(record, '%H:%M:%S')} {record.module}: {line}"

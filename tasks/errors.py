@@ -27,6 +27,9 @@ _CUT_SHORT = ("PytorchStreamWriter failed", "unexpected pos", "iostream error")
 _BARELY_FREE = 1 << 20
 """Bytes; with less free space, a file of weights that came out too short means a full disk."""
 
+_LONGEST = 2000
+"""Characters of a message."""
+
 
 class InputError(Exception):
     """A wrong setting, file or model pair. The message is the line that the user reads: the thing, where it is, and the fix."""
@@ -172,7 +175,9 @@ def _reader_is_gone() -> bool:
 
 
 def _end(line: str) -> NoReturn:
-    console.log.error("%s", " ".join(line.split()))
+    line = " ".join(line.split())
+    # A message may quote what it found, such as a line of a megabyte.
+    console.log.error("%s", line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}")
     raise SystemExit(STATUS_BAD_INPUT) from None
 
 
