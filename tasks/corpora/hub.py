@@ -21,7 +21,7 @@ from tasks.corpora.presets import PARQUET, DataSet
 from tasks.corpora.reading import field_of, passages
 from tasks.corpora.settings import SOURCE, HubSettings, Template, columns_of, parse_template
 from tasks.errors import InputError, disk_full, hub_answers, is_connection_error
-from tasks.files import append_line, atomic_folder, atomic_write
+from tasks.files import append_line, atomic_folder, atomic_write, damage, remove
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,6 +174,11 @@ def open_from_hub(data_set: DataSet, lock: Path) -> DatasetDict:
 
     commit = locked_commit(data_set, lock)
     kept = _kept(data_set, commit) if commit else None
+    if kept is not None and (changed := damage(kept)):
+        spoilt = kept.with_name(f".damaged.{kept.name}")
+        remove(spoilt)
+        kept.rename(spoilt)
+        log.warning("%s: %s; it is now %s, and the data set is fetched anew", kept, changed, spoilt.name)
     if kept is None or not kept.is_dir():
         if not hub_answers():
             raise InputError(_unreachable(data_set, commit))

@@ -73,6 +73,19 @@ def test_the_commit_of_the_first_fetch_is_locked(hub: Hub) -> None:
     assert sources(HubSettings(**TINY)) == ["first train"]
 
 
+def test_a_flipped_byte_of_a_kept_data_set_is_named_and_the_copy_fetched_anew(
+    hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sources(HubSettings(**TINY)) == ["first train"]
+    [file] = Path("datasets").glob("draftline/*/*/train/*.arrow")
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"first train", b"worst train"))
+    assert sources(HubSettings(**TINY)) == ["first train"]
+    assert f"train/{file.name} is not as it was written" in capsys.readouterr().err
+    assert file.read_bytes() == content
+    assert len(list(Path("datasets").glob("draftline/*/.damaged.*"))) == 1
+
+
 def test_without_its_line_a_data_set_is_fetched_anew(hub: Hub) -> None:
     read(HubSettings(**TINY), LOCK)
     hub.add("toys/tiny", files("second"))
