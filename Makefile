@@ -18,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses auto --dist loadfile
 TESTS := tests/unit tests/integration tests/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup doctor repro test test-all mutants ui bench bench-gpu lint lock clean
+.PHONY: help setup doctor repro test test-all mutants ui bench bench-gpu lint lock sbom audit clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -75,6 +75,15 @@ lock: $(READY) ## Compile the lock files anew from pyproject.toml; those of torc
 		--quiet --output-file $(VENV)/all.lock
 	awk '/^[a-z]/ { cuda = /^(torch|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)==/ } \
 		{ print > (cuda ? "requirements-cuda.lock" : "requirements.lock") }' $(VENV)/all.lock
+
+sbom: $(READY) ## Write sbom.json, a CycloneDX bill of materials: the environment's packages with their licences
+	uvx --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file sbom.json $(BIN)/python
+
+audit: $(READY) ## Look up the locked packages in the advisories of PyPI; needs a network
+	@mkdir -p .cache; uvx --quiet pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off \
+		--requirement requirements.lock --requirement requirements-cuda.lock 2> .cache/audit.log || { echo "error: packages named above have" \
+		"advisories; if none is named, these cannot be had here: $$(tail -n 1 .cache/audit.log)" >&2; exit 1; }
 
 clean: ## Remove what the pipeline made; the environment and the DVC cache stay
 	rm -rf data/*/ models results .cache/resume .cache/datasets
