@@ -1,4 +1,4 @@
-"""What the fuzzed tests share: odd texts, damaged bytes and trees, and the promise: a right answer, or one line and status 2."""
+"""What fuzzed tests share: odd texts, damaged bytes and trees, and the promise: a right answer, or one line and status 2."""
 
 import contextlib
 import copy
