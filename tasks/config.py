@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from tasks.alignment.settings import AlignSettings, CalibrateSettings
 from tasks.consistency import check_task
-from tasks.console import command_parser
+from tasks.console import command_parser, without_secrets
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
@@ -150,6 +150,10 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
     Raises:
         InputError: the text is wrong; names the file, the field and the fix.
     """
+    for number, line in enumerate(text.splitlines(), start=1):
+        if without_secrets(line) != line:
+            fix = "remove it, as git keeps this file; give it by an environment variable or by a credential helper"
+            raise InputError(f"{path}, line {number}: a URL holds a user, a password or a token; {fix}")
     try:
         plain = json.dumps(yaml.safe_load(text), default=str)
     except yaml.YAMLError as error:

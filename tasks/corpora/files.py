@@ -17,6 +17,10 @@ from tasks.errors import InputError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
+_ARCHIVES = {0: (b"PK\x03\x04", b"BZh9", b"\xfd7zXZ\x00", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd"), 257: (b"ustar",)}
+"""How archives begin, and what stands at that byte of a tar."""
+_LARGEST_GROWTH, _LARGEST_SMALL = 200, 1 << 28
+"""How much larger than its gzip a text may be, and bytes up to which any growth is allowed: gzip itself reaches 1,000."""
 
 
 def paths_of(folder: Path, name: str) -> list[Path]:
@@ -45,7 +49,13 @@ def read_bytes(path: Path) -> bytes:
     try:
         content = path.read_bytes()
         if content.startswith(_GZIP):
-            content = gzip.decompress(content)
+            most = max(_LARGEST_GROWTH * len(content), _LARGEST_SMALL)
+            with gzip.open(path) as file:
+                content = file.read(most + 1)
+            if len(content) > most:
+                raise InputError(
+                    f"{path} holds over {_LARGEST_GROWTH} times its own size, as no text does; decompress it by hand"
+                )
     except FileNotFoundError:
         fix = "check the folder under active and the names under files in params.yaml"
         raise InputError(f"{path} does not exist; {fix}") from None
@@ -53,6 +63,8 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(f"{path} is damaged ({error}); compress it again with gzip") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); it must be a readable file") from None
+    if any(content.startswith(begins, position) for position, begins in _ARCHIVES.items()):
+        raise InputError(f"{path} is an archive, which is not opened here; unpack it and name its files")
     if not content.removeprefix(_BYTE_ORDER_MARK):
         raise InputError(f"{path} is empty; a split needs at least one example")
     return content

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _BATCH = 1000
 """Rows that are converted at once."""
 _LOCK_ENDINGS = (".yaml", ".yml")
+_ARCHIVE = re.compile(r"\.(zip|tar|tgz|tbz2?|txz|7z|rar)(\.\w+)?$", re.IGNORECASE)
+"""Files that `datasets` would unpack."""
 _NUL = "hold a NUL character, which is no text,"
 
 
@@ -165,7 +167,8 @@ class _ExampleMaker:
 def open_from_hub(data_set: DataSet, lock: Path) -> DatasetDict:
     """All splits of a data set at its locked commit, or at its newest one, which is then locked.
 
-    The splits are kept in a folder of the cache of `datasets`, one for each commit, and need no network again.
+    The splits are kept in a folder of the cache of `datasets`, one for each commit, and need no network again. A folder that is
+    not as it was written is set aside and read anew.
 
     Raises:
         InputError: the data set, its configuration or its revision does not exist, or there is neither a network nor a copy.
@@ -174,11 +177,8 @@ def open_from_hub(data_set: DataSet, lock: Path) -> DatasetDict:
 
     commit = locked_commit(data_set, lock)
     kept = _kept(data_set, commit) if commit else None
-    if kept is not None and (changed := damage(kept)):
-        spoilt = kept.with_name(f".damaged.{kept.name}")
-        remove(spoilt)
-        kept.rename(spoilt)
-        log.warning("%s: %s; it is now %s, and the data set is fetched anew", kept, changed, spoilt.name)
+    if kept is not None and kept.is_dir():
+        _set_damaged_aside(kept)
     if kept is None or not kept.is_dir():
         if not hub_answers():
             raise InputError(_unreachable(data_set, commit))
@@ -196,6 +196,15 @@ def open_from_hub(data_set: DataSet, lock: Path) -> DatasetDict:
     return found
 
 
+def _set_damaged_aside(kept: Path) -> None:
+    with FileLock(kept.parent / f".{kept.name}.lock"):
+        if kept.is_dir() and (found := damage(kept)):
+            aside = kept.with_name(f".damaged.{kept.name}")
+            log.warning("%s: %s; the folder is now %s, and the data set is read from the hub again", kept, found, aside.name)
+            remove(aside)
+            kept.rename(aside)
+
+
 def open_folder(data_set: DataSet, folder: Path) -> DatasetDict:
     """All splits of a folder with files that `datasets` reads, such as Parquet or JSON Lines, a copy of the data set.
 
@@ -205,6 +214,8 @@ def open_folder(data_set: DataSet, folder: Path) -> DatasetDict:
     Raises:
         InputError: the folder holds no data set.
     """
+    if archives := sorted(one.name for one in folder.rglob("*") if _ARCHIVE.search(one.name)):
+        raise InputError(f"{folder} holds the archive {archives[0]}, which is not opened here; unpack it and remove it")
     name, inside = None, None
     if data_set.configuration and _declares_configurations(folder):
         name = data_set.configuration

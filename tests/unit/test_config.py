@@ -207,3 +207,16 @@ def test_seeds_that_cannot_be_compared_are_refused(tmp_path: Path, changed: dict
     task = {"metric": "bleu", "seeds": [1, 2], **changed, "sweep": sweep}
     with pytest.raises(InputError, match=problem):
         load(written(tmp_path, {"active": {"a": "data"}, "tasks": {"a": task}}))
+
+
+@pytest.mark.parametrize(
+    "url", ["https://me:PLANTED@host/text", "s3://bucket/text?access_token=PLANTED", "http://host/?api-key=PLANTED"]
+)
+def test_a_secret_in_a_url_is_refused_with_its_line_and_not_shown(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(f"active:\n  translation: {url}\n")
+    with pytest.raises(
+        InputError, match=r"params.yaml, line 2: a URL holds .* environment variable or by a credential"
+    ) as caught:
+        load(file)
+    assert "PLANTED" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pyarrow import parquet
 from pydantic import TypeAdapter, ValidationError
 
+from tasks.corpora import files
 from tasks.corpora.example import SPLITS, UNLABELLED, Example
 from tasks.corpora.reading import hold_out, read
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings, FileSettings
@@ -454,3 +456,18 @@ def test_running_text_that_cannot_be_cut_is_refused(tmp_path: Path) -> None:
 def test_settings_that_running_text_does_not_take(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         FileSettings(**{"format": "text", "files": {"train": "a.txt"}, **changes})
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "bztar", "xztar"])
+def test_an_archive_is_refused_and_nothing_of_it_is_unpacked(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "a.csv").write_text("source,target\nEins,One\n")
+    Path(shutil.make_archive(str(tmp_path / "packed"), kind, tmp_path / "inside")).rename(tmp_path / "a.csv")
+    assert "a.csv is an archive, which is not opened here; unpack it and name its files" in refused(tmp_path, "a.csv")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.csv", "inside"]
+
+
+def test_a_gzip_that_grows_as_no_text_does_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_LARGEST_SMALL", 1 << 16)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(bytes(1 << 20)))
+    assert "a.csv.gz holds over 200 times its own size" in refused(tmp_path, "a.csv.gz")

@@ -166,6 +166,7 @@ def test_wrong_columns_and_splits_are_one_line(changed: dict[str, Any], message:
     [
         ({}, "no data set .*empty in the folder .*empty: .*doesn't contain any data files"),
         ({"train.jsonl": "{no json\n"}, "its files are damaged or differ in their columns"),
+        ({"train.jsonl": "{}\n", "more.tar.gz": "../escapes"}, "empty holds the archive more.tar.gz, which is not opened"),
         ({"empty.py": "raise SystemExit(7)\n"}, f"it is a script, which is not run; set corpus.hub.revision to {PARQUET}"),
     ],
 )
