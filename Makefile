@@ -76,14 +76,16 @@ lock: $(READY) ## Compile the lock files anew from pyproject.toml; those of torc
 	awk '/^[a-z]/ { cuda = /^(torch|triton|cuda-[a-z]+|nvidia-[a-z0-9-]+)==/ } \
 		{ print > (cuda ? "requirements-cuda.lock" : "requirements.lock") }' $(VENV)/all.lock
 
-sbom: $(READY) ## Write sbom.json, a CycloneDX bill of materials: the environment's packages with their licences
-	uvx --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
-		--output-file sbom.json $(BIN)/python
+sbom: $(READY) ## Write the licences and a CycloneDX bill of materials of the environment to build/
+	mkdir -p build
+	uv tool run --quiet --from cyclonedx-bom==7.2.1 cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file build/sbom.json $(BIN)/python
+	uv tool run --quiet pip-licenses==5.5.0 --python $(BIN)/python --format markdown --output-file build/licences.md
 
 audit: $(READY) ## Look up the locked packages in the advisories of PyPI; needs a network
-	@mkdir -p .cache; uvx --quiet pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off \
-		--requirement requirements.lock --requirement requirements-cuda.lock 2> .cache/audit.log || { echo "error: packages named above have" \
-		"advisories; if none is named, these cannot be had here: $$(tail -n 1 .cache/audit.log)" >&2; exit 1; }
+	@mkdir -p build; uv tool run --quiet pip-audit==2.10.1 --strict --disable-pip --require-hashes --progress-spinner off \
+		--requirement requirements.lock --requirement requirements-cuda.lock 2> build/audit.log || { \
+		echo "error: packages named above have advisories; where none is, there are no answers: $$(tail -n 1 build/audit.log)" >&2; exit 1; }
 
 clean: ## Remove what the pipeline made; the environment and the DVC cache stay
 	rm -rf data/*/ models results .cache/resume .cache/datasets
