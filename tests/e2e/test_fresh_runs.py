@@ -1,0 +1,77 @@
+"""Two fresh runs of the pipeline give the same: data, calibration, weights and rows, byte for byte but for times."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.files import checksum
+from tests.e2e.conftest import environment, make_clone, run_in, smaller
+from tests.optional import slow_with
+from tests.served import until
+
+pytestmark = slow_with("dvc")
+
+TIMED = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "rounds", "timed_mismatches", "predicted"}
+"""Columns that a clock fills."""
+CHOSEN = {"how", "why", "shown", "chrf", "chrf_signature", "loss_share", "worst"}
+"""Columns that only timed points have; the predicted times choose these."""
+
+
+def outcome(clone: Path) -> dict[str, Any]:
+    """Return checksums of data and weights, and the rows on validation: which points go on to test depends on times."""
+    files = [file for file in (clone / "data/translation").rglob("*") if file.is_file()]
+    files += (clone / "models").rglob("*.safetensors")
+    found: dict[str, Any] = {str(file.relative_to(clone)): checksum(file) for file in files}
+    for file in (clone / "results").rglob("rows.jsonl"):
+        for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            if row["split"] == "validation":
+                name = f"{file.relative_to(clone)} {row['method']} {row['settings']}"
+                found[name] = {key: row[key] for key in row.keys() - TIMED - CHOSEN - {"sha256"}}
+    return found
+
+
+def fresh(folder: Path, threads: int, *, killed: bool) -> dict[str, Any]:
+    """Run the pipeline in a new clone, which is removed; if `killed`, kill it after its first checkpoint and run it again."""
+
+    def shrink(params: dict[str, Any]) -> dict[str, Any]:
+        params["machine"]["threads"] = threads
+        params["tasks"]["translation"]["seeds"] = [1]
+        return smaller(params)
+
+    clone, count = make_clone(folder, shrink), {"OMP_NUM_THREADS": str(threads)}
+    if killed:
+        variables = environment(clone) | count
+        with subprocess.Popen(["dvc", "repro", "--quiet"], cwd=clone, env=variables, start_new_session=True) as process:
+            try:
+                until("a checkpoint", lambda: list((clone / ".cache/resume").rglob("SHA256SUMS")))
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
+    done = run_in(clone, "dvc", "repro", **count)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = outcome(clone)
+    shutil.rmtree(clone)
+    return found
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one thread", "two threads"])
+def first(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
+    """The number of threads, and what an undisturbed run gives."""
+    return request.param, fresh(tmp_path_factory.mktemp("first") / "project", request.param, killed=False)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["undisturbed", "killed"])
+def test_a_fresh_run_gives_the_same(first: tuple[int, dict[str, Any]], killed: bool, tmp_path: Path) -> None:
+    threads, expected = first
+    found = fresh(tmp_path / "project", threads, killed=killed)
+    assert sum(name.endswith(".safetensors") for name in expected) >= 4 and any("rows.jsonl" in name for name in expected)
+    assert found.keys() == expected.keys()
+    assert [name for name in found if found[name] != expected[name]] == []
