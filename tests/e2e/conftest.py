@@ -85,8 +85,12 @@ def smaller(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
+PLANTED = "a-planted-secret"
+_SECRETS = ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_KEY", "DRAFTLINE_API_KEY")
+
+
 def environment(clone: Path) -> dict[str, str]:
-    """Return the environment of this process without variables that lead a stage out of the clone.
+    """Return the environment of this process with planted secrets, and without variables that lead a stage out of the clone.
 
     A package `mlflow` that does not import hides the real one, whose import takes each stage seconds; runs wait in the outbox.
     """
@@ -98,6 +102,7 @@ def environment(clone: Path) -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True)
     (hidden / "__init__.py").write_text("raise ImportError('mlflow is hidden')\n", encoding="utf-8")
     return kept | {
+        **dict.fromkeys(_SECRETS, PLANTED),
         "TMPDIR": str(locks),  # its own locks, so that these tests and a real sweep do not wait for each other
         "PATH": binaries,
         "PYTHONPATH": os.pathsep.join([str(hidden.parent), str(clone)]),
@@ -113,7 +118,8 @@ def make_clone(folder: Path, shrink: Callable[[dict[str, Any]], dict[str, Any]] 
     (folder / "dvc.lock").unlink(missing_ok=True)
     params = yaml.safe_load((folder / "params.yaml").read_text(encoding="utf-8"))
     write_params(folder, shrink(tiny(params)))
-    for command in (["git", "init", "--quiet"], ["git", "add", "--all"]):
+    remote = f"https://me:{PLANTED}@localhost/project.git"
+    for command in (["git", "init", "--quiet"], ["git", "remote", "add", "origin", remote], ["git", "add", "--all"]):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
     subprocess.run(["git", *identity, "commit", "--quiet", "--message", "clone"], cwd=folder, check=True)
@@ -135,10 +141,10 @@ def run_in(clone: Path, *command: str, **more: str) -> subprocess.CompletedProce
 
 
 def repro(clone: Path) -> str:
-    """Run `dvc repro` in the clone, and return what it prints."""
+    """Run `dvc repro` in the clone, and return what it prints and logs."""
     done = run_in(clone, "dvc", "repro")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def stages_run(printed: str) -> list[str]:
@@ -168,8 +174,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with FileLock(f"{folder}.lock"):
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            repro(make_clone(clone))
-            done.touch()
+            done.write_text(repro(make_clone(clone)), encoding="utf-8")
     return clone
 
 

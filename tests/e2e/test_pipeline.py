@@ -14,7 +14,7 @@ from tasks.decoding.registry import METHODS, ORACLES
 from tasks.evaluation.selection import BASELINES
 from tasks.generate.__main__ import main as generate
 from tasks.tracking import tracking_uri, upload_all
-from tests.e2e.conftest import GRID, copy_of, key_of, read_params, repro, stages_run, write_params
+from tests.e2e.conftest import GRID, PLANTED, copy_of, key_of, read_params, repro, stages_run, write_params
 from tests.local_mlflow import local_mlflow, runs_of
 
 ARMS = [f"{stage} seed {seed}" for stage in ("control unaligned", "align aligned") for seed in (1, 2)]
@@ -105,6 +105,13 @@ def test_texts_are_decoded_by_the_recommended_point(
     [tuned] = generated("--tune", "quality=0", sources[0])
     fastest = min((point for point in summary["points"] if point["timed"]), key=lambda point: point["latency_ms"])
     assert tuned["method"] == fastest["method"]
+
+
+def test_no_secret_of_the_environment_is_logged_or_kept(finished: Path) -> None:
+    """Nor that of git's remote, in logs, records that wait for MLflow, DVC's files and cache, models and results."""
+    assert "Running stage" in finished.with_name("done").read_text(encoding="utf-8")
+    found = [one for one in finished.parent.rglob("*") if one.is_file() and PLANTED.encode() in one.read_bytes()]
+    assert found == [finished / ".git" / "config"]
 
 
 def test_no_scratch_is_left(finished: Path) -> None:
