@@ -130,7 +130,7 @@ class FusedDecoder(SlotDecoder):
 
     @torch.inference_mode()
     def forward(self, tokens: Rows) -> Step:
-        self.require_known(tokens)
+        self.require_rows(tokens)
         counts = [len(row) for row in tokens]
         skipped = skipped_columns(self._prompts, self.lengths, counts)
         predicted = self.run(tokens, skipped)  # by slot

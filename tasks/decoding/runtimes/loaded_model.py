@@ -46,7 +46,7 @@ class LoadedModel:
         self.end_token, self.end_tokens = _ends(model, name)
         pad = model.config.pad_token_id
         self.pad_token: int = self.end_token if pad is None else pad
-        self.start_tokens: list[int] = [_start_token(model)] if model.config.is_encoder_decoder else []
+        self.start_tokens: list[int] = [_start_token(model, name)] if model.config.is_encoder_decoder else []
         """Tokens that every output begins with; none without an encoder, where outputs begin with the source."""
         self.lengths: list[int] = []
         self.runtime: Runtime = REFERENCE
@@ -88,6 +88,9 @@ class SlotDecoder(LoadedModel, ABC):
         self._steps = 0
 
     def rewind(self, lengths: Sequence[int]) -> None:
+        # Beyond what is cached the next run would read memory that nobody wrote, and before the first token another row's.
+        if not all(0 <= kept <= cached for kept, cached in zip(lengths, self.lengths, strict=True)):
+            raise ValueError(f"the {self.name} model has cached {self.lengths} tokens, and cannot be cut to {list(lengths)}")
         self.lengths = list(lengths)
 
     def start_rows(self, encoder_output: EncoderOutput) -> Rows:
@@ -107,6 +110,12 @@ class SlotDecoder(LoadedModel, ABC):
         for row in tokens:
             if row and not 0 <= min(row) <= max(row) < self._known:
                 raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
+
+    def require_rows(self, tokens: Rows) -> None:
+        """Refuse another number of rows than were started, whose slots compiled code would read beyond the list, as well."""
+        if len(tokens) != len(self.lengths):
+            raise ValueError(f"the {self.name} model was started with {len(self.lengths)} rows, and was given {len(tokens)}")
+        self.require_known(tokens)
 
     def continue_greedily(self, pending: list[int], budget: int, until: DraftRule, *, with_logits: bool = True) -> Continuation:
         """Do what `decoder.GreedyContinuation` describes."""
@@ -170,13 +179,16 @@ def _ends(model: PreTrainedModel, name: str) -> tuple[int, frozenset[int]]:
     return next(token for token in [*first, *generating] if token in ends), ends
 
 
-def _start_token(model: PreTrainedModel) -> int:
+def _start_token(model: PreTrainedModel, name: str) -> int:
     """Return the token that every output begins with, which configurations keep in one of two places."""
-    for config in (getattr(model, "generation_config", None), model.config):
-        start = getattr(config, "decoder_start_token_id", None)
-        if start is not None:
-            return int(start)
-    return int(model.config.bos_token_id)
+    listed = [getattr(one, "decoder_start_token_id", None) for one in (getattr(model, "generation_config", None), model.config)]
+    start = next((one for one in listed if one is not None), None)
+    start = getattr(model.config, "bos_token_id", None) if start is None else start
+    known = len(model.get_input_embeddings().weight)
+    if not isinstance(start, int) or not 0 <= start < known:
+        fix = f"set decoder_start_token_id in its config.json to one of its {known} tokens"
+        raise InputError(f"the {name} model begins its outputs with the token {start!r}, which it does not have; {fix}")
+    return start
 
 
 def encode_prompts(prompts: Rows, name: str, device: torch.device) -> EncoderOutput:

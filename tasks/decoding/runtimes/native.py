@@ -257,6 +257,8 @@ class NativeDecoder(SlotDecoder):
         rows, longest, width = encoder_output.hidden.shape
         if self._encoder is not None and width != self._stack.width:
             raise ValueError(f"the {self.name} model reads sources of width {self._stack.width}, not {width}")
+        if encoder_output.prompts is None and encoder_output.mask.shape != (rows, longest):
+            raise ValueError(f"the mask of {rows} sources of {longest} tokens has the shape {tuple(encoder_output.mask.shape)}")
         first = self.start_rows(encoder_output)
         self._slots = list(range(rows))
         self._fit(rows, 1)
@@ -268,7 +270,7 @@ class NativeDecoder(SlotDecoder):
         return first
 
     def forward(self, tokens: Rows) -> Step:
-        self.require_known(tokens)
+        self.require_rows(tokens)
         counts = [len(row) for row in tokens]
         self._fit(len(tokens), max(map(operator.add, self.lengths, counts)))
         hidden = self._stack.run(tokens, self.lengths, self._slots)  # (new tokens of all rows, width)

@@ -465,6 +465,38 @@ def test_tokens_that_a_model_does_not_have_are_refused(runtime: str, token: int)
         decoder.continue_greedily([token], 3, DraftRule())
 
 
+@odd.every_runtime
+def test_cuts_and_rows_beyond_what_is_cached_are_refused(runtime: str) -> None:
+    """A cut to a length, and what a run is given: compiled code would take either as an address."""
+    decoder = odd.fast(odd.model_of("llama"), runtime)
+    decoder.forward(odd.begin(decoder, [[4, 5, 6], [7, 8]]))
+    for lengths in ([3, -1], [-(2**40), 2], [4, 2], [3, 2**31], [3], [3, 2, 0]):
+        with pytest.raises(ValueError, match=r"cannot be cut|zip"):
+            decoder.rewind(lengths)
+    for rows in ([[4]], [[4], [5], [6]]):
+        with pytest.raises(ValueError, match=f"was started with 2 rows, and was given {len(rows)}$"):
+            decoder.forward(rows)
+    with pytest.raises(IndexError):
+        decoder.reorder([0, 2])
+    assert decoder.lengths == [3, 2]
+
+
+def test_a_mask_of_other_sources_is_refused() -> None:
+    decoder = odd.native(odd.model_of("t5 relu"))
+    for shape in ((1, 4), (2, 3)):
+        with pytest.raises(ValueError, match=r"^the mask of 1 sources of 3 tokens has the shape "):
+            decoder.start(EncoderOutput(torch.zeros(1, 3, 20), torch.ones(shape, dtype=torch.long)))
+
+
+@pytest.mark.parametrize("start", [-1, odd.VOCABULARY, 2**40])
+def test_a_start_token_that_a_model_does_not_have_is_one_line(start: int) -> None:
+    model = copy.deepcopy(odd.model_of("t5 relu"))
+    model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = start
+    for open_model in (odd.native, odd.reference):
+        with pytest.raises(InputError, match=rf"begins its outputs with the token {start}, .* config.json to one of its 37 "):
+            open_model(model)
+
+
 def test_empty_sources_and_those_of_another_kind_or_width_are_refused() -> None:
     empty: list[int] = []
     with pytest.raises(InputError, match=r"^source 2 is empty; the native model is decoder-only and needs a prompt"):
