@@ -129,15 +129,15 @@ def load_trie(path: Path, source: list[int], look_up: LookUp) -> PrefixTrie:
     trie = PrefixTrie(source)
     try:
         found = json.loads(unsealed(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError):
-        return trie
-    if found["source"] != source or found.get("format") != _FORMAT:
-        return trie
-    nodes: list[TrieNode] = []
-    for parent, token, *statistics in found["nodes"]:
-        node = trie.root if parent < 0 else nodes[parent].step(token)
-        node.statistics = [_from_json(one, functools.partial(look_up, node, model)) for model, one in enumerate(statistics)]
-        nodes.append(node)
+        if found["source"] != source or found.get("format") != _FORMAT:
+            return trie
+        nodes: list[TrieNode] = []
+        for parent, token, *statistics in found["nodes"]:
+            node = trie.root if parent < 0 else nodes[parent].step(token)
+            node.statistics = [_from_json(one, functools.partial(look_up, node, model)) for model, one in enumerate(statistics)]
+            nodes.append(node)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return PrefixTrie(source)
     return trie
 
 

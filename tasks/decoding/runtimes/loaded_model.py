@@ -46,6 +46,10 @@ class LoadedModel:
         self.end_token, self.end_tokens = _ends(model, name)
         pad = model.config.pad_token_id
         self.pad_token: int = self.end_token if pad is None else pad
+        known = len(model.get_input_embeddings().weight)
+        if not 0 <= self.pad_token < known:
+            fix = f"set pad_token_id in its config.json to one of its {known} tokens"
+            raise InputError(f"the {name} model pads with the token {pad}, which it does not have; {fix}")
         self.start_tokens: list[int] = [_start_token(model, name)] if model.config.is_encoder_decoder else []
         """Tokens that every output begins with; none without an encoder, where outputs begin with the source."""
         self.lengths: list[int] = []
