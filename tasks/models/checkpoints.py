@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
 _RECORD = "training.json"
+_MOST_LAYERS = 1000
+"""Of a model: a damaged configuration may ask for millions, which transformers would make one by one."""
 
 
 def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, large: Path | None = None) -> PreTrainedModel:
@@ -167,7 +169,10 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GgufConfig
 
     config = AutoConfig.from_pretrained(**names)
-    depths = {name: getattr(config, name, None) for name in ("num_hidden_layers", "num_decoder_layers", "decoder_layers")}
+    names_of_depths = ("num_hidden_layers", "num_layers", "encoder_layers", "num_decoder_layers", "decoder_layers")
+    depths = {name: getattr(config, name, None) for name in names_of_depths}
+    if huge := [name for name, depth in depths.items() if isinstance(depth, int) and depth > _MOST_LAYERS]:
+        raise ValueError(f"its configuration has {depths[huge[0]]} layers ({huge[0]}), more than {_MOST_LAYERS}")
     if empty := [name for name, depth in depths.items() if isinstance(depth, int) and depth < 1]:
         raise ValueError(f"its configuration has no layers ({empty[0]})")
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM

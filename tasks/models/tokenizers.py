@@ -115,8 +115,11 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
         InputError: there is nothing loadable. Without a network this is reported at once, while the hub's own client retries
             for half a minute.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
+    # A value of another type in a damaged configuration fails wherever `transformers` first uses it.
+    damaged = (StrictDataclassError, SafetensorError, TypeError, AttributeError, LookupError, ArithmeticError)
     there = is_gguf(source) or Path(source).is_dir()
     if not there and isinstance(source, Path):
         raise InputError(f"no {kind} at {source}: there is no such folder; run the stage that makes it (dvc repro)")
@@ -127,8 +130,8 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
         names = _gguf_location(source) if is_gguf(source) else {"pretrained_model_name_or_path": str(source)}
         # Without this answer `transformers` asks on standard input, where it may read a text of the user's as a yes.
         return load(**names, local_files_only=there or offline, trust_remote_code=False, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+    except (OSError, ValueError, RuntimeError, *damaged) as error:
+        reason = (str(error) or type(error).__name__).strip().split("\n")[0].rstrip(".")
         if "trust_remote_code" in str(error):
             reason = "it needs Python code of its own (auto_map), which is never run"
         elif pickles := sorted(file.name for file in Path(source).glob("pytorch_model*.bin")):
