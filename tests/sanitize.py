@@ -52,7 +52,7 @@ def in_child(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {
             "LD_PRELOAD": " ".join(str(Path(one).resolve()) for one in libraries),
-            "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
+            "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:allocator_may_return_null=1",
             "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
             "XDG_CACHE_HOME": cache,
             "PYTHONFAULTHANDLER": "1",
