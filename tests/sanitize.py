@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from tasks.decoding import load_pair
-from tasks.decoding.decoder import GreedyAcceptance
+from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes import compiled
 from tasks.errors import InputError
@@ -137,7 +137,7 @@ def readers(seconds: float, seed: int, done: Counter[str]) -> None:
                 with contextlib.redirect_stderr(None):
                     load_pair(pair).generate(["ab cd", "ba dc fe"])
                 done["read"] += 1
-            except REFUSALS:
+            except (InputError, BrokenLogitsError):
                 done["refused"] += 1
             except Exception as error:  # noqa: BLE001 (counted, and shown by its kind)
                 done[f"{file.name}: {type(error).__name__} {str(error)[:80]!r}"] += 1

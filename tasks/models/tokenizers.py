@@ -115,11 +115,6 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
         InputError: there is nothing loadable. Without a network this is reported at once, while the hub's own client retries
             for half a minute.
     """
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors import SafetensorError
-
-    # A value of another type in a damaged configuration fails wherever `transformers` first uses it.
-    damaged = (StrictDataclassError, SafetensorError, TypeError, AttributeError, LookupError, ArithmeticError)
     there = is_gguf(source) or Path(source).is_dir()
     if not there and isinstance(source, Path):
         raise InputError(f"no {kind} at {source}: there is no such folder; run the stage that makes it (dvc repro)")
@@ -130,7 +125,9 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
         names = _gguf_location(source) if is_gguf(source) else {"pretrained_model_name_or_path": str(source)}
         # Without this answer `transformers` asks on standard input, where it may read a text of the user's as a yes.
         return load(**names, local_files_only=there or offline, trust_remote_code=False, **options)
-    except (OSError, ValueError, RuntimeError, *damaged) as error:
+    except (InputError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 (a damaged file fails wherever a library first uses a value, and in its own way)
         reason = (str(error) or type(error).__name__).strip().split("\n")[0].rstrip(".")
         if "trust_remote_code" in str(error):
             reason = "it needs Python code of its own (auto_map), which is never run"

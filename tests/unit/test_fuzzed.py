@@ -13,7 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks import config
+from tasks.decoding import load_pair
+from tasks.errors import InputError
 from tests.fuzz import LONG, changed, damaged, fuzzed, outcome, texts
+from tests.pair_folders import agreeing_pair
 
 ROOT = Path(__file__).parents[2]
 PARAMS = (ROOT / "params.yaml").read_text(encoding="utf-8")
@@ -26,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzzed")
 
 
-# params.yaml
+# Settings, then the folders of models.
 
 
 @fuzzed(8)
@@ -58,3 +61,22 @@ def test_a_damaged_parameter_file(folder: Path, content: bytes) -> None:
 
 def test_a_folder_is_no_parameter_file(folder: Path) -> None:
     assert outcome(lambda: config.load(folder)) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "value"),
+    [
+        ("tokenizer.json", "normalizer", 5),
+        ("generation_config.json", "eos_token_id", 0.5),
+        ("config.json", "num_layers", 2**31),
+        ("config.json", "d_model", "wide"),
+    ],
+)
+def test_a_value_of_another_kind_in_a_model_folder_is_one_line(file: str, name: str, value: object, tmp_path: Path) -> None:
+    large = agreeing_pair(tmp_path) / "large"
+    (large / "SHA256SUMS").unlink()
+    config = json.loads((large / file).read_text(encoding="utf-8"))
+    (large / file).write_text(json.dumps(config | {name: value}), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_pair(large.parent)
+    assert "\n" not in str(caught.value)

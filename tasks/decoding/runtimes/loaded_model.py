@@ -176,8 +176,8 @@ def _ends(model: PreTrainedModel, name: str) -> tuple[int, frozenset[int]]:
     """Return the token that ends a text, and all tokens that do, which generation configurations may list."""
     # A generation configuration may list several, of which the model's own one is the first.
     listed = [getattr(config, "eos_token_id", None) for config in (model.config, getattr(model, "generation_config", None))]
-    first, generating = ([ids] if isinstance(ids, int) else list(ids or ()) for ids in listed)
-    ends = frozenset(generating or first)
+    first, generating = ([*ids] if isinstance(ids, list | tuple) else [] if ids is None else [ids] for ids in listed)
+    ends = frozenset(one for one in generating or first if isinstance(one, int))
     if not ends:
         raise InputError(f"the {name} model has no end token; set eos_token_id in its config.json")
     return next(token for token in [*first, *generating] if token in ends), ends
