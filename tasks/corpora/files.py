@@ -232,9 +232,9 @@ def _parquet(path: Path, wanted: Collection[str]) -> Records:
 
     try:
         file = parquet.ParquetFile(pa.BufferReader(read_bytes(path)))
-    except pa.ArrowException as error:
+        columns = [str(name) for name in file.schema_arrow.names]
+    except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} is not a Parquet file ({' '.join(str(error).split())}); write it again") from None
-    columns = [str(name) for name in file.schema_arrow.names]
     used = [name for name in columns if name in wanted or any(one.startswith(f"{name}.") for one in wanted)]
 
     def records() -> Iterator[Record]:

@@ -116,7 +116,7 @@ class CompletionRequest(BaseModel):
     max_tokens: int | None = Field(None, ge=2)
     temperature: float = Field(0.0, ge=0.0, le=2.0)
     top_p: float = Field(1.0, ge=1e-6, le=1.0)
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(0, ge=0, le=1 << 30)
     seed: int | None = None
     stream: bool = False
     user: str | None = None

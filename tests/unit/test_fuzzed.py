@@ -3,20 +3,37 @@
 `FUZZ_EXAMPLES=1000 python -m pytest tests/unit/test_fuzzed.py` tries 1000 random examples of each property.
 """
 
+import csv
+import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
+from fastapi.testclient import TestClient
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from tasks import config
+from tasks.corpora.example import SPLITS
+from tasks.corpora.reading import read
+from tasks.corpora.settings import FileSettings
 from tasks.decoding import load_pair
 from tasks.errors import InputError
+from tasks.evaluation.results.files import SweepRowFile, row_line
+from tasks.evaluation.results.rows import read_rows
+from tasks.files import sealed, unsealed
+from tasks.serve.pacing import PairEngine
+from tasks.serve.scheduler import ServerSettings
+from tests.calibration import SOURCES
 from tests.fuzz import LONG, changed, damaged, fuzzed, outcome, texts
-from tests.pair_folders import agreeing_pair
+from tests.pair_folders import agreeing_pair, tiny_pair
+from tests.unit.evaluation.results.test_rows import TIMED
+from tests.unit.serve.conftest import app_of
 
 ROOT = Path(__file__).parents[2]
 PARAMS = (ROOT / "params.yaml").read_text(encoding="utf-8")
@@ -80,3 +97,99 @@ def test_a_value_of_another_kind_in_a_model_folder_is_one_line(file: str, name: 
     with pytest.raises(InputError) as caught:
         load_pair(large.parent)
     assert "\n" not in str(caught.value)
+
+
+# Data files.
+
+
+def _files(kind: str, rows: list[list[str]]) -> list[bytes]:
+    """The files of a format that hold these sources and references; halves of surrogate pairs as broken UTF-8."""
+    if kind == "parallel":
+        sides = ["".join(f"{row[side]}\n" for row in rows) for side in (0, 1)]
+        return [side.encode("utf-8", "surrogatepass") for side in sides]
+    if kind == "parquet":
+        out = io.BytesIO()
+        parquet.write_table(pa.table({"source": [row[0] for row in rows], "target": [row[1] for row in rows]}), out)
+        return [out.getvalue()]
+    if kind == "jsonl":
+        return ["".join(json.dumps({"source": row[0], "target": row[1]}) + "\n" for row in rows).encode()]
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter="\t" if kind == "tsv" else ",").writerows([["source", "target"], *rows])
+    return [text.getvalue().encode("utf-8", "surrogatepass")]
+
+
+def _read(folder: Path, kind: str, contents: list[bytes]) -> Any:
+    """What is read of files that are all three splits; None where it is one line."""
+    names = [f"file{number}.{kind}" for number in range(len(contents))]
+    for name, content in zip(names, contents, strict=True):
+        (folder / name).write_bytes(content)
+    return outcome(lambda: read(FileSettings(format=kind, files=dict.fromkeys(SPLITS, names)), folder))
+
+
+KINDS = ("parallel", "jsonl", "csv", "tsv", "parquet")
+FILES = {kind: _files(kind, [["ab cd", "dc ba"], ["größer", "kleiner"]]) for kind in KINDS}
+
+
+@fuzzed(25)
+@given(st.sampled_from(KINDS).flatmap(lambda kind: st.tuples(st.just(kind), damaged(FILES[kind][-1]))))
+@example(("jsonl", b'{"source": "' + LONG.encode() + b'", "target": "a"'))
+@example(("jsonl", b"[" * 100_000))
+@example(("parquet", b"PAR1 no Parquet"))
+def test_a_damaged_data_file(folder: Path, made: tuple[str, bytes]) -> None:
+    kind, content = made
+    _read(folder, kind, [*FILES[kind][:-1], content])
+
+
+@fuzzed(25)
+@given(st.sampled_from(("parallel", "jsonl", "csv", "tsv")), texts)
+@example("jsonl", LONG + "end")
+def test_an_odd_text_is_read_as_it_was_written_or_refused(folder: Path, kind: str, text: str) -> None:
+    corpus = _read(folder, kind, _files(kind, [[f"a {text} z", "b"]]))
+    if corpus is not None and kind == "jsonl":
+        assert [one.source for one in corpus["train"]] == [f"a {text} z"]
+
+
+# Rows, a pair's record, and requests.
+
+
+@fuzzed(25)
+@given(damaged(row_line(TIMED).encode()))
+def test_no_damaged_row_counts(folder: Path, content: bytes) -> None:
+    """A sweep measures it again, and a report names it."""
+    file = folder / "rows.jsonl"
+    for read_file in (lambda: SweepRowFile(file, TIMED.fingerprint).rows, lambda: outcome(lambda: read_rows(file, "run it"))):
+        file.write_bytes(content)
+        assert all(row == TIMED for row in read_file() or ())
+
+
+@fuzzed(10)
+@given(st.data())
+def test_a_changed_record_of_a_pair(folder: Path, data: st.DataObject) -> None:
+    pair = folder / "pair"
+    record = (pair if pair.is_dir() else agreeing_pair(folder)) / "pair.json"
+    whole = (folder / "whole.json").read_text() if (folder / "whole.json").exists() else record.read_text(encoding="utf-8")
+    (folder / "whole.json").write_text(whole)
+    for sums in pair.glob("SHA256SUMS"):
+        sums.unlink()
+    record.write_text(sealed(json.dumps(data.draw(changed(json.loads(unsealed(whole)))))), encoding="utf-8")
+    outcome(lambda: load_pair(pair).generate("ab cd"))
+
+
+REQUEST = {"prompt": SOURCES[0], "max_tokens": 4, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "seed": 1, "stream": False}
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[TestClient]:
+    pair = load_pair(tiny_pair(folder / "served"))
+    with TestClient(app_of(pair, PairEngine(pair), ServerSettings()), raise_server_exceptions=False) as found:
+        yield found
+
+
+@fuzzed(40)
+@given(st.one_of(changed(REQUEST), texts.map(lambda text: REQUEST | {"prompt": text})))
+@example(REQUEST | {"prompt": ["\ud83d"]})
+@example(REQUEST | {"seed": 10**30})
+def test_a_request_is_answered_or_refused(client: TestClient, body: Any) -> None:
+    answer = client.post("/v1/completions", content=json.dumps(body))
+    assert answer.status_code in (200, 400, 404, 413), answer.text
+    assert body.get("stream") or answer.json()
