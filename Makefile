@@ -18,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses auto --dist loadfile
 TESTS := tests/unit tests/integration tests/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup doctor repro test test-all mutants sanitize ui bench bench-gpu lint lock sbom audit clean
+.PHONY: help setup doctor repro test test-all mutants torture sanitize ui bench bench-gpu lint lock sbom audit clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -53,6 +53,9 @@ test-all: $(READY) lint ## Check style and types, run all tests
 
 mutants: $(READY) ## Break the code on purpose, one mistake at a time; the tests must notice each one
 	OMP_NUM_THREADS=1 python -m tests.mutants
+
+torture: $(READY) ## Load a server with 256 clients for ten minutes, while it is frozen, ended and killed
+	python -m tests.torture.load --minutes 10 --clients 256
 
 sanitize: $(READY) ## Run the compiled kernel under AddressSanitizer and UBSan, past its bounds and on damaged files
 	python -m tests.sanitize

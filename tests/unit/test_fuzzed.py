@@ -159,7 +159,7 @@ def test_no_damaged_row_counts(folder: Path, content: bytes) -> None:
     file = folder / "rows.jsonl"
     for read_file in (lambda: SweepRowFile(file, TIMED.fingerprint).rows, lambda: outcome(lambda: read_rows(file, "run it"))):
         file.write_bytes(content)
-        assert all(row == TIMED for row in read_file() or ())
+        assert all(row == TIMED for row in read_file() or ())  # type: ignore[no-untyped-call]
 
 
 @fuzzed(10)
