@@ -122,9 +122,9 @@ def checksum(file: Path) -> str:
 
 
 def folder_checksum(folder: Path) -> str:
-    """Return a SHA-256 digest, in hexadecimal, of the names and contents of all files under a folder."""
+    """Return a SHA-256 digest, in hexadecimal, of the names and contents of all files under a folder, or of a file."""
     digest = hashlib.sha256()
-    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+    for file in sorted(file for file in (folder, *folder.rglob("*")) if file.is_file()):
         digest.update(f"{file.relative_to(folder).as_posix()}\0{checksum(file)}\n".encode())
     return digest.hexdigest()
 

@@ -134,13 +134,13 @@ class Recorder:
     def log_artifact(self, path: Path, folder: str = "") -> None:
         """Keep a copy of a file or folder as artifact in `folder`."""
         (shutil.copytree if path.is_dir() else shutil.copy2)(path, copy := self._place(path.name))
-        self._append(artifacts=[(str(copy.relative_to(self.folder)), folder)])
+        self._append(artifacts=[(self._sealed(copy), folder)])
 
     def log_table(self, name: str, columns: Mapping[str, Sequence[object]]) -> None:
         """Keep a table as `NAME.json`: values by column, equally many in each."""
         copy = self._place(f"{name}.json")
         copy.write_text(json.dumps(dict(columns), ensure_ascii=False), encoding="utf-8")
-        self._append(tables=[str(copy.relative_to(self.folder))])
+        self._append(tables=[self._sealed(copy)])
 
     def log_model(self, model: RegisteredModel) -> None:
         """Keep a pair that is to be registered, its files as hard links where possible: a large model is not copied.
@@ -152,7 +152,7 @@ class Recorder:
         content = folder_checksum(folder)
         kept = Path("models", content)
         link_folder(folder, self.folder / kept, [*self.folder.parent.glob(f"*/{kept}")])
-        self._append(models=[vars(replace(model, path=str(kept), content=content))])
+        self._append(sums={str(kept): content}, models=[vars(replace(model, path=str(kept), content=content))])
 
     def log_inputs(self, inputs: Iterable[DataSet]) -> None:
         """Note what the run reads."""
@@ -206,6 +206,12 @@ class Recorder:
         folder = self.folder / "files" / uuid.uuid4().hex
         folder.mkdir(parents=True)
         return folder / name
+
+    def _sealed(self, copy: Path) -> str:
+        """Note the checksum of a copy, so that a damaged one is not sent; return its path under the run's folder."""
+        name = str(copy.relative_to(self.folder))
+        self._append(sums={name: folder_checksum(copy)})
+        return name
 
     def _open(self) -> None:
         """Open the run in MLflow, for metrics to be sent while the stage works."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from tasks.console import without_secrets
-from tasks.files import unsealed
+from tasks.files import folder_checksum, unsealed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient, entities
@@ -87,7 +87,7 @@ def read(folder: Path) -> dict[str, Any]:
     """
     file = folder / RUN_FILE
     names = ("metrics", "artifacts", "tables", "datasets", "models")
-    run: dict[str, Any] = {"tags": {}, "params": {}, "children": {}, **{name: [] for name in names}}
+    run: dict[str, Any] = {"tags": {}, "params": {}, "children": {}, "sums": {}, **{name: [] for name in names}}
     try:
         for line in file.read_bytes().split(b"\n")[:-1]:
             for name, value in json.loads(unsealed(line.decode("utf-8"))).items():
@@ -160,6 +160,9 @@ def _send_parts(client: MlflowClient, folder: Path, run: dict[str, Any], uri: st
     stored = _find(client, experiment, KEY_TAG, run["key"]).get(run["key"])
     if stored is not None and (stored.info.lifecycle_stage == "deleted" or _is_complete(stored)):
         return
+    for copy, known in run["sums"].items():
+        if folder_checksum(folder / copy) != known:
+            raise ValueError(f"{copy} is not as recorded; put it back, or remove {folder.name}")
     run_id = stored.info.run_id if stored is not None else _create(client, experiment, run)
     _log_values(client, run_id, run)
     for copy, into in run["artifacts"]:

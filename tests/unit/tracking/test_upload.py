@@ -71,6 +71,21 @@ def test_everything_arrives_once_and_the_outbox_is_empty_after(outbox: Path, mlf
     assert len(mlflow.requests) == requests
 
 
+@pytest.mark.parametrize("name", ["figure.svg", "frontier.json"])
+def test_a_damaged_copy_is_named_and_not_sent_until_it_is_back(
+    outbox: Path, mlflow: FaultyClient, tmp_path: Path, name: str
+) -> None:
+    record_a_task(tmp_path)
+    (file,) = outbox.glob(f"*/files/*/{name}")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    sent, (reason,) = upload_all(outbox, tracking_uri())
+    assert (sent, name in reason, "is not as recorded" in reason) == (1, True, True)
+    file.write_bytes(whole)
+    assert upload_all(outbox, tracking_uri()) == (1, [])
+    check_whole(mlflow)
+
+
 def every_fourth_request(tmp_path: Path, first: int) -> Iterator[tuple[int, Path, FaultyClient]]:
     """A recorded task for each request that may fail, until one is sent with fewer requests; each costs a second.
 
