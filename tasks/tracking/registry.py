@@ -61,7 +61,6 @@ def register(client: Any, uri: str, run_id: str, model: dict[str, Any], folder: 
             if not client.search_registered_models(f"name = '{name}'"):
                 client.create_registered_model(name)
             model_id = _log_model(uri, run_id, model, folder)
-            client.update_run(run_id, "RUNNING")  # `start_run` has ended it, and an ended run is complete
             source = client.get_logged_model(model_id).artifact_location
             tags = {**model["tags"], CONTENT_TAG: model["content"]}
             about = {"run_id": run_id, "tags": tags, "description": model["description"], "model_id": model_id}
@@ -77,7 +76,7 @@ def _log_model(uri: str, run_id: str, model: dict[str, Any], folder: Path) -> st
     """Log the pair with the code that opens it as a model of the run, and return the model's id; no pair is opened."""
     import mlflow
     import pandas as pd
-    from mlflow.models import ModelSignature
+    from mlflow.models import Model, ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
     from tasks.tracking.served_pair import COUNTS
@@ -85,10 +84,15 @@ def _log_model(uri: str, run_id: str, model: dict[str, Any], folder: Path) -> st
     made = [ColSpec("string", "text"), ColSpec("string", "method"), *(ColSpec("long", name) for name in COUNTS)]
     params = ParamSchema([ParamSpec("max_new_tokens", "long", None), ParamSpec("method", "string", None)])
     mlflow.set_tracking_uri(uri)
-    with tempfile.TemporaryDirectory() as code, mlflow.start_run(run_id=run_id):
+    mlflow.set_experiment(experiment_id=mlflow.get_run(run_id).info.experiment_id)
+    # Not in a block of `start_run`, which would end the run where it is interrupted, and an ended run is complete.
+    with tempfile.TemporaryDirectory() as code:
         script = shutil.copy2(Path(__file__).with_name("served_pair.py"), code)  # MLflow notes where it found it
-        logged = mlflow.pyfunc.log_model(
+        logged = Model.log(
+            artifact_path=None,
             name=model["name"],
+            flavor=mlflow.pyfunc,
+            run_id=run_id,
             python_model=str(script),
             artifacts={"pair": str((folder / model["path"]).resolve())},
             code_paths=[str(copy_code(Path(code, "tasks")))],

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -82,6 +83,18 @@ def test_a_registration_that_is_killed_neither_loses_nor_doubles(
     mlflow.fault = lambda number, work: work()
     assert upload_all(outbox, tracking_uri()) == (1, [])
     assert len(mlflow.client.search_model_versions(f"name = '{NAME}'")) == 1
+    assert aliases(mlflow) == {"candidate": "1"}
+    assert [run.info.status for run in runs_of(mlflow)] == ["FINISHED"]
+
+
+def test_a_registration_that_is_interrupted_goes_on_when_it_is_sent_again(
+    outbox: Path, mlflow: FaultyClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(tmp_path, "pair", 1, monkeypatch)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tasks.tracking.registry.copy_code", MagicMock(side_effect=KeyboardInterrupt))
+        upload_all(outbox, tracking_uri())
+    assert upload_all(outbox, tracking_uri()) == (1, [])
     assert aliases(mlflow) == {"candidate": "1"}
     assert [run.info.status for run in runs_of(mlflow)] == ["FINISHED"]
 
