@@ -175,6 +175,10 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
         raise ValueError(f"its configuration has {depths[huge[0]]} layers ({huge[0]}), more than {_MOST_LAYERS}")
     if empty := [name for name, depth in depths.items() if isinstance(depth, int) and depth < 1]:
         raise ValueError(f"its configuration has no layers ({empty[0]})")
+    buckets, distance = (getattr(config, f"relative_attention_{name}", None) for name in ("num_buckets", "max_distance"))
+    # T5 takes the logarithm of their ratio, and compiled code divides by it.
+    if isinstance(buckets, int) and isinstance(distance, int) and not 4 <= buckets < 2 * distance:
+        raise ValueError(f"its configuration has {buckets} buckets for distances up to {distance} (relative_attention)")
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}

@@ -7,6 +7,7 @@ floating-point ones; what is saved afterwards is a plain folder.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -34,6 +35,8 @@ _SPACE = "▁"
 """Stands for a space in the tokens of SentencePiece."""
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 """A token of SentencePiece that stands for one byte."""
+_MOST_EXTRA = 10_000
+"""Extra tokens that a configuration may ask for; T5 has 100."""
 
 
 def train_tokenizer(text: Iterable[str], settings: TokenizerSettings) -> PreTrainedTokenizerBase:
@@ -88,11 +91,17 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a local folder or a GGUF file, or of the hub if there is no such folder.
 
     Raises:
-        InputError: neither the folder nor the hub holds a tokenizer of that name, or the GGUF file cannot be read.
+        InputError: neither the folder nor the hub holds a tokenizer of that name, the GGUF file cannot be read, or a value of
+            its configuration makes no sense.
     """
     from transformers import AutoTokenizer
 
+    _check_extra(Path(source) / "tokenizer_config.json")
     tokenizer = load_from(AutoTokenizer.from_pretrained, source, "tokenizer")
+    try:
+        tokenizer.all_special_ids  # noqa: B018 (the library looks an unknown token up as the unknown token)
+    except RecursionError:
+        raise InputError(f"the tokenizer at {source} lacks its own unknown token; copy it anew") from None
     files = tokenizer.vocab_files_names.values()
     # From a folder with a model configuration but no tokenizer, transformers makes an empty tokenizer.
     if Path(source).is_dir() and files and not any((Path(source) / name).is_file() for name in files):
@@ -104,6 +113,19 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
         # Decoder-only models often lack a padding token; attention masks distinguish padding from text.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def _check_extra(file: Path) -> None:
+    """Refuse a number of extra tokens whose names alone fill the memory.
+
+    Raises:
+        InputError: there are too many.
+    """
+    extra = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # the library says what is wrong with the file
+        extra = json.loads(file.read_text(encoding="utf-8")).get("extra_ids")
+    if isinstance(extra, int | float) and extra > _MOST_EXTRA:
+        raise InputError(f"{file} asks for {extra} extra tokens (extra_ids), more than {_MOST_EXTRA}; copy it anew")
 
 
 def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options: object) -> _T:

@@ -169,7 +169,10 @@ def test_a_folder_is_no_parameter_file(folder: Path) -> None:
     [
         ("tokenizer.json", "normalizer", 5),
         ("generation_config.json", "eos_token_id", 0.5),
+        ("tokenizer_config.json", "extra_ids", 2**31),
+        ("tokenizer_config.json", "unk_token", "no token"),
         ("config.json", "num_layers", 2**31),
+        ("config.json", "relative_attention_max_distance", -1),
         ("config.json", "d_model", "wide"),
     ],
 )
