@@ -22,6 +22,7 @@ STATUS_NOT_PROMOTED = 3
 """The exit status of a comparison after which the champion stays."""
 _STATUS_BROKEN_PIPE = 128 + signal.SIGPIPE
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _FULL_WORDS = ("No space left on device", "database or disk is full", "Disk quota exceeded")
 _CUT_SHORT = ("PytorchStreamWriter failed", "unexpected pos", "iostream error")
 _BARELY_FREE = 1 << 20
@@ -78,7 +79,8 @@ def is_connection_error(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Run the `main` of a command: show its messages, and turn an `InputError` or a full disk into one line and status 2.
+    """Run the `main` of a command: show its messages, and turn an `InputError`, a full disk or a folder that is not writable
+    into one line and status 2.
 
     Where the reader of standard output went away, as `head` does, the process ends as one that SIGPIPE ended.
     """
@@ -94,9 +96,11 @@ def one_line_errors() -> Iterator[None]:
         _end(str(error))
     except Exception as error:
         path = Path(getattr(error, "filename", None) or ".")
-        if not disk_full(error, path):
-            raise
-        _end(f"no space left on the disk of {path.absolute()}, {free_space(path)} are free; make room and run again")
+        if disk_full(error, path):
+            _end(f"no space left on the disk of {path.absolute()}, {free_space(path)} are free; make room and run again")
+        if isinstance(error, OSError) and error.errno in _CLOSED and error.filename:
+            _end(f"no access to {path.absolute()} ({error.strerror}); make it and its folder writable and run again")
+        raise
 
 
 @contextlib.contextmanager

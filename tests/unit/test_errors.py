@@ -45,6 +45,14 @@ def test_other_errors_keep_their_traceback(error: Exception) -> None:
         raise error
 
 
+def test_a_folder_that_nobody_may_write_to_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "rows"))
+    assert caught.value.code == 2
+    line = f"error: no access to {tmp_path / 'rows'} (Read-only file system); make it and its folder writable and run again\n"
+    assert capsys.readouterr().err == line
+
+
 def raised_from(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
     return error
