@@ -11,7 +11,7 @@ from importlib.metadata import version
 from tasks.alignment.calibration_set import EXAMPLES, FAULTS, Provenance, Shards, publish
 from tasks.alignment.labelling import InputSet, Labeller, TopLogitsPredictor, input_set
 from tasks.alignment.settings import CalibrateSettings
-from tasks.config import load, task_parser
+from tasks.config import Params, Task, load, task_parser
 from tasks.console import log, progress
 from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.decoder import Runtime
@@ -21,7 +21,7 @@ from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import OutputCheck, against_teacher, check_outputs, described, length_warning
 from tasks.files import partial_path
 from tasks.fingerprint import code_of, fingerprint
-from tasks.locks import working_lock
+from tasks.locks import folder_lock, working_lock
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_lengths, vocabulary_size
@@ -122,6 +122,12 @@ def main() -> None:
     arguments = task_parser(__doc__).parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
+    with folder_lock(paths.resume("calibrate")):
+        calibrate(params, task, paths)
+
+
+def calibrate(params: Params, task: Task, paths: TaskPaths) -> None:
+    """Label the inputs of a task with its large model, resuming an interrupted run, and publish what was kept."""
     settings, files = task.calibrate, [paths.split("validation"), paths.split("train"), paths.unlabelled]
     with working_lock(set_up(params.machine)[0].type):
         labeller, model = open_labeller(paths, params.machine, task.text, settings)
@@ -131,15 +137,15 @@ def main() -> None:
         shards = Shards(paths.resume("calibrate") / name)
         named = label_all(labeller, sets, shards, settings.shard)
     counts = {name: shards.total_counts(parts) for name, parts in named.items()}
-    report_counts(arguments.task, counts)
+    report_counts(paths.task, counts)
     for name, one in counts.items():
         if not one["kept"]:
             raise InputError(f"no output of {paths.model('large')} for {name} is fit to learn from; train it for more steps")
     check = check_held_out(paths, shards, named[paths.held_out_calibration.stem], task.metric)
     if check is not None:
-        report_check(arguments.task, check, counts)
+        report_check(paths.task, check, counts)
     provenance = Provenance(
-        task=arguments.task,
+        task=paths.task,
         model=model,
         settings=settings,
         text=task.text,

@@ -21,7 +21,7 @@ from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
 from tasks.evaluation.scoring.quality import check_references
 from tasks.files import atomic_folder, atomic_path
-from tasks.locks import host_lock
+from tasks.locks import folder_lock, host_lock
 from tasks.models.prompting import SourceEncoder, encode
 from tasks.models.settings import LONGEST_TEXT, ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import is_gguf, load_from, load_tokenizer, train_tokenizer
@@ -167,7 +167,8 @@ def main() -> None:
     arguments = task_parser(__doc__).parse_args()
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
-    with host_lock(), progress(total=2, desc=f"prepare {arguments.task}", unit="step") as steps:
+    steps = progress(total=2, desc=f"prepare {arguments.task}", unit="step")
+    with folder_lock(paths.resume("prepare")), host_lock(), steps:
         corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
         for split in SPLITS:
             if not corpus[split]:

@@ -30,7 +30,7 @@ from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, Summar
 from tasks.evaluation.selection import BASELINES
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.files import atomic_path
-from tasks.locks import host_lock
+from tasks.locks import folder_lock, host_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import ARMS, TaskPaths
 
@@ -226,7 +226,7 @@ def main() -> None:
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
     # Neither the computation nor the upload of the record may disturb a timing.
-    with host_lock():
+    with folder_lock(paths.resume("report")), host_lock():
         dataset = params.published(arguments.task)
         names, corpus = list(task.corpus.test_sets), task.corpus.described
         summary = make_report(task.metric, task.text, paths, task.seeds, dataset, names, corpus)

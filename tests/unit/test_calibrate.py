@@ -116,7 +116,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch
     run(top_logits=2, samples=2)
     assert labelled == [-1, 0, 8, 10, 18, 26, 34]
     assert files() == whole
-    assert not any(PATHS.resume("calibrate").iterdir())
+    assert not any(path.is_dir() for path in PATHS.resume("calibrate").iterdir())
 
 
 def test_a_changed_setting_starts_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
