@@ -117,6 +117,7 @@ class Recorder:
         about = {"key": self.key, "name": name, "experiment": experiment, "start": _now_ms()}
         self._append(**about, tags=_texts(tags), params=_texts(params))
         self._live, self._flush_seconds = live, flush_seconds
+        self._ended = False
         self._send_live: Callable[[list[upload.Metric]], object] | None = None
         self._opening = threading.Thread(target=self._open, daemon=True)
 
@@ -171,12 +172,18 @@ class Recorder:
         run = {"name": name, "tags": _texts(tags), "params": _texts(params), "metrics": _metrics(metrics, 0)}
         self._append(children={name: {**run, "key": f"{self.key} {name}", "start": _now_ms(), "status": status}})
 
+    def end(self, status: str = "FINISHED") -> None:
+        """Write how and when the run ended, if that is not written yet: the upload that follows may be interrupted."""
+        if not self._ended:
+            self._append(status=status, end=_now_ms())
+        self._ended = True
+
     def close(self, status: str = "FINISHED") -> None:
         """End the run and send what the outbox holds, for at most `flush_seconds`. A KILLED run is left to the next upload.
 
         Never fails because of MLflow: what cannot be sent stays in the outbox, and a warning says so.
         """
-        self._append(status=status, end=_now_ms())
+        self.end(status)
         seconds = 0.0 if status == "KILLED" else self._flush_seconds
         waiting = [f"not sent within {seconds:.0f} s" for _ in self.folder.parent.glob(f"*/{upload.RUN_FILE}")]
         sender = threading.Thread(target=self._send, args=(waiting, time.monotonic() + seconds), daemon=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from tasks.console import without_secrets
-from tasks.files import folder_checksum, unsealed
+from tasks.files import folder_checksum, remove, unsealed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient, entities
@@ -67,6 +67,9 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
                     raise Unavailable("no time left for sending")
                 client = client or connect(uri)
                 _send(client, folder, uri, deadline)
+                # The run's file goes after what it names: a process that is killed here leaves a run that was sent.
+                for part in ("files", "models"):
+                    remove(folder / part)
                 shutil.rmtree(folder)
                 sent += 1
         except (Timeout, FileNotFoundError):  # another process writes, sends or has sent it
@@ -76,7 +79,16 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
         except (NotSentError, ValueError) as error:
             reasons.append(str(error))
             client = None  # MLflow may have gone: the next run connects again
-    return sent, reasons
+    lost = sorted({part.parent for part in outbox.glob("*/*") if part.is_dir()} - {*folders})
+    gone = [f"{folder / RUN_FILE} is missing; put it back, or remove its folder" for folder in lost if _is_without_run(folder)]
+    return sent, reasons + gone
+
+
+def _is_without_run(folder: Path) -> bool:
+    """Whether a folder holds parts of a run, and neither its file nor a process that writes it."""
+    with contextlib.suppress(Timeout, FileNotFoundError), FileLock(folder / "lock", blocking=False):
+        return not (folder / RUN_FILE).exists()
+    return False
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -145,6 +157,8 @@ def _send(client: MlflowClient, folder: Path, uri: str, deadline: float) -> None
     for attempt in range(_ATTEMPTS):
         try:
             _send_parts(client, folder, run, uri, deadline)
+        except NotSentError:
+            raise
         except Exception as error:  # whatever it is, the stage must not fail because of it
             if attempt == _ATTEMPTS - 1 or time.monotonic() + _PAUSE_SECONDS > deadline:
                 raise NotSentError(f"run {run['name']!r}: {one_line(error)}") from error
@@ -162,7 +176,7 @@ def _send_parts(client: MlflowClient, folder: Path, run: dict[str, Any], uri: st
         return
     for copy, known in run["sums"].items():
         if folder_checksum(folder / copy) != known:
-            raise ValueError(f"{copy} is not as recorded; put it back, or remove {folder.name}")
+            raise NotSentError(f"{folder / copy} is not as recorded; put it back, or remove {folder}")
     run_id = stored.info.run_id if stored is not None else _create(client, experiment, run)
     _log_values(client, run_id, run)
     for copy, into in run["artifacts"]:

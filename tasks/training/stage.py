@@ -139,7 +139,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     """
     # A drafter that an interrupted run has finished by the same work is not trained again.
     opened = open_context(job)
-    known = read_training_record(job.folder) if job.seed is not None else None
+    known = read_training_record(job.folder) if job.seed is not None and not opened.resume.exists() else None
     if known is not None and known.work == opened.resume.name and job.log_file.is_file() and is_sealed(job.folder):
         if distributed.is_main():
             log.info("%s: %s is already trained", job.paths.task, job.label)
@@ -272,7 +272,10 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
             _save(opened, outcome, check)
         # 4. Show the card beside the run; the weights stay with DVC.
         record.log_artifact(job.folder / _CARD)
-    remove(opened.resume)
+        # 5. The checkpoints go once the record is whole: as long as they are there, the model counts as unfinished.
+        record.end()
+        if opened.resume.exists():
+            remove(opened.resume.rename(opened.resume.with_suffix(".done")))
     _report(job, parameters, outcome, check)
 
 

@@ -23,6 +23,7 @@ from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.rows import Measurements
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
+from tasks.files import damage
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 from tasks.tracking import RegisteredModel, model_name
@@ -50,7 +51,7 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
         seed: Of the drafters that were swept.
 
     Raises:
-        InputError: a model is missing.
+        InputError: a model is missing or damaged.
     """
     best = summary.recommended
     arm = _ARM if best is None else best.arm
@@ -67,6 +68,8 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
     for folder, stage in ((large, "finetune_large"), (small, "align" if arm == _ARM else "control")):
         if not folder.is_dir():
             raise InputError(f"{folder} is missing; train it with dvc repro {stage}@{paths.task} (make repro trains all)")
+        if changed := damage(folder):
+            raise InputError(f"{folder}: {changed}; make it again with dvc repro {stage}@{paths.task}")
     examples = [example.source for example in itertools.islice(stream_jsonl(paths.split(CHOSEN_ON)), _EXAMPLES)]
     calibration = None
     if getattr(point.settings, "drafter", None) in CALIBRATED:

@@ -259,6 +259,18 @@ def test_a_file_that_cannot_be_read_is_named_and_others_are_sent(outbox: Path, m
     assert str(run.folder) in reason and "repair it or remove its folder" in reason
 
 
+def test_parts_of_a_run_without_its_file_are_named(outbox: Path, mlflow: FaultyClient, tmp_path: Path) -> None:
+    run = record("one")
+    (tmp_path / "card").write_text("text", encoding="utf-8")
+    run.log_artifact(tmp_path / "card")
+    run.close()
+    (run.folder / RUN_FILE).unlink()
+    record("two").close()
+    sent, (reason,) = upload_all(outbox, tracking_uri())
+    assert sent == 1
+    assert f"{run.folder / RUN_FILE} is missing" in reason
+
+
 def test_sending_stops_at_its_deadline(outbox: Path, mlflow: FaultyClient) -> None:
     record().close()
     assert upload_all(outbox, tracking_uri(), time.monotonic() - 1) == (0, ["no time left for sending"])
