@@ -54,8 +54,9 @@ test-all: $(READY) lint ## Check style and types, run all tests
 mutants: $(READY) ## Break the code on purpose, one mistake at a time; the tests must notice each one
 	OMP_NUM_THREADS=1 python -m tests.mutants
 
-torture: $(READY) ## Load a server with 256 clients for ten minutes, while it is frozen, ended and killed
+torture: $(READY) ## Load a server with 256 clients while it is ended and killed; then do harm inside the work of every stage
 	python -m tests.torture.load --minutes 10 --clients 256
+	python -m tests.torture
 
 sanitize: $(READY) ## Run the compiled kernel under AddressSanitizer and UBSan, past its bounds and on damaged files
 	python -m tests.sanitize

@@ -1,0 +1,129 @@
+"""Faults inside the work of every stage: `python -m tests.torture [--faults N] [--seed S] [--stages NAME,…]`.
+
+Each stage runs on a tiny project, undisturbed first. Then faults are drawn by the seed: one of `trials.HARMS`, at a point where
+the stage changes a file, or in a file that it reads. After each, the stage runs again, and the project is compared with the
+undisturbed one. The last line is JSON; the exit status is 1 unless `lost`, `doubled`, `wrong`, `hung` and `accepted` are all 0:
+
+- `lost`: a file, row or record of MLflow is missing, or the stage does not end well when it is run again;
+- `doubled`: a row or record is there twice;
+- `wrong`: another content, a record that stays open, or a traceback where one line is due;
+- `hung`: a process that does not end, or outlives its stage;
+- `accepted`: a damaged file that was read without a word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.torture.children import Forks, compiled, forks
+from tests.torture.project import STAGES, Undisturbed, build
+from tests.torture.trials import COLUMNS, HARMS, KINDS, Fault, Outcome, Trial
+
+_WEIGHTS = {"prepare": 8, "finetune small": 5, "finetune large": 1, "calibrate": 5, "control": 2, "align": 4}
+_WEIGHTS |= {"sweep": 2, "report": 3, "kernel": 1, "dvc": 5, "flow": 1}
+"""How often each stage is disturbed."""
+
+
+def drawn(number: int, seed: int, stages: Sequence[str]) -> list[Fault]:
+    """Draw faults: each kind as often as the others in each stage, stages by their weights."""
+    rng = random.Random(seed)
+    weights = [_WEIGHTS[stage] for stage in stages]
+    left: dict[str, list[str]] = {}
+    found = []
+    for index in range(number):
+        stage = rng.choices(stages, weights)[0]
+        if not left.get(stage):
+            left[stage] = list(KINDS.get(stage, HARMS))
+            rng.shuffle(left[stage])
+        found.append(Fault(index, stage, left[stage].pop(), f"{seed} {index}"))
+    return found
+
+
+def run_all(faults: Sequence[Fault], known: dict[str, Undisturbed], folder: Path, workers: Sequence[Forks]) -> list[Outcome]:
+    """Try the faults, as many at a time as there are processes that fork; say what went wrong as it does."""
+    waiting: queue.SimpleQueue[Fault] = queue.SimpleQueue()
+    for fault in faults:
+        waiting.put(fault)
+    done: list[Outcome] = []
+
+    def work(own: Forks) -> None:
+        while True:
+            try:
+                fault = waiting.get_nowait()
+            except queue.Empty:
+                return
+            place = folder / f"fault{fault.number}"
+            outcome = Trial(fault, known[fault.stage], place, own).run()
+            done.append(outcome)
+            line = f"{len(done)}: {fault.stage}, {HARMS[fault.kind]} ({outcome.place or 'not reached'})"
+            print(line, *(f"\n  {column}: {reason}" for column, reason in outcome.found), flush=True)
+            if not outcome.found:
+                shutil.rmtree(place)
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return done
+
+
+def table(done: Sequence[Outcome]) -> str:
+    """What was tried, as a table in Markdown: fault, stages, tries, what went wrong."""
+    lines = ["| fault | where | tries | result |", "|---|---|---|---|"]
+    for kind, words in HARMS.items():
+        ours = [one for one in done if one.fault.kind == kind and one.place]
+        if not ours:
+            continue
+        stages = Counter(one.fault.stage for one in ours)
+        where = ", ".join(f"{stage} {stages[stage]}" for stage in STAGES if stages[stage])
+        wrong = Counter(column for one in ours for column in {column for column, _ in one.found})
+        lines.append(
+            f"| {words} | {where} | {len(ours)} | {', '.join(f'{n} {c}' for c, n in wrong.items()) or 'as undisturbed'} |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Try the faults and print what came of them; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--faults", type=int, default=320, help="how many (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stages", default=",".join(STAGES), help="their names, separated by commas (default: all)")
+    parser.add_argument("--only", type=int, help="the fault of this number alone")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults at a time (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, help="where to work, and to leave what went wrong (default: a temporary folder)")
+    options = parser.parse_args(argv)
+    stages = options.stages.split(",")
+    if unknown := [stage for stage in stages if stage not in STAGES]:
+        parser.error(f"there is no stage {unknown[0]}; there are {', '.join(STAGES)}")
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="draftline-torture-") as temporary:
+        folder = (options.folder or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        with forks(compiled(folder), options.jobs) as workers:
+            known = build(folder / "undisturbed", workers, stages)
+            faults = drawn(options.faults, options.seed, stages)
+            done = run_all([one for one in faults if options.only in (None, one.number)], known, folder, workers)
+    found = Counter(column for one in done for column in {column for column, _ in one.found})
+    counts = {"faults": sum(bool(one.place) for one in done)} | {column: found[column] for column in COLUMNS}
+    more = {"unfired": sum(not one.place for one in done), "seed": options.seed, "seconds": round(time.monotonic() - begun)}
+    print(table(done))
+    print(json.dumps(counts | more))
+    return int(any(found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
