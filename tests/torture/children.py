@@ -12,6 +12,7 @@ import ctypes
 import importlib
 import json
 import os
+import resource
 import runpy
 import signal
 import subprocess
@@ -29,6 +30,8 @@ SOURCE = Path(__file__).with_name("faults.cpp")
 LONGEST = 240.0
 """Seconds that a run may take on a busy machine; one that takes longer hangs."""
 _IMPORTED = ("deepspeed", "mlflow", "sacrebleu", "transformers", "dvc.cli", "tasks.sweep", "tasks.report", "tasks.align")
+MEMORY = 8 << 30
+"""Bytes that a process may take: faults must not take their machine down. It also has one thread that computes."""
 _POLL = 0.02
 _ANSWERS = 3
 """The descriptor of answers: libraries print to standard output."""
@@ -161,6 +164,7 @@ def _wait(pid: int, seconds: float) -> int | str:
 def become(asked: dict[str, Any], library: ctypes.CDLL) -> None:
     """Turn a forked process into one that `python -m` has just started, and let the harm begin to count."""
     os.setsid()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     output = os.open(asked["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
         os.dup2(descriptor, number)

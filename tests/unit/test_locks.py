@@ -2,9 +2,12 @@
 
 import os
 import re
+import shutil
+import sys
 import tempfile
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -82,6 +85,26 @@ def test_a_second_run_of_a_stage_waits_for_the_first(tmp_path: Path, capsys: pyt
         done.append("first")
     thread.join(timeout=120)
     assert done == ["first", "second"] and f") works in {tmp_path / 'work'}" in printed
+
+
+@pytest.mark.parametrize("name", ["prepare", "calibrate", "report"])
+def test_a_stage_locks_its_work_before_it_writes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a second process on the same work would remove what the first one writes."""
+
+    class LockedError(Exception):
+        pass
+
+    def lock(folder: Path) -> None:
+        raise LockedError(folder)
+
+    stage = import_module(f"tasks.{name}")
+    shutil.copy2("params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stage, "folder_lock", lock)
+    monkeypatch.setattr(sys, "argv", [name, "--task", "translation"])
+    with pytest.raises(LockedError, match=rf"resume/translation/{name}$"):
+        stage.main()
+    assert list(tmp_path.iterdir()) == [tmp_path / "params.yaml"]
 
 
 @pytest.mark.parametrize("other", ["a file", "a link", "open to others"])

@@ -21,6 +21,7 @@ from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, point_key
 from tasks.evaluation.results.pair import GridPoint, MeasuredCosts, PairRecord, write_pair
 from tasks.evaluation.results.summary import Summary, read_summary
+from tasks.files import seal
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
@@ -145,6 +146,17 @@ def test_a_pair_without_its_drafter_is_refused(
     with pytest.raises(SystemExit):
         run(monkeypatch)
     assert "error: models/toy/aligned/1 is missing; train it with dvc repro align@toy" in capsys.readouterr().err
+
+
+def test_a_damaged_model_is_not_put_into_a_pair(
+    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seal(paths.model("large"))
+    (paths.model("large") / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        run(monkeypatch)
+    fix = "config.json is not as it was written; make it again with dvc repro finetune_large@toy"
+    assert f"error: models/toy/large: {fix}" in capsys.readouterr().err
 
 
 def test_every_test_set_stands_in_the_report_by_its_name(

@@ -182,6 +182,11 @@ def test_a_finished_seed_is_kept_and_another_is_trained(job: TrainingJob, capsys
     train_stage(seeded, toy_spec)
     assert "seed 1 is already trained" in capsys.readouterr().err
     assert weights.stat().st_mtime_ns == written
+    # Checkpoints are left where a run was ended before its record was whole.
+    open_context(seeded).resume.mkdir()
+    train_stage(seeded, toy_spec)
+    assert "is already trained" not in capsys.readouterr().err
+    assert weights.stat().st_mtime_ns > written and not open_context(seeded).resume.exists()
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     train_stage(seeded, toy_spec)
