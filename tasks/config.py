@@ -43,7 +43,7 @@ class _Strict(BaseModel):
 class ModelPair(_Strict):
     """The small and the large model of a task."""
 
-    small: ModelSettings = Field(default_factory=ModelSettings)
+    small: ModelSettings = Field(default_factory=lambda: ModelSettings(d_model=64, d_ff=192, heads=2, decoder_layers=1))
     large: ModelSettings = Field(default_factory=ModelSettings)
 
 
@@ -155,6 +155,10 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
             fix = "remove it, as git keeps this file; give it by an environment variable or by a credential helper"
             raise InputError(f"{path}, line {number}: a URL holds a user, a password or a token; {fix}")
     try:
+        if twice := _named_twice(yaml.compose(text, yaml.SafeLoader)):
+            raise InputError(
+                f"{path}, line {twice[1]}: {twice[0]} is there a second time, and would replace the first; rename one"
+            )
         plain = json.dumps(yaml.safe_load(text), default=str)
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
@@ -209,6 +213,18 @@ def line_of(text: str, location: Location) -> int:
             break
         _, line, node = found
     return line
+
+
+def _named_twice(node: yaml.Node | None) -> tuple[str, int] | None:
+    """A key that a mapping holds twice, and the line of the second one."""
+    seen = set()
+    for name, line, value in _children(node):
+        if isinstance(node, yaml.MappingNode) and name in seen:
+            return str(name), line
+        seen.add(name)
+        if found := _named_twice(value):
+            return found
+    return None
 
 
 def _children(node: yaml.Node | None) -> list[tuple[int | str, int, yaml.Node]]:
@@ -279,7 +295,12 @@ def _rows(kind: type[DataclassInstance], prefix: str) -> Iterator[str]:
 def _default(field: dataclasses.Field[object]) -> str:
     if field.default is not dataclasses.MISSING:
         return f"`{field.default}`"
-    return f"`{field.default_factory()}`" if field.default_factory is not dataclasses.MISSING else "required"
+    if field.default_factory is dataclasses.MISSING:
+        return "required"
+    value = field.default_factory()
+    if isinstance(value, list) and value and isinstance(value[0], GridSettings):
+        return ", ".join(f"`{entry.method}` by `{entry.preset}`" for entry in value)
+    return f"`{value}`"
 
 
 def _bounds(field: dataclasses.Field[object]) -> str:

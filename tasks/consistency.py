@@ -57,6 +57,8 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
             yield from (f"{name}: {problem}" for problem in training.model_problems(*shape, random_start=not loaded))
     yield from _calibration(task)
     yield from perplexity_problems(task)
+    if not task.sweep.grid:
+        yield "sweep: grid is empty, so that no method would be measured; name one, or leave grid out for the default points"
     yield from _seed_methods(task)
     yield from _temperatures(task)
     for index, entry in enumerate(task.sweep.grid):
@@ -119,11 +121,20 @@ def _pair(task: Task) -> Iterator[str]:
             f"models: small is {small.architecture} but large is {large.architecture}, and an encoder-decoder (t5) makes no "
             "pair with a decoder-only model (llama, gpt2); give both one architecture"
         )
+    if small.pretrained is None and large.pretrained is None and _width(small) >= _width(large):
+        yield "models: small is as large as large, so that its drafts could save nothing; make its layers fewer or narrower"
+    elif task.models.small.pretrained is not None and small.pretrained == large.pretrained:
+        yield f"models: small and large are both {small.pretrained}, so that drafts could save nothing; name a smaller one"
     longest = task.text.max_source_tokens + task.text.max_target_tokens
     for name, model in (("small", small), ("large", large)):
         if model.pretrained is None and model.architecture == "gpt2" and longest > _GPT2_POSITIONS:
             said = f"text: max_source_tokens and max_target_tokens come to {longest}"
             yield f"{said}, but models.{name} is a gpt2 of {_GPT2_POSITIONS} positions; lower them"
+
+
+def _width(model: ModelSettings) -> int:
+    """Multiplications of a token in the decoder's layers, attention to other tokens aside."""
+    return model.decoder_layers * model.d_model * (4 * model.d_kv * model.heads + 2 * model.d_ff)
 
 
 def _as_it_is(task: Task) -> Iterator[str]:

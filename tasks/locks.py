@@ -166,7 +166,9 @@ def _held(acquire: Callable[[bool], object], release: Callable[[], None], what: 
         log.info("waiting: %s %s", _holder(note), what)
         acquire(True)
     command = " ".join(" ".join(sys.orig_argv).split())
-    note.write_text(f"process {os.getpid()} ({command[:_LONGEST_COMMAND]})", encoding="utf-8")
+    since = time.strftime("%H:%M:%S")
+    said = f"process {os.getpid()} ({command[:_LONGEST_COMMAND]}, in {Path.cwd()}, since {since})"
+    note.write_text(said, encoding="utf-8")
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from tasks.paths import TaskPaths
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+_HUB_NAME = re.compile(r"(?!models/|\.)[\w.-]+(/[\w.-]+)?")
 _MAIN = (*SPLITS, UNLABELLED)
 _WHOLE = LONGEST_TEXT
 """More tokens than a text has."""
@@ -80,7 +82,8 @@ def _configuration(name: str, model: ModelSettings) -> PreTrainedConfig | None:
     from transformers import AutoConfig
 
     source = model.pretrained
-    if source is None or not (is_gguf(source) or Path(source).is_dir()):
+    # A path that is not there may be a folder that another task makes.
+    if source is None or not (is_gguf(source) or Path(source).is_dir() or _HUB_NAME.fullmatch(source)):
         return None
     try:
         return load_from(AutoConfig.from_pretrained, source, "model")
@@ -168,13 +171,15 @@ def main() -> None:
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
     steps = progress(total=2, desc=f"prepare {arguments.task}", unit="step")
+    # 1. Read and check what is there, without waiting for a timing of this machine.
+    corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
+    for split in SPLITS:
+        if not corpus[split]:
+            raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
+    found = check_references(corpus, task.metric)
+    check_starts(task.models.large, task.models.small)
+    # 2. Write the corpus, train the tokenizer, and measure the texts in its tokens.
     with folder_lock(paths.resume("prepare")), host_lock(), steps:
-        corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
-        for split in SPLITS:
-            if not corpus[split]:
-                raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
-        found = check_references(corpus, task.metric)
-        check_starts(task.models.large, task.models.small)
         write_corpus(corpus, paths.corpus)
         write_tests(corpus, paths.tests)
         steps.update()

@@ -21,6 +21,11 @@ class GridSettings:
     )
 
 
+def default_grid() -> list[GridSettings]:
+    """BiLD over the thresholds of the paper, and speculative decoding at three draft lengths."""
+    return [GridSettings(method="bild", preset="translation"), GridSettings(method="speculative", preset="block_sizes")]
+
+
 CHOSEN_ON, REPORTED_ON = "validation", "test"
 """The split on which settings are chosen, and the split on which they are reported."""
 CHOICES = ("no_loss", "one_point")
@@ -78,7 +83,10 @@ class RiskSettings:
 class SweepSettings:
     """Sweep and measurement: quality on whole splits, latency at batch 1 on a subset of examples beside vanilla."""
 
-    grid: list[GridSettings] = setting("The points, method by method.", default_factory=list)
+    grid: list[GridSettings] = setting(
+        "The points, method by method; left out: BiLD and speculative decoding over the papers' ranges.",
+        default_factory=default_grid,
+    )
     plan: bool = setting(
         "Replay greedy points from cached predictions and time only points on or near the predicted frontier, points that "
         "would be chosen, and a random sample. False decodes and times every point.",

@@ -170,7 +170,9 @@ def test_a_mistake_has_its_line(tmp_path: Path) -> None:
         ("    align:\n      steps: 5\n      step: 6\n", 7),
         ("    sweep: {grid: [{method: bild}, {method: 3}]}\n", 5),
         ("    sweep:\n      grid:\n        - method: bild\n        - metod: bild\n", 8),
-        ("    models:\n      small: {}\n", None),
+        ("    models:\n      large: {}\n", None),
+        ("    models:\n      large: {}\n      large: {seed: 1}\n", 7),
+        ("    text: {}\n  a:\n    metric: bleu\n", 6),
     ):
         path.write_text(head + text)
         if line is None:

@@ -134,6 +134,13 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
 ]
 
 
+CONTRADICTIONS += [
+    (under("sweep", grid=[]), "sweep: grid is empty, so that no method would be measured"),
+    (lambda task: task["models"].update(small=task["models"]["large"]), "models: small is as large as large"),
+    (models(pretrained="folder"), "models: small and large are both folder"),
+]
+
+
 @pytest.mark.parametrize(("change", "words"), CONTRADICTIONS)
 def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
@@ -155,7 +162,8 @@ def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp
         # A checkpoint decides what it can do, and nothing here knows it.
         both(models(("large",), pretrained="folder", architecture="llama"), grid("calm", confidence=["classifier"])),
         both(
-            models(pretrained="folder"),
+            models(("small",), pretrained="folder"),
+            models(("large",), pretrained="other"),
             under("finetune", "large", trunk="frozen", draft_heads=2),
             grid("bild", drafter=["heads"]),
         ),

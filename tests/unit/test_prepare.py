@@ -14,6 +14,7 @@ from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings, FileSettings
 from tasks.errors import InputError
 from tasks.files import SUMS
+from tasks.models import tokenizers
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import LayersSettings, ModelSettings, TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer
@@ -163,6 +164,12 @@ def test_a_checkpoint_that_cannot_be_opened_is_refused_by_its_setting(name: str,
         check_starts(ModelSettings(), ModelSettings(pretrained=str(tmp_path)))
 
 
-def test_names_of_the_hub_and_folders_to_come_are_left_to_their_stages(tmp_path: Path) -> None:
-    check_starts(ModelSettings(pretrained="google-t5/t5-small"), from_large(0, 99))
-    check_starts(ModelSettings(pretrained=str(tmp_path / "models/general/large")), ModelSettings())
+def test_a_model_that_the_hub_does_not_give_is_refused_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizers, "hub_answers", lambda: False)
+    with pytest.raises(InputError, match=r"^models\.large\.pretrained: no model at nobody/nothing: .*the hub does not answer"):
+        check_starts(ModelSettings(pretrained="nobody/nothing"), from_large(0))
+
+
+def test_folders_to_come_are_left_to_their_stages(tmp_path: Path) -> None:
+    for folder in (str(tmp_path / "models/general/large"), "models/general/large"):
+        check_starts(ModelSettings(pretrained=folder), ModelSettings())
