@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tasks.corpora.example import UNLABELLED, Corpus, Example
+from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
 
 _MEASURED = 20_000
 """Examples of a split whose tokens are counted, evenly spread over it."""
-TRAIN = "train"
+_COMPARED = 5_000
+"""Examples of a split whose sides are compared."""
+_TOLD_APART = 0.8
+"""Share of them whose sides words tell apart, from which on the others count."""
+TRAIN, VALIDATION, TEST = SPLITS
 
 Tokenise = Callable[[list[str]], list[list[int]]]
 """Texts to token ids, each with its end token and not truncated."""
@@ -55,6 +62,10 @@ class SplitReport:
     """Examples whose source is among the unlabelled ones."""
     examples_in_train: int
     """Examples of which source and a reference are an example of the training split."""
+    examples_in_test: int
+    """The same for the split `test`; of validation alone."""
+    swapped: float
+    """Share whose source reads like a target of the training split, and whose target like a source, by their words."""
     broken: int
     """Texts with a NUL or with U+FFFD, which stands for bytes that were no text."""
 
@@ -81,7 +92,8 @@ def measure_corpus(
     """
     train = corpus[TRAIN]
     known, unlabelled = ({_key(example.source) for example in corpus.get(name, [])} for name in (TRAIN, UNLABELLED))
-    pairs = {(_key(example.source), _key(text)) for example in train for text in example.references}
+    pairs, tested = _pairs(train), _pairs(corpus.get(TEST, []))
+    sides = [_frequencies(example.source for example in train), _frequencies(_first(example) for example in train)]
     found = {}
     for name, examples in corpus.items():
         if not examples:
@@ -102,7 +114,9 @@ def measure_corpus(
             repeated_examples=len(own) - len(set(own)),
             sources_in_train=sum(key in known for key in keys) if others else 0,
             sources_in_unlabelled=sum(key in unlabelled for key in keys) if name != UNLABELLED else 0,
-            examples_in_train=sum(_in_train(key, one, pairs) for key, one in zip(keys, examples, strict=True)) if others else 0,
+            examples_in_train=_known(examples, pairs) if others else 0,
+            examples_in_test=_known(examples, tested) if name == VALIDATION else 0,
+            swapped=_swapped(examples, sides),
             broken=sum(any(mark in text for mark in "\0\ufffd") for one in examples for text in (one.source, *one.references)),
         )
     return CorpusReport(task=task, splits=found)
@@ -113,8 +127,37 @@ def _key(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _in_train(key: str, example: Example, pairs: set[tuple[str, str]]) -> bool:
-    return any((key, _key(text)) in pairs for text in example.references)
+def _pairs(examples: Sequence[Example]) -> set[tuple[str, str]]:
+    return {(_key(example.source), _key(text)) for example in examples for text in example.references}
+
+
+def _known(examples: Sequence[Example], pairs: set[tuple[str, str]]) -> int:
+    """Examples of which the source and a reference are among the pairs."""
+    return sum(not pairs.isdisjoint(_pairs([example])) for example in examples)
+
+
+def _first(example: Example) -> str:
+    return example.references[0] if example.references else ""
+
+
+def _frequencies(texts: Iterable[str]) -> Callable[[str], float]:
+    """How often a word is in some of the texts, as a share of all words; never 0."""
+    counts = Counter(word for text in itertools.islice(texts, _MEASURED) for word in _key(text).split())
+    total = counts.total() + 1
+    return lambda word: (counts[word] + 0.5) / total
+
+
+def _swapped(examples: Sequence[Example], sides: Sequence[Callable[[str], float]]) -> float:
+    """Share of the examples whose sides are swapped; 0 where words do not tell most sources from their targets."""
+    source, target = sides
+
+    def like_source(text: str) -> float:
+        return sum(math.log(source(word) / target(word)) for word in set(_key(text).split()))
+
+    sample = examples[:: -(-len(examples) // _COMPARED) or 1]
+    found = [(like_source(one.source), like_source(one.references[0])) for one in sample if one.references]
+    right, wrong = (sum(left * sign > 0 > right * sign for left, right in found) for sign in (1, -1))
+    return wrong / len(found) if max(right, wrong) > _TOLD_APART * len(found) else 0.0
 
 
 def _lengths(texts: Sequence[str], tokenise: Tokenise, unknown: int | None, limit: int) -> TokenLengths:
@@ -145,6 +188,8 @@ _REPEATED = {TRAIN: 0.1}
 _REPEATED_ELSEWHERE = 0.01
 """Repeated examples of a split that is measured on count twice in its intervals; in training they cost little."""
 _OVERLAP = 0.01
+_FATAL = 0.05
+"""Share of swapped examples, and of those that another split has as they are, which no result survives."""
 
 
 _LEGEND = (
@@ -199,6 +244,11 @@ def _errors(name: str, split: SplitReport) -> Iterator[str]:
         yield f"all {split.examples} references are the same text, which teaches nothing; look at the columns that are read"
     if name == TRAIN and split.examples > 1 and split.copies >= _COPIES[1] * split.examples:
         yield f"the reference equals the source in {_count(split.copies, split)}; name different columns for the two"
+    if split.swapped > _FATAL:
+        yield f"{split.swapped:.0%} of the examples have source and target swapped, by their words; swap their columns back"
+    for other, count in ((TRAIN, split.examples_in_train), (TEST, split.examples_in_test)):
+        if count > _FATAL * split.examples:
+            yield f"{_count(count, split)} are in {other} as they are, which would measure memory; remove them from {other}"
     for column, lengths in _columns(split):
         if lengths.unknown >= _UNKNOWN[1]:
             fix = "choose one that was made for this language, or leave tokenizer.pretrained out to train one"

@@ -55,6 +55,10 @@ def test_what_repeats_and_what_train_knows_is_counted_apart_from_case_and_space(
     assert report.splits["unlabelled"].targets is None and report.splits["train"].sources_in_train == 0
 
 
+def swapped(found: list[Example]) -> list[Example]:
+    return [Example(one.references[0], (one.source,)) for one in found]
+
+
 LONG, GOOD = Example("w " * 30, ("w " * 30,)), examples(50, 3)
 
 
@@ -63,7 +67,7 @@ LONG, GOOD = Example("w " * 30, ("w " * 30,)), examples(50, 3)
     [
         ({"test": [*GOOD, LONG]}, "sources longer than text.max_source_tokens, 20, are cut off: 2.0% of test; raise it (95 %"),
         ({"test": [*GOOD, *GOOD[:5]]}, "test: 5 of 55 examples (9.1%) repeat an earlier example, and intervals take them for"),
-        ({"test": examples(50)}, "test: the sources of 50 of 50 examples (100.0%) are also in train, 50 of them with"),
+        ({"test": [*GOOD, *examples(2)]}, "test: the sources of 2 of 52 examples (3.8%) are also in train, 2 of them with"),
         ({"test": [*GOOD, Example("a", ("wort B",))]}, "test: 0.22% of the target tokens are unknown to the tokenizer"),
         ({"test": [*GOOD, Example("a", ("",))]}, "test: 1 of 51 examples (2.0%) have an empty reference; that is right for"),
         ({"test": [Example(one.source, (one.source,)) for one in GOOD[:25]] + GOOD[25:]}, "test: the reference equals the"),
@@ -86,6 +90,10 @@ def test_each_warning_names_its_split_its_number_and_the_fix(splits: dict[str, A
         ({"test": [*GOOD, Example(" ", ("x",))]}, "test: 1 of 51 sources are empty"),
         ({"test": [Example("a", ("",)), Example("b", ("",))]}, "test: every reference is empty"),
         ({"train": [Example(one.source.upper(), one.references) for one in GOOD]}, "train: 89% of the source tokens are"),
+        ({"test": examples(50)}, "test: 50 of 50 examples (100.0%) are in train as they are, which would measure memory"),
+        ({"validation": GOOD, "test": GOOD}, "validation: 50 of 50 examples (100.0%) are in test as they are"),
+        ({"train": [*examples(400)[:370], *swapped(examples(400)[370:])]}, "train: 8% of the examples have source and target"),
+        ({"test": swapped(GOOD)}, "test: 100% of the examples have source and target swapped"),
     ],
 )
 def test_what_makes_training_senseless_is_an_error(splits: dict[str, Any], words: str) -> None:
