@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -100,6 +101,7 @@ class StageRunner:
             StageError: it failed, took too long, or the runner was closed.
         """
         start = time.monotonic()
+        remove_torn_note(self.root)
         pause = _FIRST_PAUSE
         while True:
             output = self._try(name, log, start + self._timeout)
@@ -185,6 +187,21 @@ class _Output:
     def refused(self) -> bool:
         """Whether the stage's command rejected its input."""
         return any(line.startswith(_DVC_ERROR) and line.endswith(f"exited with {STATUS_BAD_INPUT}") for line in self.lines)
+
+
+def remove_torn_note(root: Path) -> None:
+    """Remove DVC's note of who reads and writes what, if a killed `dvc` wrote it by half: every later one would fail on it."""
+    note = root / ".dvc" / "tmp" / "rwlock"
+    for pause in (1.0, 0.0):  # another `dvc` may be writing it at this moment
+        try:
+            json.loads(note.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return
+        except ValueError:
+            time.sleep(pause)
+        else:
+            return
+    note.unlink(missing_ok=True)
 
 
 def dvc(root: Path, *words: str) -> str:

@@ -76,7 +76,7 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
             continue
         except Unavailable as error:
             return sent, [*reasons, *[str(error)] * (len(folders) - index)]
-        except (NotSentError, ValueError) as error:
+        except (NotSentError, ValueError, OSError) as error:  # the outbox itself may be read-only
             reasons.append(str(error))
             client = None  # MLflow may have gone: the next run connects again
     lost = sorted({part.parent for part in outbox.glob("*/*") if part.is_dir()} - {*folders})

@@ -52,6 +52,7 @@ CHOSEN = {"how", "why", "shown", "chrf", "chrf_signature", "loss_share", "worst"
 """Columns that only timed points have, which times choose."""
 _TIMES_ALONE = frozenset(f"latest_metrics prediction_error_{name}" for name in ("mean", "worst"))
 """Of a sweep that chose a point at random which it had to time."""
+_DVC_TEMPORARY = r"\.[\w-]{22}\.tmp"
 _KEPT = ("data/**/*", "models/**/*", "results/**/*", "*.txt", "dvc.lock")
 _PASSED_ON = ("PATH", "HOME", "LANG", "LD_PRELOAD", "VIRTUAL_ENV")
 
@@ -67,7 +68,7 @@ class Point(NamedTuple):
     @property
     def name(self) -> str:
         """The same for points that differ only by numbers, digests and random names."""
-        path = re.sub(r"\.[\w-]{22}\.tmp", ".tmp", self.path)
+        path = re.sub(_DVC_TEMPORARY, ".tmp", self.path)
         path = re.sub(r"[0-9a-f]{8,}|\d+", "#", path)
         path = re.sub(r"tmp[A-Za-z0-9_#]{6,}(/.*)?", "tmp#", path)
         return f"{self.who} {self.operation} {path}"
@@ -174,7 +175,11 @@ class Place:
         found = State()
         for file in (file for pattern in _KEPT for file in self.project.glob(pattern) if file.is_file()):
             name = str(file.relative_to(self.project))
-            found.files[name] = checksum(file)
+            if re.fullmatch(_DVC_TEMPORARY, file.name):
+                continue
+            # Stages that run side by side are listed in the order of their ends.
+            same = json.dumps(yaml.safe_load(file.read_text(encoding="utf-8")), sort_keys=True) if name == "dvc.lock" else ""
+            found.files[name] = same or checksum(file)
             if file.name == "rows.jsonl":
                 _read_rows(file, name, found)
         found.records = records(self.project / "mlflow.db")

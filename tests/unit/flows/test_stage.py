@@ -53,6 +53,15 @@ def test_a_stage_runs_once_and_is_then_cached(repository: Repository) -> None:
     assert lines.count("counted") == 1
 
 
+def test_a_note_that_a_killed_dvc_wrote_by_half_is_removed(repository: Repository) -> None:
+    root = repository({"count": {"cmd": "cat in > out", "deps": ["in"], "outs": ["out"]}})
+    (root / "in").write_text("one\n", encoding="utf-8")
+    note = root / ".dvc" / "tmp" / "rwlock"
+    note.parent.mkdir(exist_ok=True)
+    note.write_text('{"', encoding="utf-8")
+    assert StageRunner(root, timeout=600).run("count", print).state == "ran"
+
+
 def test_only_the_named_stage_runs(repository: Repository) -> None:
     root = repository({"a": {"cmd": "touch a", "outs": ["a"]}, "b": {"cmd": "touch b", "deps": ["a"], "outs": ["b"]}})
     with pytest.raises(StageError, match="stage 'b' failed"):

@@ -1,6 +1,7 @@
 """Runs on their way to MLflow: nothing is lost or doubled, whichever request fails; what cannot be sent is named and waits."""
 
 import contextlib
+import errno
 import json
 import threading
 import time
@@ -257,6 +258,17 @@ def test_a_file_that_cannot_be_read_is_named_and_others_are_sent(outbox: Path, m
     sent, (reason,) = upload_all(outbox, tracking_uri())
     assert sent == 1
     assert str(run.folder) in reason and "repair it or remove its folder" in reason
+
+
+def test_an_outbox_that_cannot_be_written_to_is_named(
+    outbox: Path, mlflow: FaultyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object, **__: object) -> FileLock:
+        raise OSError(errno.EROFS, "Read-only file system", "lock")
+
+    record("one").close()
+    monkeypatch.setattr(upload, "FileLock", closed)
+    assert upload_all(outbox, tracking_uri()) == (0, ["[Errno 30] Read-only file system: 'lock'"])
 
 
 def test_parts_of_a_run_without_its_file_are_named(outbox: Path, mlflow: FaultyClient, tmp_path: Path) -> None:
