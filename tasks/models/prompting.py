@@ -51,6 +51,21 @@ class SourceEncoder:
             return len(self._prompts([source])[0])
         return len(self._tokenizer(source, verbose=False)["input_ids"])
 
+    def conversation(self, messages: list[dict[str, str]]) -> list[int]:
+        """Return the token ids of a conversation, each message with `role` and `content`, however long.
+
+        Raises:
+            InputError: the chat template does not take these messages.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            written = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise InputError(f"the chat template does not take these messages: {_reason(error)}") from None
+        row: list[int] = self._tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"]
+        return row
+
     def _prompts(self, sources: list[str]) -> list[list[int]]:
         """Return whole prompts, however long."""
         if not sources:
@@ -87,13 +102,16 @@ class SourceEncoder:
         try:
             [empty] = self._prompts([""])
         except TemplateError as error:
-            reason = str(error).strip().split("\n")[0].rstrip(".")
-            said = f"the chat template of the tokenizer at {name} does not take the messages: {reason}"
+            said = f"the chat template of the tokenizer at {name} does not take the messages: {_reason(error)}"
             raise InputError(f"{said}; change text.system or text.instruction") from None
         if len(empty) >= limit:
             raise InputError(
                 f"text.max_source_tokens is {limit}, but the chat prompt alone, without its source, has {len(empty)}; raise it"
             )
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")
 
 
 class SourceDecoder:

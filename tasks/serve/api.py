@@ -1,4 +1,4 @@
-"""The HTTP surface: completions in the form of OpenAI's clients, whole or as a stream, with models, health and metrics.
+"""The HTTP surface: completions and chats, whole or as a stream, with models, health and metrics.
 
 Every refusal is a 4xx with its reason; a text that fails while it is decoded is a 500 with its own.
 """
@@ -10,171 +10,33 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ValidationError
 
-from tasks.decoding.generation import Generation
 from tasks.decoding.inference import DecodingPair
-from tasks.decoding.method import COLDEST, SamplingSettings
 from tasks.decoding.method import Request as DecodingRequest
-from tasks.models.prompting import SourceEncoder
 from tasks.serve.door import Door
 from tasks.serve.pacing import Engine
+from tasks.serve.protocol import (
+    CHAT,
+    COMPLETION,
+    Asked,
+    ChatRequest,
+    CompletionRequest,
+    Form,
+    NewText,
+    RefusedError,
+    answer,
+    cut,
+    decoding_facts,
+    error_body,
+)
 from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics, ServerSettings, finish_reason
-
-_UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""How tokenizers write the first bytes of a character whose others have not come yet."""
-
-
-class RefusedError(Exception):
-    """A request that is answered with 4xx."""
-
-    def __init__(self, status: int, message: str, param: str | None = None) -> None:
-        """Take the status, one line for the client, and the field that it is about."""
-        super().__init__(message)
-        self.status, self.param = status, param
-
-
-_CHARACTERS = 64
-"""Of a prompt for each token that the pair reads: more than any text has."""
-
-
-def encode_prompts(pair: DecodingPair, prompts: list[str]) -> list[list[int]]:
-    """Return the token ids of each prompt.
-
-    Raises:
-        RefusedError: one does not fit into `max_source_tokens`; offline it would be cut.
-    """
-    text = pair.manifest.text
-    # Before it is cut into tokens, during which the server answers nobody.
-    most = _CHARACTERS * text.max_source_tokens
-    if (longest := max(map(len, prompts))) > most:
-        raise RefusedError(400, f"a prompt has {longest} characters; at most {most}", "prompt")
-    encoder = SourceEncoder(pair.tokenizer, text)
-    rows = encoder(prompts)
-    for prompt, row in zip(prompts, rows, strict=True):
-        if encoder.cut or len(row) == text.max_source_tokens:
-            tokens = encoder.whole_length(prompt)
-            if tokens > text.max_source_tokens:
-                template = " with its chat template" if text.chat_template else ""
-                said = f"a prompt has {tokens} tokens{template}; the pair reads at most {text.max_source_tokens}"
-                raise RefusedError(400, said, "prompt")
-    return rows
-
-
-class NewText:
-    """Gives the text of tokens piece by piece, whole characters only; joined, the pieces are the text."""
-
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
-        """Take what makes a text of tokens."""
-        self._decode = decode
-        self._given = ""
-
-    def of(self, tokens: Sequence[int]) -> str:
-        """Return what these tokens, the first ones of the text, add to what was given."""
-        text = self._decode(tokens)
-        # A later token may still change the end of a text, as the second half of a character does.
-        if text.endswith(_UNFINISHED) or not text.startswith(self._given):
-            return ""
-        return self._new(text)
-
-    def rest(self, tokens: Sequence[int]) -> str:
-        """Return what is left of the whole text."""
-        return self._new(self._decode(tokens))
-
-    def _new(self, text: str) -> str:
-        piece, self._given = text[len(self._given) :], text
-        return piece
-
-
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "logprobs": (None,),
-    "suffix": (None, ""),
-    "stop": (None, "", []),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "logit_bias": (None, {}),
-}
-"""Fields of the protocol that this server does not have, with the values that ask for nothing."""
-
-
-class CompletionRequest(BaseModel):
-    """The body of a request. Temperature 0, greedy, is the default: operating points are measured so."""
-
-    model_config = ConfigDict(extra="allow")
-
-    model: str | None = None
-    prompt: str | list[str]
-    max_tokens: int | None = Field(None, ge=2)
-    temperature: float = Field(0.0, ge=0.0, le=2.0)
-    top_p: float = Field(1.0, ge=1e-6, le=1.0)
-    top_k: int = Field(0, ge=0, le=1 << 30)
-    seed: int | None = None
-    stream: bool = False
-    user: str | None = None
-
-    @field_validator("prompt")
-    @classmethod
-    def _no_empty_text(cls, prompt: str | list[str]) -> str | list[str]:
-        texts = [prompt] if isinstance(prompt, str) else prompt
-        if not texts:
-            raise ValueError("there is no text; give one, or a list of some")
-        if not all(text.strip() for text in texts):
-            raise ValueError("a text is empty; give each prompt some text")
-        return prompt
-
-    @property
-    def prompts(self) -> list[str]:
-        """The texts, one or several."""
-        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
-
-    def unsupported(self) -> str | None:
-        """Return the name of a field that asks for what the server does not have; None where there is none."""
-        asked = [(name, value) for name, value in (self.model_extra or {}).items() if name != "stream_options"]
-        return next((name for name, value in asked if value not in _NEUTRAL.get(name, ())), None)
-
-    def decoding(self, limit: int) -> DecodingRequest:
-        """Return length, sampling and seed; `limit` is the length without `max_tokens`."""
-        sampling = SamplingSettings()
-        if self.temperature >= COLDEST:
-            sampling = SamplingSettings(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
-        return DecodingRequest(limit if self.max_tokens is None else self.max_tokens, sampling, self.seed or 0)
-
-
-def choice(index: int, text: str, reason: str | None) -> dict[str, Any]:
-    """Return one output, or a piece of one whose `reason` is None."""
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
-
-
-def answer(name: str, model: str, choices: list[dict[str, Any]], **rest: object) -> dict[str, Any]:
-    """Return the body of an answer or of one event of a stream."""
-    return {"id": name, "object": "text_completion", "created": int(time.time()), "model": model, "choices": choices, **rest}
-
-
-def decoding_facts(generation: Generation, method: str) -> dict[str, Any]:
-    """Return how a text was decoded: the method that ran, which drafting may have been left out of, and its counts."""
-    counts = generation.counts
-    return {
-        "method": method,
-        "large_calls": counts.large_calls,
-        "drafted": counts.drafted,
-        "accepted": counts.accepted,
-        "proposers": generation.proposers,
-    }
-
-
-def error_body(message: str, kind: str, param: str | None = None) -> dict[str, Any]:
-    """Return the body of an error."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": None}}
-
 
 _POLL = 0.05
 """Seconds between two looks at whether the client is still there."""
@@ -187,8 +49,10 @@ _Event = tuple[int, str, Any]
 class _Texts:
     """The texts of one request: the jobs that the worker thread runs, and their events, which reach the event loop in order."""
 
-    def __init__(self, rows: list[list[int]], decoding: DecodingRequest, *, streamed: bool, seeded: bool) -> None:
+    def __init__(self, rows: list[list[int]], decoding: DecodingRequest, asked: Asked, form: Form, name: str) -> None:
         """Make a job of each row of token ids; its draws are those of its position where the request has a seed."""
+        self.stops, self.form, self.name = asked.stops, form, name
+        streamed, seeded = asked.stream, asked.seed is not None
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[_Event] = asyncio.Queue()
         numbered = seeded and not decoding.sampling.greedy
@@ -225,7 +89,7 @@ class _Texts:
 
 @dataclass
 class Completions:
-    """Answers `/v1/completions`."""
+    """Answers `/v1/completions` and `/v1/chat/completions`."""
 
     pair: DecodingPair
     engine: Engine
@@ -235,21 +99,28 @@ class Completions:
     limits: ServerSettings
     _encoding: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def answer(self, request: Request) -> Response:
+    async def complete(self, request: Request) -> Response:
+        """Answer with what follows each prompt."""
+        return await self._answer(request, COMPLETION)
+
+    async def chat(self, request: Request) -> Response:
+        """Answer with the next message of a conversation."""
+        return await self._answer(request, CHAT)
+
+    async def _answer(self, request: Request, form: Form) -> Response:
         """Queue the texts of a request and answer with their outputs, or with a stream of them."""
-        asked, text = self._parsed(await self._body(request)), self.pair.manifest.text
+        asked, text = self._parsed(await self._body(request), form), self.pair.manifest.text
         decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
         async with self._encoding:  # a tokenizer serves one thread at a time, and the loop goes on meanwhile
-            rows = await asyncio.to_thread(encode_prompts, self.pair, asked.prompts)
-        texts = _Texts(rows, decoding, streamed=asked.stream, seeded=asked.seed is not None)
+            rows = await asyncio.to_thread(asked.rows, self.pair)
+        texts = _Texts(rows, decoding, asked, form, f"{form.prefix}{request.state.number}")
         try:
             self.scheduler.add(texts.jobs)
         except QueueFullError:
             raise RefusedError(429, "the queue is full; try again later") from None
-        name = f"cmpl-{request.state.number}"
         if asked.stream:
-            return StreamingResponse(self._events(texts, name), media_type="text/event-stream")
-        return await self._whole(request, texts, name)
+            return StreamingResponse(self._events(texts), media_type="text/event-stream")
+        return await self._whole(request, texts)
 
     async def _body(self, request: Request) -> bytes:
         body, most, patience = bytearray(), self.limits.max_body, self.limits.patience
@@ -263,9 +134,9 @@ class Completions:
             raise RefusedError(408, f"the body did not arrive within {patience:g} s; send it at once") from None
         return bytes(body)
 
-    def _parsed(self, body: bytes) -> CompletionRequest:
+    def _parsed(self, body: bytes, form: Form) -> CompletionRequest | ChatRequest:
         try:
-            asked = CompletionRequest.model_validate_json(body)
+            asked = form.request.model_validate_json(body)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in first["loc"]) or "the body"
@@ -281,7 +152,7 @@ class Completions:
             raise RefusedError(400, f"max_tokens is {asked.max_tokens}; at most {self.limits.max_tokens}", "max_tokens")
         return asked
 
-    async def _whole(self, request: Request, texts: _Texts, name: str) -> Response:
+    async def _whole(self, request: Request, texts: _Texts) -> Response:
         choices: dict[int, dict[str, Any]] = {}
         tokens = 0
         while len(choices) < len(texts.jobs):
@@ -297,20 +168,24 @@ class Completions:
                 texts.cancel()
                 return JSONResponse(_failure(*value), 500)
             generation, method = value
-            choices[index] = self._choice(index, self.pair.decode(generation.tokens), generation, method)
+            text, stopped = cut(self.pair.decode(generation.tokens), texts.stops)
+            reason = "stop" if stopped else finish_reason(generation, self.engine.ends)
+            said = texts.form.choice(index, text, reason, streamed=False)
+            choices[index] = {**said, "draftline": decoding_facts(generation, method)}
             tokens += len(generation.tokens)
         prompt = sum(len(job.row) for job in texts.jobs)
         usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
-        return JSONResponse(answer(name, self.name, [choices[index] for index in sorted(choices)], usage=usage))
+        found = [choices[index] for index in sorted(choices)]
+        return JSONResponse(answer(texts.name, texts.form.whole, self.name, found, usage=usage))
 
-    def _choice(self, index: int, text: str, generation: Generation, method: str) -> dict[str, Any]:
-        """Return a finished output, or the last piece of it."""
-        reason = finish_reason(generation, self.engine.ends)
-        return {**choice(index, text, reason), "draftline": decoding_facts(generation, method)}
-
-    async def _events(self, texts: _Texts, name: str) -> AsyncIterator[str]:
+    async def _events(self, texts: _Texts) -> AsyncIterator[str]:
         """Server-sent events: a piece of text for each turn, the reason with the last one, then `[DONE]`."""
-        written = [NewText(self.pair.decode) for _ in texts.jobs]
+        written = [NewText(self.pair.decode, texts.stops) for _ in texts.jobs]
+
+        def event_of(index: int, piece: str, reason: str | None, **facts: object) -> str:
+            said = texts.form.choice(index, piece, reason, streamed=True)
+            return _event(answer(texts.name, texts.form.piece, self.name, [said | facts]))
+
         begun: set[int] = set()
         left = len(texts.jobs)
         try:
@@ -326,13 +201,14 @@ class Completions:
                 if kind == "grown":
                     piece = written[index].of(*value)
                     if piece:
-                        yield _event(answer(name, self.name, [choice(index, piece, None)]))
+                        yield event_of(index, piece, None)
                         # Lets the loop see that a client has hung up, before more is written to its closed socket.
                         await asyncio.sleep(0)
                     continue
                 generation, method = value
-                last = self._choice(index, written[index].rest(generation.tokens), generation, method)
-                yield _event(answer(name, self.name, [last]))
+                piece = written[index].rest(generation.tokens)
+                reason = "stop" if written[index].stopped else finish_reason(generation, self.engine.ends)
+                yield event_of(index, piece, reason, draftline=decoding_facts(generation, method))
                 left -= 1
             yield "data: [DONE]\n\n"
         finally:
@@ -381,11 +257,17 @@ def create_app(completions: Completions, key: str = "") -> Door:
 
     @app.exception_handler(404)
     async def unknown(request: Request, _: Exception) -> JSONResponse:
-        routes = "/v1/completions, /v1/models, /health and /metrics"
+        routes = "/v1/completions, /v1/chat/completions, /v1/models, /health and /metrics"
         return JSONResponse(refusal(404, f"there is no {request.url.path}; this server has {routes}"), 404)
 
-    # A plain route: `Completions` checks the body itself, with the protocol's own errors.
-    app.add_route("/v1/completions", completions.answer, methods=["POST"])
+    @app.exception_handler(405)
+    async def other_method(request: Request, error: HTTPException) -> JSONResponse:
+        said = f"{request.url.path} does not take {request.method}; it takes {(error.headers or {}).get('Allow', 'another')}"
+        return JSONResponse(refusal(405, said), 405, error.headers)
+
+    # Plain routes: `Completions` checks the body itself, with the protocol's own errors.
+    app.add_route("/v1/completions", completions.complete, methods=["POST"])
+    app.add_route("/v1/chat/completions", completions.chat, methods=["POST"])
 
     @app.get("/v1/models")
     def models() -> dict[str, Any]:

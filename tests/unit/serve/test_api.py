@@ -1,5 +1,6 @@
 """The HTTP surface: answers, streams, refusals, metrics, and the texts of requests and answers."""
 
+import copy
 import dataclasses
 import json
 import threading
@@ -9,19 +10,19 @@ from unittest.mock import MagicMock
 
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from tasks.decoding import DecodingPair
 from tasks.decoding.generation import Counts, Generation
-from tasks.serve.api import NewText, RefusedError, encode_prompts
 from tasks.serve.pacing import Batch, Engine, PairEngine
+from tasks.serve.protocol import Message, NewText, RefusedError, encode_chat, encode_prompts
 from tasks.serve.scheduler import ServerSettings
 from tests.calibration import SOURCES
 from tests.unit.serve.conftest import HeldEngine, app_of
 
-URL = "/v1/completions"
+URL, CHAT_URL = "/v1/completions", "/v1/chat/completions"
 LIMITS = ServerSettings(max_body=2000, max_prompts=4, max_tokens=24)
 
 
@@ -147,11 +148,68 @@ def test_routes_bodies_and_fields(client: TestClient, pair: DecodingPair) -> Non
     assert model["id"] == "toy" and model["operating_point"].startswith(str(pair.manifest.point))
     assert [client.post(URL, content=body).status_code for body in (b"{", b"\xff")] == [400, 400]
     assert client.get(URL).status_code == 405
+    assert client.get(URL).json()["error"]["message"] == "/v1/completions does not take GET; it takes POST"
     neutral = {"n": 1, "echo": False, "stop": None, "logprobs": None, "presence_penalty": 0, "user": "me"}
     assert client.post(URL, json={"prompt": SOURCES[0], **neutral}).status_code == 200
-    answer = client.post("/v1/chat/completions", json={"messages": []})
+    answer = client.post("/v1/embeddings", json={})
     assert answer.status_code == 404
-    assert answer.json()["error"]["message"].startswith("there is no /v1/chat/completions; this server has /v1/completions,")
+    assert answer.json()["error"]["message"].startswith("there is no /v1/embeddings; this server has /v1/completions,")
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def test_a_chat_is_answered_with_a_message(client: TestClient, pair: DecodingPair) -> None:
+    asked = {"messages": [user(SOURCES[0])], "max_completion_tokens": 8}
+    answer = client.post(CHAT_URL, json=asked).json()
+    [choice], [offline] = answer["choices"], pair.generate(SOURCES[0], max_new_tokens=8)
+    assert (answer["object"], choice["message"]) == ("chat.completion", {"role": "assistant", "content": offline.text})
+    assert choice["finish_reason"] == "length" and answer["id"].startswith("chatcmpl-")
+    found = events(client.post(CHAT_URL, json={**asked, "stream": True}).text)
+    assert {event["object"] for event in found} == {"chat.completion.chunk"}
+    assert "".join(event["choices"][0]["delta"]["content"] for event in found) == offline.text
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([], "messages: "),
+        ([{"role": "system", "content": "Be brief."}, user("a")], "this pair reads one text and has no chat template"),
+        ([user("red " * 30)], "tokens; the pair reads at most 32"),
+        ([user("")], "messages.0.content: "),
+    ],
+)
+def test_a_chat_that_the_pair_cannot_read_is_refused(messages: list[Any], reason: str, client: TestClient) -> None:
+    answer = client.post(CHAT_URL, json={"messages": messages})
+    assert answer.status_code == 400 and reason in answer.json()["error"]["message"]
+
+
+def test_a_pair_with_a_template_reads_all_messages(pair: DecodingPair) -> None:
+    tokenizer = copy.deepcopy(pair.tokenizer)
+    tokenizer.chat_template = (
+        "{% for one in messages %}{{ one.content }} {% endfor %}{{ raise_exception('no') if messages | length > 2 }}"
+    )
+    text = dataclasses.replace(pair.manifest.text, chat_template=True)
+    chat = dataclasses.replace(pair, tokenizer=tokenizer, manifest=dataclasses.replace(pair.manifest, text=text))
+    words = [Message(role="system", content="red"), Message(role="user", content="blue")]
+    assert encode_chat(chat, words) == [tokenizer("red blue ", add_special_tokens=False)["input_ids"]]
+    with pytest.raises(RefusedError, match="the chat template does not take these messages: no"):
+        encode_chat(chat, [*words, *words])
+    with pytest.raises(RefusedError, match=r"the messages have \d+ tokens with the chat template; the pair reads at most 32"):
+        encode_chat(chat, [Message(role="user", content="red " * 40)])
+
+
+def test_a_stop_ends_a_text_and_is_left_out(client: TestClient, pair: DecodingPair) -> None:
+    [offline] = pair.generate(SOURCES[0])
+    stop = offline.text[len(offline.text) // 2 :][:3]
+    expected = offline.text[: offline.text.find(stop)]
+    asked = {"prompt": SOURCES[0], "stop": ["\n\n", stop]}
+    [choice] = client.post(URL, json=asked).json()["choices"]
+    assert (choice["text"], choice["finish_reason"]) == (expected, "stop")
+    found = events(client.post(URL, json={**asked, "stream": True}).text)
+    assert "".join(event["choices"][0]["text"] for event in found) == expected
+    assert found[-1]["choices"][0]["finish_reason"] == "stop"
 
 
 def test_a_full_queue_is_429(pair: DecodingPair) -> None:
@@ -215,15 +273,22 @@ def as_bytes(tokens: Sequence[int]) -> str:
     return bytes(tokens).decode("utf-8", errors="replace")
 
 
-@given(st.text(max_size=20), st.lists(st.integers(1, 5), max_size=30))
-def test_pieces_make_the_text(text: str, steps: list[int]) -> None:
-    tokens, new, given_, end = list(text.encode()), NewText(as_bytes), "", 0
+@given(
+    st.text(max_size=20),
+    st.lists(st.integers(1, 5), max_size=30),
+    st.lists(st.text("ab\u00e9", min_size=1, max_size=3), max_size=2),
+)
+@example("xaby", [1, 1, 1, 1], ["aby", "b"])
+def test_pieces_make_the_text_up_to_a_stop(text: str, steps: list[int], stops: list[str]) -> None:
+    tokens, new, given_, end = list(text.encode()), NewText(as_bytes, stops), "", 0
     for step in steps:
         end = min(len(tokens), end + step)
         piece = new.of(tokens[:end])
         assert "\N{REPLACEMENT CHARACTER}" not in piece or "\N{REPLACEMENT CHARACTER}" in text
         given_ += piece
-    assert given_ + new.rest(tokens) == text
+    whole = next((end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops)), None)
+    longest = max((len(stop) for stop in stops if text[:whole].endswith(stop)), default=0)
+    assert given_ + new.rest(tokens) == (text if whole is None else text[: whole - longest])
 
 
 def test_a_prompt_that_would_be_cut_is_refused(pair: DecodingPair) -> None:
