@@ -33,6 +33,7 @@ $(READY): requirements.lock requirements-cuda.lock
 		echo "no torch for the CPU alone here ($(VENV)/torch.log): installing that of requirements-cuda.lock, with CUDA"; \
 		$(INSTALL) --requirement requirements-cuda.lock; }
 	$(INSTALL) --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m pip check
 	@touch $@
 	@echo "ready: source $(BIN)/activate"

@@ -10,6 +10,7 @@ import argparse
 import functools
 import io
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -86,6 +87,8 @@ def command_parser(description: str | None, *words: str) -> argparse.ArgumentPar
     # Before Python 3.14, argparse would name the module's file.
     spec = sys.modules["__main__"].__spec__
     module = [] if spec is None else [f"python -m {spec.name.removesuffix('.__main__')}"]
+    if front := os.environ.get("DRAFTLINE_COMMAND"):
+        module = [front]
     parser = argparse.ArgumentParser(
         prog=" ".join([*module, *words]) or None, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,0 +1,88 @@
+"""The command `draftline`: each of its words is a module of this project, started as `python -m` starts it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tasks.errors import one_line_errors
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("tasks.init", "add a task for your own files to params.yaml"),
+    "check": ("tasks.config", "check params.yaml; --table and --presets list what it may hold"),
+    "run": ("dvc repro", "bring a task's report up to date (run NAME), or all active tasks'"),
+    "flow": ("flows.pipeline", "the same under Prefect, with stages side by side"),
+    "generate": ("tasks.generate", "decode texts with a finished pair"),
+    "serve": ("tasks.serve", "put a pair behind an OpenAI-style endpoint"),
+    "export": ("tasks.export", "write a pair in the form of another engine"),
+    "verify": ("tasks.verify", "check a pair's certificate in another engine"),
+    "compare": ("tasks.compare", "compare two results: what differs beyond noise"),
+    "promote": ("tasks.promote", "make a new pair the champion where it is better"),
+    "presets": ("tasks.corpora", "list the data sets of the papers, or fetch one"),
+    "send": ("tasks.tracking", "send the runs that wait for MLflow"),
+    "bench": ("tasks.bench", "time decoding, training, sweeping and serving on this machine"),
+    "doctor": ("tasks.doctor", "check this machine: what is missing for what"),
+}
+_COMPLETION = 'complete -o default -W "{words}" draftline'
+
+
+def usage() -> str:
+    """What `draftline --help` prints."""
+    width = max(map(len, COMMANDS))
+    return "\n".join(
+        [
+            "usage: draftline COMMAND …, in the folder of a project; draftline COMMAND --help says more\n",
+            *(f"  {name.ljust(width)}  {words}" for name, (_, words) in COMMANDS.items()),
+            "\nexamples:",
+            "  draftline init chat messages.csv && draftline run chat",
+            '  draftline generate --task chat "Where is the tea?"',
+            "  draftline serve --task chat --port 8000",
+            "\nCompletion in bash: source <(draftline --completion)",
+        ]
+    )
+
+
+def command(words: Sequence[str]) -> list[str]:
+    """What runs for the words behind `draftline`, of which the first is one of `COMMANDS`."""
+    name, *rest = words
+    module, _ = COMMANDS[name]
+    if name == "run":
+        # A name of a task stands for its last stage; options and stages are DVC's.
+        rest = [word if word.startswith("-") or "@" in word else f"report@{word}" for word in rest]
+        return [sys.executable, "-m", *module.split(), *rest]
+    return [sys.executable, "-m", module, *rest]
+
+
+def main() -> int:
+    """Become the command that the first word names; 2 where there is no such command."""
+    with one_line_errors():
+        return _run(sys.argv[1:])
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] == "--completion":
+        print(_COMPLETION.format(words=" ".join(COMMANDS)))
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"error: there is no command {words[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    return _become(words)
+
+
+def _become(words: Sequence[str]) -> NoReturn:
+    found = command(words)
+    if words[0] != "run":
+        os.environ["DRAFTLINE_COMMAND"] = f"draftline {words[0]}"  # which its help shows
+    # DVC starts stages by the name `python`.
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])  # noqa: PTH120
+    sys.stdout.flush()
+    os.execv(found[0], found)  # noqa: S606 (this interpreter, without a shell)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

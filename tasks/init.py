@@ -1,0 +1,314 @@
+"""Add a task for your own text to `params.yaml`: `python -m tasks.init NAME FILE…`, or `draftline init NAME FILE…`.
+
+A file is a table (CSV, TSV, Parquet, JSON Lines) with a column of sources and one of targets; two plain files are parallel.
+Files whose names hold `valid`, `dev` or `test` are those splits; without them, examples of the others are held out. The command
+trains a tokenizer to learn the lengths, proposes columns, metric, sizes and steps, times two training steps, and prints what it
+has written and the next command. What it guesses wrong is a line to edit, or an option.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import yaml
+
+from tasks import config
+from tasks.console import command_parser
+from tasks.corpora.example import Corpus
+from tasks.corpora.files import open_records
+from tasks.corpora.reading import read
+from tasks.corpora.settings import PARALLEL, PARQUET, FileSettings
+from tasks.errors import InputError, stage
+from tasks.evaluation.scoring.metrics import metric_of
+from tasks.files import atomic_write
+from tasks.models.settings import ModelSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+
+_SOURCES = ("source", "src", "input", "question", "prompt", "dialogue", "document", "article", "text")
+_TARGETS = ("references", "reference", "target", "tgt", "output", "answer", "response", "reply", "summary", "highlights")
+_SPLITS = {"validation": re.compile(r"val|dev", re.IGNORECASE), "test": re.compile("test", re.IGNORECASE)}
+_LOOKED_AT = 50
+"""Records by which columns are told apart."""
+_MEASURED = 20_000
+"""Training examples that the tokenizer and the lengths are taken of."""
+_FRESH = {"optimizer": "adafactor", "relative_rate": True, "warmup_steps": 50, "decay": "linear"}
+
+
+def guess_columns(files: Sequence[Path], kind: str, source: str | None, target: str | None) -> tuple[str, str]:
+    """The columns of sources and of targets: those that are named, or the usual names, or the only two with text.
+
+    Raises:
+        InputError: they cannot be told; names the columns that there are.
+    """
+    if kind == PARQUET:
+        schema = pyarrow.parquet.read_schema(files[0])
+        names = [column.name for column in schema if "string" in str(column.type)]
+    else:
+        table = open_records(files[0], kind, ())
+        records = [record.values for record in islice(table.records, _LOOKED_AT)]
+        found = table.columns or list(dict.fromkeys(name for record in records for name in record))
+        names = [name for name in found if any(_is_text(record.get(name)) for record in records)]
+    left = [name for name in names if name not in (source, target)]
+    source = source or next((name for name in left if name.lower() in _SOURCES), None)
+    target = target or next((name for name in left if name.lower() in _TARGETS and name != source), None)
+    if source is None or target is None:
+        rest = [name for name in left if name not in (source, target)]
+        if len(rest) != (source is None) + (target is None):
+            raise InputError(f"{files[0]} has the columns {', '.join(names)}; say which by --source NAME and --target NAME")
+        source, target = source or rest.pop(0), target or rest.pop(0)
+    return source, target
+
+
+def _is_text(value: object) -> bool:
+    texts = value if isinstance(value, list) else [value]
+    return any(isinstance(text, str) and not text.strip().replace(".", "").isdigit() for text in texts)
+
+
+def file_settings(files: Sequence[Path], source: str | None, target: str | None) -> dict[str, Any]:
+    """`corpus.files` of a task: the files of each split, and the columns.
+
+    Raises:
+        InputError: a file is missing, two formats are mixed, or the columns cannot be told.
+    """
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"there is no file {file}; name files of texts")
+    splits: dict[str, list[str]] = {}
+    for file in files:
+        name = next((split for split, words in _SPLITS.items() if words.search(file.name)), "train")
+        splits.setdefault(name, []).append(file.name)
+    if "train" not in splits:
+        raise InputError(f"{files[0]} is taken for a {next(iter(splits))} file by its name; name a file to train on too")
+    settings: dict[str, Any] = {"files": {split: names[0] if len(names) == 1 else names for split, names in splits.items()}}
+    try:
+        kind = FileSettings(files=settings["files"]).format_of(file.name for file in files)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if kind != PARALLEL:
+        settings["source_field"], reference = guess_columns(files, kind, source, target)
+        settings["reference_fields"] = [reference]
+    return settings
+
+
+@dataclass
+class Look:
+    """What the texts are like."""
+
+    examples: int
+    vocabulary: int
+    longest: tuple[int, int]
+    """Of sources and of targets, in tokens, that 99.5 % do not exceed; a multiple of 8."""
+    tokens: int
+    """Of all targets."""
+    metric: str
+    timed: int
+    """Examples of the smaller held-out split, at most 200."""
+
+
+def look_at(corpus: Corpus, metric: str | None) -> Look:
+    """Train a tokenizer on a corpus, and measure the texts in its tokens.
+
+    Raises:
+        InputError: there is too little text for any tokenizer, or there is no such metric.
+    """
+    sample = corpus["train"][:: -(-len(corpus["train"]) // _MEASURED)]
+    sources, targets = [one.source for one in sample], [one.references[0] for one in sample]
+    words = {word for text in (*sources, *targets) for word in text.split()}
+    pieces = max(128, min(8000, 2 ** round(math.log2(len(words) / 2 + 1))))
+    while True:
+        try:
+            tokenizer = train_tokenizer([*sources, *targets], TokenizerSettings(vocabulary=pieces))
+            break
+        except InputError:
+            if pieces <= TokenizerSettings(vocabulary=64).vocabulary:
+                raise
+            pieces = max(64, int(0.8 * pieces))
+    lengths = [sorted(len(row) for row in tokenizer(texts)["input_ids"]) for texts in (sources, targets)]
+    source, target = (8 * math.ceil((one[int(0.995 * (len(one) - 1))] + 1) / 8) for one in lengths)
+    guessed = metric or _metric([len(text.split()) for text in sources], targets)
+    metric_of(guessed)
+    tokens = sum(lengths[1]) * len(corpus["train"]) // len(sample)
+    timed = min(200, len(corpus["validation"]), len(corpus["test"]))
+    return Look(len(corpus["train"]), pieces, (source, target), tokens, guessed, timed)
+
+
+def _metric(source_words: Sequence[int], targets: Sequence[str]) -> str:
+    """Classes are matched, summaries have ROUGE, and everything else BLEU."""
+    target_words = statistics.fmean(len(text.split()) for text in targets)
+    if target_words <= 3 and len(set(targets)) <= 0.2 * len(targets):
+        return "exact_match"
+    return "rougeL" if target_words < 0.35 * statistics.fmean(source_words) and statistics.fmean(source_words) > 40 else "bleu"
+
+
+@dataclass
+class Proposal:
+    """The sections of a task."""
+
+    files: dict[str, Any]
+    look: Look
+    batch: int = 32
+    steps: int = 0
+    large: dict[str, Any] = field(default_factory=dict)
+    small: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Choose sizes and steps: little text trains a smaller model, for fewer steps, with dropout."""
+        width, layers, steps = (128, 4, 800) if self.look.tokens < 100_000 else (128, 6, 1600)
+        if self.look.tokens > 3_000_000:
+            width, layers, steps = 160, 8, 4000
+        if max(self.look.longest) > 160:
+            self.batch = 16
+        epochs = steps * self.batch / self.look.examples
+        self.steps = max(300, int(steps * min(1.0, 60 / epochs)))
+        dropout = 0.1 if epochs > 5 else 0.0
+        shape = {"d_kv": 32, "encoder_layers": 2, "dropout": dropout}
+        self.large = {"d_model": width, "d_ff": 3 * width, "heads": width // 32, **shape, "decoder_layers": layers, "seed": 1}
+        self.small = {"d_model": 64, "d_ff": 192, "heads": 2, **shape, "decoder_layers": 1, "seed": 2}
+
+    def sections(self) -> dict[str, Any]:
+        """The task as `params.yaml` holds it."""
+        look = self.look
+
+        def training(rate: float, steps: int, **more: Any) -> dict[str, Any]:
+            often = {"evaluate_every": max(1, steps // 2), "checkpoint_every": max(1, steps // 2)}
+            return {**more, **_FRESH, "learning_rate": rate, "steps": steps, "batch_size": self.batch, **often}
+
+        return {
+            "seeds": [1],
+            "metric": look.metric,
+            "corpus": {"source": "files", "files": self.files},
+            "text": {"max_source_tokens": look.longest[0], "max_target_tokens": look.longest[1]},
+            "tokenizer": {"vocabulary": look.vocabulary},
+            "models": {"large": self.large, "small": self.small},
+            "finetune": {"large": training(0.02, self.steps, seed=1), "small": training(0.03, self.steps, seed=2)},
+            "calibrate": {"batch_size": 128},
+            "align": training(0.01, self.steps // 2, start="fine_tuned"),
+            "sweep": {"latency_threads": 1, "latency_examples": look.timed},
+        }
+
+    def lines(self, name: str) -> list[str]:
+        """The task as lines of YAML, one a section, but two of training."""
+        found = [f"  {name}:"]
+        for section, values in self.sections().items():
+            if section == "finetune":
+                found += ["    finetune:", *(f"      {model}: {_flow(one)}" for model, one in values.items())]
+            else:
+                found.append(f"    {section}: {_flow(values)}")
+        return found
+
+    def seconds(self) -> float:
+        """About how long all trainings take here: the steps of each model at the time of one, the second of two."""
+        times = {name: self._step_seconds(getattr(self, name)) for name in ("large", "small")}
+        return self.steps * times["large"] + 2 * self.steps * times["small"]  # small, then both arms half as long
+
+    def _step_seconds(self, shape: dict[str, Any]) -> float:
+        import torch
+
+        from tasks.models.checkpoints import initial_model
+
+        model = initial_model(ModelSettings(**shape), self.look.vocabulary, 0, 1).train()
+        source, target = (torch.full((self.batch, length // 2), 3) for length in self.look.longest)
+        for _ in range(2):
+            begun = time.perf_counter()
+            model(input_ids=source, labels=target).loss.backward()
+        return time.perf_counter() - begun
+
+
+def _flow(values: object) -> str:
+    return yaml.safe_dump(values, default_flow_style=True, sort_keys=False, width=10_000).strip().removesuffix("\n...")
+
+
+def added(text: str, name: str, folder: str, lines: Sequence[str], path: str) -> str:
+    """The text of a parameter file with a task behind the others, active, and every comment where it was.
+
+    Raises:
+        InputError: the task does not fit, or the file has no place for it.
+    """
+    root = yaml.compose(text, yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)  # noqa: S101 (the text was checked when it was loaded)
+    ends = {key.value: (value.flow_style, value.end_mark.index) for key, value in root.value}
+    whole = text.splitlines()
+    if ends["active"][0] or ends["tasks"][0]:
+        raise InputError(f"{path}: write active and tasks with an entry a line, not within braces")
+    for section, new in (("tasks", lines), ("active", [f"  {name}: {_flow(folder)}"])):  # the later lines first
+        last = max(_last_lines(root, section))
+        whole[last:last] = new
+    found = "\n".join(whole) + "\n"
+    config.check(found, path, lines=False)
+    return found
+
+
+def _last_lines(root: yaml.MappingNode, section: str) -> list[int]:
+    """The line after each scalar of a section, counted from 0: comments behind it belong to what follows."""
+    [node] = [value for key, value in root.value if key.value == section]
+
+    def walk(one: yaml.Node) -> list[int]:
+        if isinstance(one, yaml.MappingNode):
+            inner = [line for pair in one.value for part in pair for line in walk(part)]
+        elif isinstance(one, yaml.SequenceNode):
+            inner = [line for part in one.value for line in walk(part)]
+        else:
+            inner = [one.end_mark.line + 1]
+        return inner if not getattr(one, "flow_style", False) else [*inner, one.end_mark.line + 1]
+
+    return walk(node)
+
+
+def placed(files: Sequence[Path], name: str) -> Path:
+    """A folder with these files alone, for DVC hashes all of it: theirs, or `data/NAME-text` with copies of them.
+
+    Raises:
+        InputError: two files have one name.
+    """
+    folders = {file.resolve().parent for file in files}
+    if len({file.name for file in files}) < len(files):
+        raise InputError(f"two files are named {files[0].name}; give them different names")
+    if len(folders) == 1 and {one.name for one in folders.copy().pop().iterdir()} == {file.name for file in files}:
+        return files[0].parent
+    folder = Path("data", f"{name}-text")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copy2(file, folder / file.name)
+    return folder
+
+
+def main() -> None:
+    """Look at the files, propose a task, and write it."""
+    parser = command_parser(__doc__)
+    parser.add_argument("name", help="of the task: letters, digits, - and _")
+    parser.add_argument("files", nargs="+", type=Path, metavar="file")
+    parser.add_argument("--source", help="column of the sources")
+    parser.add_argument("--target", help="column of the targets")
+    parser.add_argument("--metric", help="bleu, rougeL, exact_match or another of docs/evaluation.md")
+    parser.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
+    given = parser.parse_args()
+    if given.name in config.load(given.params).tasks:
+        raise InputError(f"{given.params} has a task {given.name} already; choose another name, or remove that one")
+    text = given.params.read_text(encoding="utf-8")
+    settings = file_settings(given.files, given.source, given.target)
+    # One file in a folder of its own, or copies: read from where they are now.
+    folder = placed(given.files, given.name)
+    proposal = Proposal(settings, look_at(read(FileSettings(**settings), folder), given.metric))
+    lines = proposal.lines(given.name)
+    atomic_write(given.params, added(text, given.name, str(folder), lines, str(given.params)))
+    look, minutes = proposal.look, proposal.seconds() / 60
+    columns = ", ".join([settings.get("source_field", ""), *settings.get("reference_fields", ())])
+    print("\n".join(lines))
+    print(f"\n{look.examples} examples to train on{f' (columns {columns})' if columns.strip(', ') else ''}, text in {folder}.")
+    print(f"Training takes about {max(1, round(minutes))} minutes here, by two steps; the sweep and the report come on top.")
+    print(f"Written to {given.params}. Next: draftline run {given.name}   (dvc repro report@{given.name})")
+
+
+if __name__ == "__main__":
+    with stage():
+        main()

@@ -1,0 +1,145 @@
+"""A task for a user's own files: the columns, sizes and lines that are proposed, and where they are written."""
+
+import csv
+import difflib
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tasks import command, config, init
+from tasks.corpora.reading import read
+from tasks.errors import InputError
+from tasks.evaluation.settings import default_grid
+from tests.commands import Run, runner
+
+PARAMS = (Path(__file__).parents[2] / "params.yaml").read_text(encoding="utf-8")
+
+
+def chats(count: int) -> list[tuple[str, ...]]:
+    """Questions and answers with words of random letters."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghijklmnoprstuvw", k=rng.randrange(3, 8))) for _ in range(150)]
+    return [
+        (f"Where is the {' '.join(rng.sample(words, 3))}?", f"In the {' '.join(rng.sample(words, 4))}.") for _ in range(count)
+    ]
+
+
+def table(path: Path, header: list[str], rows: list[tuple[str, ...]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in a folder with the project's own parameters."""
+    (tmp_path / "params.yaml").write_text(PARAMS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(init.Proposal, "seconds", lambda _: 90.0)
+    return runner(init.main, monkeypatch, capsys)
+
+
+def test_a_table_of_two_columns_becomes_a_task_in_few_lines(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "chat").mkdir()
+    table(tmp_path / "chat" / "chat.csv", ["message", "answer"], chats(300))
+    ended = run("chat", "chat/chat.csv")
+    assert ended.status == 0, ended.said
+    assert "about 2 minutes" in ended.printed and ended.printed.endswith("Next: draftline run chat   (dvc repro report@chat)\n")
+    text = (tmp_path / "params.yaml").read_text(encoding="utf-8")
+    *changed, end = difflib.ndiff(PARAMS.splitlines(), text.splitlines())
+    assert len([line for line in [*changed, end] if line.startswith("+ ")]) <= 15
+    assert not any(line.startswith("- ") for line in changed)
+    params = config.load(tmp_path / "params.yaml")
+    task = params.task("chat")
+    assert task.sweep.grid == default_grid() and task.corpus.files is not None
+    assert (params.active["chat"], task.metric, task.corpus.files.source_field) == (Path("chat"), "bleu", "message")
+    assert task.corpus.files.reference_fields == ["answer"]
+    assert len(read(task.corpus.files, tmp_path / "chat")["train"]) > 200
+    assert "has a task chat already; choose another name" in run("chat", "chat/chat.csv").said
+
+
+def test_files_beside_others_are_copied_to_a_folder_of_their_own(run: Run, tmp_path: Path) -> None:
+    file = table(tmp_path / "chat.csv", ["a", "b"], chats(300))
+    assert run("chat", "chat.csv").status == 0
+    assert config.load(tmp_path / "params.yaml").active["chat"] == Path("data/chat-text")
+    assert (tmp_path / "data/chat-text/chat.csv").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("names", "record", "found"),
+    [
+        (["id", "summary", "dialogue"], ("7", "short", "a long one"), ("dialogue", "summary")),
+        (["de", "en"], ("eins", "one"), ("de", "en")),
+        (["number", "Question", "x"], ("1.5", "who?", "me"), ("Question", "x")),
+        (["one", "two", "three"], ("a", "b", "c"), None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_columns_are_told_by_their_names_or_texts(
+    names: list[str], record: tuple[str, ...], found: tuple[str, str] | None, kind: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"file.{kind}"
+    if kind == "csv":
+        table(file, names, [record])
+    elif kind == "jsonl":
+        file.write_text(json.dumps(dict(zip(names, record, strict=True))) + "\n", encoding="utf-8")
+    else:
+        plain = [float(value) if value.replace(".", "").isdigit() else value for value in record]
+        parquet.write_table(pa.table({name: [value] for name, value in zip(names, plain, strict=True)}), file)
+    if found is None:
+        with pytest.raises(InputError, match="has the columns one, two, three; say which by --source NAME and --target NAME"):
+            init.file_settings([file], None, None)
+        found = ("two", "one")
+        settings = init.file_settings([file], *found)
+    else:
+        settings = init.file_settings([file], None, None)
+    assert (settings["source_field"], settings["reference_fields"]) == (found[0], [found[1]])
+
+
+def test_splits_are_told_by_the_names_of_files(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("train.de", "train.en", "val.de", "val.en", "test.de", "test.en")]
+    for file in files:
+        file.write_text("text\n", encoding="utf-8")
+    splits = {
+        split: [f"{word}.de", f"{word}.en"] for split, word in (("train", "train"), ("validation", "val"), ("test", "test"))
+    }
+    assert init.file_settings(files, None, None) == {"files": splits}
+    with pytest.raises(InputError, match="is taken for a test file by its name; name a file to train on too"):
+        init.file_settings(files[4:], None, None)
+    with pytest.raises(InputError, match=r"there is no file .*nothing"):
+        init.file_settings([tmp_path / "nothing"], None, None)
+
+
+def test_classes_and_summaries_have_metrics_of_their_own() -> None:
+    assert init._metric([5] * 10, ["yes", "no"] * 5) == "exact_match"
+    assert init._metric([100] * 4, [f"a summary of {number} words" for number in range(4)]) == "rougeL"
+    assert init._metric([5] * 4, [f"an answer of {number} words" for number in range(4)]) == "bleu"
+
+
+def test_each_word_of_the_command_starts_a_module_that_is_there() -> None:
+    from importlib.util import find_spec
+
+    for name, (module, _) in command.COMMANDS.items():
+        assert find_spec(module.split()[0]), name
+        assert f"  {name} " in command.usage()
+    assert command.command(["run", "chat", "--force", "align@chat"])[2:] == [
+        "dvc",
+        "repro",
+        "report@chat",
+        "--force",
+        "align@chat",
+    ]
+    assert command.command(["serve", "--port", "1"])[1:] == ["-m", "tasks.serve", "--port", "1"]
+
+
+def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["draftline", "decode"])
+    assert command.main() == 2
+    assert capsys.readouterr().err.startswith("error: there is no command 'decode'; there are init, check, run, ")
