@@ -44,6 +44,7 @@ doctor: ## Check this machine: what is missing for what; also where setup failed
 	done; echo "error: no Python starts here; install Python 3.11" >&2; exit 1
 
 repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
+	@python -c "from pathlib import Path; from flows.stage import mend; mend(Path())"
 	dvc repro
 
 test: $(READY) lint ## Check style and types, run the tests except the slow ones

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -77,7 +78,7 @@ class StageRunner:
     """Runs stages of one repository in supervised processes; safe to use from many threads."""
 
     def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = _DVC) -> None:
-        """Store the options; `run` starts the processes.
+        """Store the options, and mend what an earlier `dvc` may have left; `run` starts the processes.
 
         Args:
             root: the folder of the repository.
@@ -86,6 +87,7 @@ class StageRunner:
             dvc: the command before `repro`.
         """
         self.root, self._timeout, self._dvc = root, timeout, tuple(dvc)
+        mend(root)
         self._environment = environment(flow_run)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -101,7 +103,6 @@ class StageRunner:
             StageError: it failed, took too long, or the runner was closed.
         """
         start = time.monotonic()
-        remove_torn_note(self.root)
         pause = _FIRST_PAUSE
         while True:
             output = self._try(name, log, start + self._timeout)
@@ -189,19 +190,26 @@ class _Output:
         return any(line.startswith(_DVC_ERROR) and line.endswith(f"exited with {STATUS_BAD_INPUT}") for line in self.lines)
 
 
-def remove_torn_note(root: Path) -> None:
-    """Remove DVC's note of who reads and writes what, if a killed `dvc` wrote it by half: every later one would fail on it."""
+def mend(root: Path) -> None:
+    """Remove what a `dvc` that was killed, or had no space left, leaves behind and every later one would fail on.
+
+    That is its note of who reads and writes what, if it is only half there, and empty folders of its cache of runs.
+    """
     note = root / ".dvc" / "tmp" / "rwlock"
     for pause in (1.0, 0.0):  # another `dvc` may be writing it at this moment
         try:
             json.loads(note.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return
+            break
         except ValueError:
             time.sleep(pause)
         else:
-            return
-    note.unlink(missing_ok=True)
+            break
+    else:
+        note.unlink(missing_ok=True)
+    for folder in (root / ".dvc" / "cache" / "runs").glob("*/*"):
+        with contextlib.suppress(OSError):  # it holds a run, as it should
+            folder.rmdir()
 
 
 def dvc(root: Path, *words: str) -> str:

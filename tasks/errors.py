@@ -23,6 +23,7 @@ STATUS_NOT_PROMOTED = 3
 _STATUS_BROKEN_PIPE = 128 + signal.SIGPIPE
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_CLOSED_WORDS = ("Read-only file system", "Permission denied")
 _FULL_WORDS = ("No space left on device", "database or disk is full", "Disk quota exceeded")
 _CUT_SHORT = ("PytorchStreamWriter failed", "unexpected pos", "iostream error")
 _BARELY_FREE = 1 << 20
@@ -100,6 +101,9 @@ def one_line_errors() -> Iterator[None]:
             _end(f"no space left on the disk of {path.absolute()}, {free_space(path)} are free; make room and run again")
         if isinstance(error, OSError) and error.errno in _CLOSED and error.filename:
             _end(f"no access to {path.absolute()} ({error.strerror}); make it and its folder writable and run again")
+        # Libraries that are no Python report it in words only.
+        if not isinstance(error, OSError) and any(words in str(error) for words in _CLOSED_WORDS):
+            _end(f"a file cannot be written: {error}; make its folder writable and run again")
         raise
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from flows.stage import mend
 from tasks.files import SUMS
 from tests.services import free_port
 from tests.torture.children import Forks, Run
@@ -171,9 +172,8 @@ class Trial:
             self._judge(run, may_fail=True)
             if run.status == 0 or run.hung:
                 return
-            if self.fault.stage == "dvc" and "rwlock" in run.said:
-                # A `dvc` that is killed at this moment leaves its note by half; it says which file to remove.
-                (self.place.project / ".dvc" / "tmp" / "rwlock").unlink()
+            if self.fault.stage == "dvc":
+                mend(self.place.project)  # as a flow and `make repro` do
         self.outcome.add("lost", f"run again, it ends with status {run.status}: {last_line(run)}")
 
     def _judge(self, run: Run, *, may_fail: bool) -> None:

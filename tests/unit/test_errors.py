@@ -53,6 +53,13 @@ def test_a_folder_that_nobody_may_write_to_is_one_line(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == line
 
 
+def test_a_library_that_reports_a_closed_folder_in_words_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        raise RuntimeError("Read-only file system (os error 30)")
+    said = "a file cannot be written: Read-only file system (os error 30); make its folder writable and run again"
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
 def raised_from(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
     return error

@@ -53,12 +53,19 @@ def test_a_stage_runs_once_and_is_then_cached(repository: Repository) -> None:
     assert lines.count("counted") == 1
 
 
-def test_a_note_that_a_killed_dvc_wrote_by_half_is_removed(repository: Repository) -> None:
+def test_what_a_killed_dvc_leaves_is_mended(repository: Repository) -> None:
     root = repository({"count": {"cmd": "cat in > out", "deps": ["in"], "outs": ["out"]}})
     (root / "in").write_text("one\n", encoding="utf-8")
     note = root / ".dvc" / "tmp" / "rwlock"
     note.parent.mkdir(exist_ok=True)
     note.write_text('{"', encoding="utf-8")
+    StageRunner(root, timeout=600).run("count", print)
+    # An entry of the cache of runs whose file was never written.
+    [entry] = (root / ".dvc/cache/runs").glob("*/*/*")
+    entry.unlink()
+    (root / "in").write_text("two\n", encoding="utf-8")
+    StageRunner(root, timeout=600).run("count", print)
+    (root / "in").write_text("one\n", encoding="utf-8")
     assert StageRunner(root, timeout=600).run("count", print).state == "ran"
 
 
