@@ -18,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses auto --dist loadfile
 TESTS := tests/unit tests/integration tests/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup doctor repro test test-all mutants torture sanitize ui bench bench-gpu lint lock sbom audit clean
+.PHONY: help setup doctor repro smoke test test-all mutants torture sanitize ui bench bench-gpu lint lock sbom audit clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -46,6 +46,9 @@ doctor: ## Check this machine: what is missing for what; also where setup failed
 repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
 	@python -c "from pathlib import Path; from flows.stage import mend; mend(Path())"
 	dvc repro
+
+smoke: $(READY) ## Run every stage once in about a minute and a half, on tiny models in build/smoke; its numbers mean nothing
+	python -m tests.smoke
 
 test: $(READY) lint ## Check style and types, run the tests except the slow ones
 	$(PYTEST) -m "not slow" $(TESTS)

@@ -1,0 +1,38 @@
+"""Every stage once, on tiny models, in a copy of this working tree: `python -m tests.smoke`. Its numbers mean nothing."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.conftest import environment, make_clone, smaller
+
+FOLDER = Path("build/smoke")
+
+
+def tiniest(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with one seed, and one start of the clock's process."""
+    params = smaller(params)
+    params["tasks"]["translation"]["seeds"] = [1]
+    params["tasks"]["translation"]["sweep"]["latency_rounds"] = 1
+    return params
+
+
+def main() -> int:
+    """Run the pipeline; return its exit status."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    clone = make_clone(FOLDER.resolve(), tiniest)
+    begun = time.monotonic()
+    status = subprocess.run(["dvc", "repro"], cwd=clone, env=environment(clone), check=False).returncode
+    if status == 0:
+        seconds = time.monotonic() - begun
+        print(
+            f"smoke: every stage ran in {seconds:.0f} s; its models are far too small for any of these numbers to mean anything"
+        )
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
