@@ -24,7 +24,7 @@ from tasks.errors import InputError, stage
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.pair import BatchTimings, GridPoint, PairRecord, write_pair
+from tasks.evaluation.results.pair import BatchTimings, Costs, GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import unsupported_script
@@ -34,7 +34,6 @@ from tasks.evaluation.sweep.clock import Starts
 from tasks.evaluation.sweep.fan_out import Workers
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import Drafter, expand
-from tasks.evaluation.sweep.plan import Costs
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.sweep.run import (
@@ -245,7 +244,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         for drafter, one in drafters.items():
             known = {
                 "batches": batches.get(drafter),
-                "costs": costs and costs.record(),
+                "costs": costs,
                 "plan": whole.plans.get(drafter),
                 "null_test": whole.null_test(),
             }

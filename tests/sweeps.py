@@ -12,12 +12,11 @@ from tasks.decoding.methods.cascades import SequenceCascadeSettings, TokenCascad
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.pair import SweepPlan
+from tasks.evaluation.results.pair import Costs, SweepPlan
 from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.evaluation.sweep.clock import Here
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.evaluation.sweep.plan import Costs
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import RowWriter
 from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, measured_costs

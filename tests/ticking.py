@@ -15,6 +15,7 @@ from tasks.decoding.decoder import EncoderOutput, Rows, Step
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
+from tasks.evaluation.results.pair import Costs
 from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.settings import MarginSettings, SweepSettings
 from tasks.evaluation.sweep.clock import Lap, PointTimer, Visit
@@ -54,6 +55,18 @@ class Price:
 
 
 SMALL, LARGE = Price(2.0, 1.0), Price(5.0, 12.0, 0.5)
+
+
+def costs_of(encode_small: float, encode_large: float, small_step: float, verify: dict[int, float], **more: Any) -> Costs:
+    """The parts of decoding at these milliseconds."""
+    return Costs(
+        encode_small_ms=encode_small,
+        encode_large_ms=encode_large,
+        small_step_ms=small_step,
+        verify_ms=verify,
+        cost_ratio=small_step / verify[1],
+        **more,
+    )
 
 
 class TickingDecoder(PrefixDecoder):

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.results.files import WORK
-from tasks.evaluation.results.pair import MeasuredCosts
+from tasks.evaluation.results.pair import Costs
 from tasks.evaluation.results.rows import TimedRound
 from tasks.evaluation.results.summary import AlignmentEffect, CostModel, Finding
 from tasks.evaluation.scoring.metrics import Floats
@@ -56,22 +56,21 @@ class Curves(NamedTuple):
     """On which the time was counted or taken."""
 
 
-def cost_model(measured: Sequence[MeasuredCosts]) -> CostModel | None:
+def cost_model(measured: Sequence[Costs]) -> CostModel | None:
     """One cost model for all drafters of a task: the median over their sweeps of each part; None where none was measured.
 
     The time of a run over w positions is taken as linear in w, by least squares over the measured widths.
     """
-    whole = [one for one in measured if one.verify_ms and one.encode_large_ms is not None and one.small_step_ms is not None]
-    if not whole:
+    if not measured:
         return None
-    widths = sorted(set.intersection(*(set(one.verify_ms or ()) for one in whole)))
-    verify = [statistics.median((one.verify_ms or {})[width] for one in whole) for width in widths]
+    widths = sorted(set.intersection(*(set(one.verify_ms) for one in measured)))
+    verify = [statistics.median(one.verify_ms[width] for one in measured) for width in widths]
     slope, constant = np.polyfit(widths, verify, 1).tolist() if len(widths) > 1 else (0.0, verify[0])
     return CostModel(
-        text_ms=statistics.median((one.encode_large_ms or 0.0) + (one.encode_small_ms or 0.0) for one in whole),
+        text_ms=statistics.median(one.encode_large_ms + one.encode_small_ms for one in measured),
         large_call_ms=max(constant, 0.0),
         checked_position_ms=max(slope, 0.0),
-        drafter_step_ms=statistics.median(one.small_step_ms or 0.0 for one in whole),
+        drafter_step_ms=statistics.median(one.small_step_ms for one in measured),
     )
 
 

@@ -19,12 +19,13 @@ from tasks.decoding.pair_folder import read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, point_key
-from tasks.evaluation.results.pair import GridPoint, MeasuredCosts, PairRecord, write_pair
+from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.summary import Summary, read_summary
 from tasks.files import seal
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
+from tests.ticking import costs_of
 from tests.unit.evaluation.conftest import point_row
 
 Row = dict[str, Any]
@@ -64,7 +65,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
 
 def count(paths: TaskPaths, split: str) -> None:
     """Outputs of both arms on a split: BiLD needs three large calls a text with the unaligned drafter, two with the aligned."""
-    costs = MeasuredCosts(encode_small_ms=0.0, encode_large_ms=0.0, small_step_ms=0.1, verify_ms={1: 1.0, 2: 1.0})
+    costs = costs_of(0.0, 0.0, 0.1, {1: 1.0, 2: 1.0})
     for arm, calls in (("unaligned", 3), ("aligned", 2)):
         write_pair(PairRecord(arm=arm, seed=1, costs=costs), paths.sweep(arm) / "pair.json")
         texts = ["output"] * 20

@@ -94,7 +94,7 @@ def _further_facts(pair: PairRecord) -> Iterator[tuple[str, str]]:
     if error := pair.sample_error:
         text = f"{error.mean:.1%} on average, {error.worst:.1%} at worst, {error.points} points"
         yield "error of the prediction, random sample", text
-    if pair.costs and pair.costs.verify_ms:
+    if pair.costs:
         runs = [f"{length}: {value:.3f}" for length, value in pair.costs.verify_ms.items()]
         yield "a run of the large model by positions, ms", ", ".join(runs[:6])
 

@@ -266,7 +266,7 @@ def drafting(summary: Summary, method: str) -> Iterator[tuple[OperatingPoint, Ro
             pair, length = summary.pairs.of(point.arm), int(point.settings["draft_length"] or 0)
             alpha, (cost, work) = acceptance_of(pair, point), cost_ratios_of(pair, point)
             rate = None if alpha is None else alpha.rate
-            check = None if pair.costs is None else pair.costs.check_cost(length + 1)
+            check = None if pair.costs is None else pair.costs.verify(length + 1) / pair.costs.verify_ms[1]
             # Nothing bounds the speed-up where no token is ever rejected, and drafting costs nothing.
             bounded = rate if cost != 0.0 or rate != 1.0 else None
             counts, counted = point.counts, None

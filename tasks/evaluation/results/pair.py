@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -88,16 +87,16 @@ class PairSizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredCosts:
+class Costs:
     """Milliseconds of the parts that decoding one example is made of."""
 
-    encode_small_ms: float | None = None
+    encode_small_ms: float
     """0 where the large model's encoder serves both."""
-    encode_large_ms: float | None = None
-    small_step_ms: float | None = None
-    verify_ms: dict[int, float] | None = None
-    """A run of the large model by the number of positions that it verifies."""
-    cost_ratio: float | None = None
+    encode_large_ms: float
+    small_step_ms: float
+    verify_ms: dict[int, float]
+    """A run of the large model by the number of positions that it predicts; 1 is one of its decoding steps."""
+    cost_ratio: float
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""
     bandwidth_share: float | None = None
     """Share of the memory's bandwidth that a step of the large model uses; None where it is not known."""
@@ -111,22 +110,15 @@ class MeasuredCosts:
         taken = f"its weights take {share:.0%} of the bandwidth"
         return f"the baseline is not memory-bound ({taken}), so speed-ups are overstated"
 
-    def check_cost(self, positions: int) -> float | None:
-        """A run of the large model over so many positions, in its steps; None where it was not measured."""
-        if not self.verify_ms or 1 not in self.verify_ms:
-            return None
-        return interpolated(self.verify_ms, positions) / self.verify_ms[1]
-
-
-def interpolated(milliseconds: Mapping[int, float], positions: int) -> float:
-    """The time of a run over `positions` tokens from those of other widths; linear, also beyond the widest."""
-    widths = sorted(milliseconds)
-    above = bisect.bisect_left(widths, positions)
-    if above < len(widths) and widths[above] == positions:
-        return milliseconds[positions]
-    low, high = widths[max(0, min(above, len(widths) - 1) - 1)], widths[min(max(above, 1), len(widths) - 1)]
-    slope = (milliseconds[high] - milliseconds[low]) / (high - low) if high > low else 0.0
-    return milliseconds[low] + slope * (positions - low)
+    def verify(self, positions: int) -> float:
+        """A run of the large model over so many positions, linear between the timed widths and beyond the widest."""
+        widths = sorted(self.verify_ms)
+        if positions in self.verify_ms or len(widths) == 1:
+            return self.verify_ms.get(positions, self.verify_ms[widths[0]])
+        above = min(max(bisect.bisect(widths, positions), 1), len(widths) - 1)
+        low, high = widths[above - 1], widths[above]
+        slope = (self.verify_ms[high] - self.verify_ms[low]) / (high - low)
+        return self.verify_ms[low] + slope * (positions - low)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +246,7 @@ class PairRecord:
     """The large model's outputs on validation beside trivial baselines."""
     unsupported_script: str | None = None
     """What the metric's tokenizers cannot read of the references of validation, with the fix; empty where they read all."""
-    costs: MeasuredCosts | None = None
+    costs: Costs | None = None
     plan: SweepPlan | None = None
     null_test: NullTest | None = None
     """Of the clock that timed all drafters of the task in turn; None where it compared no two arms in several rounds."""

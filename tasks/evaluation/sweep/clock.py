@@ -19,11 +19,11 @@ from tasks.decoding.decoder import Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS
-from tasks.evaluation.results.pair import BatchTimings
+from tasks.evaluation.results.pair import BatchTimings, Costs
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.batches import BatchTimer
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
-from tasks.evaluation.sweep.plan import Costs, measure_costs
+from tasks.evaluation.sweep.plan import measure_costs
 from tasks.evaluation.timing import (
     Expected,
     TimedTokensError,

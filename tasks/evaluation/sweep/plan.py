@@ -32,8 +32,8 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.compiled import bandwidth_share
 from tasks.errors import InputError
-from tasks.evaluation.results.codec import Source, joined, read, text_of
-from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, PredictionError, interpolated
+from tasks.evaluation.results.codec import Source, read, text_of
+from tasks.evaluation.results.pair import Costs, ErrorStatistics, PredictionError
 from tasks.evaluation.selection import TradeOff, choose, keeps_quality, resolution
 from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.files import atomic_write
@@ -55,6 +55,8 @@ _NOISES, _SPREADS = (1.0, 2.0, 4.0, 8.0), (1.0, 3.0, 10.0, 30.0)
 """Factors of the noise, on a busy machine, and of the methods' deviations; the pair that explains the points best is taken."""
 _COMMON = 3
 """Columns that all methods share: text, call, small."""
+_MIN_SHARE_OF_RUNS = 0.1
+"""Lower bound of a predicted latency as a share of its model runs, since a fitted overhead may extrapolate below 0."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,11 @@ class Overheads:
     small: float = 0.0
     """Slow-down of the small model's steps, as a share of their time alone; it may be negative."""
 
-    def of(self, method: str, work: Work) -> float:
-        """Milliseconds of a text."""
+    def latency(self, method: str, work: Work) -> float:
+        """Predicted mean milliseconds of a text, model runs included."""
         one = self.by_method.get(method, self.common)
-        return one.text * work.mixed + one.call * work.calls * (work.mixed > 0) + self.small * work.small_ms
+        more = one.text * work.mixed + one.call * work.calls * (work.mixed > 0) + self.small * work.small_ms
+        return max(work.runs_ms + more, _MIN_SHARE_OF_RUNS * work.runs_ms)
 
 
 def _prior(methods: int, spread: float, step_ms: float) -> Array:
@@ -146,72 +149,38 @@ def fitted_overheads(timed: Sequence[tuple[str, Work, float]], step_ms: float) -
 _WIDTHS = (1, 2, 3, 4, 6, 8, 11, 16)
 """Positions of the timed runs of the large model; other widths are interpolated."""
 _ROUNDS = 5
-_MIN_SHARE_OF_RUNS = 0.1
-"""Lower bound of a predicted latency as a share of its model runs, since a fitted overhead may extrapolate below 0."""
 
 
-@dataclass
-class Costs:
-    """Milliseconds of the parts that decoding one example is made of."""
+def work_of(by_example: Sequence[Counts], costs: Costs) -> Work:
+    """Means over examples of what their latency depends on, from the counts of each."""
 
-    encode_small_ms: float
-    """0 where the large model's encoder serves both."""
-    encode_large_ms: float
-    small_step_ms: float
-    verify_ms: dict[int, float]
-    """A run of the large model by the number of positions that it predicts; 1 is one of its decoding steps."""
-    bandwidth_share: float | None = None
-    """Share of the memory's bandwidth that a step of the large model uses; None where it is not known."""
-    overheads: Overheads = field(default_factory=Overheads)
-    """Milliseconds besides these runs, fitted to the timed points."""
-
-    @property
-    def cost_ratio(self) -> float:
-        """c: a run of the small model over one of the large (SD, Definition 3.7)."""
-        return self.small_step_ms / self.verify_ms[1]
-
-    def verify(self, positions: int) -> float:
-        """Milliseconds of a run over `positions` tokens, extrapolated linearly beyond the widest timed run."""
-        return interpolated(self.verify_ms, positions)
-
-    def parts(self, counts: Counts) -> dict[str, float]:
-        """Milliseconds of one example's model runs: `encoders`, `small` and `large`."""
+    def runs_ms(counts: Counts) -> float:
         # The large model reads the source of every draft, even one that ends the text; a shared encoder always runs.
-        large = counts.large_calls > 0 or counts.drafted > 0 or self.encode_small_ms == 0
-        return {
-            "encoders": self.encode_large_ms * large + self.encode_small_ms * (counts.small_steps > 0),
-            "small": self.small_step_ms * counts.small_steps,
-            "large": sum(self.verify(positions) * calls for positions, calls in counts.verified.items()),
-        }
+        large = counts.large_calls > 0 or counts.drafted > 0 or costs.encode_small_ms == 0
+        encoders = costs.encode_large_ms * large + costs.encode_small_ms * (counts.small_steps > 0)
+        checks = sum(costs.verify(positions) * calls for positions, calls in counts.verified.items())
+        return encoders + costs.small_step_ms * counts.small_steps + checks
 
-    def work(self, by_example: Sequence[Counts]) -> Work:
-        """Means over the examples of what their latency depends on."""
-        parts = [self.parts(counts) for counts in by_example]
-        return Work(
-            runs_ms=statistics.fmean(sum(part.values()) for part in parts),
-            small_ms=statistics.fmean(part["small"] for part in parts),
-            calls=statistics.fmean(counts.large_calls for counts in by_example),
-            mixed=statistics.fmean(counts.large_calls > 0 and counts.small_steps + counts.drafted > 0 for counts in by_example),
-        )
-
-    def latency(self, method: str, work: Work) -> float:
-        """Predicted mean milliseconds of examples."""
-        return max(work.runs_ms + self.overheads.of(method, work), _MIN_SHARE_OF_RUNS * work.runs_ms)
-
-    def record(self) -> MeasuredCosts:
-        """The costs as `pair.json` holds them."""
-        return joined(MeasuredCosts, self, cost_ratio=self.cost_ratio)
+    return Work(
+        runs_ms=statistics.fmean(map(runs_ms, by_example)),
+        small_ms=statistics.fmean(costs.small_step_ms * counts.small_steps for counts in by_example),
+        calls=statistics.fmean(counts.large_calls for counts in by_example),
+        mixed=statistics.fmean(counts.large_calls > 0 and counts.small_steps + counts.drafted > 0 for counts in by_example),
+    )
 
 
 def common_costs(measured: Sequence[Costs]) -> Costs:
     """The costs of all drafters of a task: their architecture is one, so that each part is the median over them."""
     median, first = statistics.median, measured[0]
     shares = [one.bandwidth_share for one in measured if one.bandwidth_share is not None]
+    small_step = median(one.small_step_ms for one in measured)
+    verify = {width: median(one.verify_ms[width] for one in measured) for width in first.verify_ms}
     return Costs(
         encode_small_ms=median(one.encode_small_ms for one in measured),
         encode_large_ms=median(one.encode_large_ms for one in measured),
-        small_step_ms=median(one.small_step_ms for one in measured),
-        verify_ms={width: median(one.verify_ms[width] for one in measured) for width in first.verify_ms},
+        small_step_ms=small_step,
+        verify_ms=verify,
+        cost_ratio=small_step / verify[1],
         bandwidth_share=median(shares) if shares else None,
     )
 
@@ -222,12 +191,12 @@ def load_or_measure_costs(path: Path, measure: Callable[[], Costs | None]) -> Co
     None where no drafter's models can run.
     """
     try:
-        return joined(Costs, read(MeasuredCosts, path, Source(str(path), "remove it")))
+        return read(Costs, path, Source(str(path), "remove it"))
     except (FileNotFoundError, InputError):
         costs = measure()
         if costs is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(path, text_of(costs.record()))
+            atomic_write(path, text_of(costs))
         return costs
 
 
@@ -277,8 +246,14 @@ def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, cl
     # A wider run is never cheaper; where it seems so, that is noise.
     for before, width in itertools.pairwise(widths):
         verify[width] = max(verify[width], verify[before])
-    share = bandwidth_share(pair.large.capabilities.step_bytes, large_step / 1000) if large_step else None
-    return Costs(0.0 if pair.shares_encoder else encode_small, encode_large, small_step, verify, share)
+    return Costs(
+        encode_small_ms=0.0 if pair.shares_encoder else encode_small,
+        encode_large_ms=encode_large,
+        small_step_ms=small_step,
+        verify_ms=verify,
+        cost_ratio=small_step / large_step,
+        bandwidth_share=bandwidth_share(pair.large.capabilities.step_bytes, large_step / 1000),
+    )
 
 
 def _run_of(large: Decoder, source: list[int], text: Sequence[int], width: int) -> Callable[[], object]:
@@ -294,12 +269,6 @@ def _run_of(large: Decoder, source: list[int], text: Sequence[int], width: int) 
         large.forward([new])
 
     return run
-
-
-def slow_step_warning(share: float | None) -> str:
-    """A warning where vanilla uses less than half of the bandwidth, so that every speed-up over it flatters; else empty."""
-    warning = MeasuredCosts(bandwidth_share=share).baseline_warning
-    return warning and f"{warning}; python -m tasks.bench decoding measures where the time goes"
 
 
 # The plan.
@@ -336,7 +305,7 @@ class Plan:
         Args:
             candidates: By index.
             known: Measured baselines; a point that is no better than one of them is not timed.
-            costs: The cost model, which is refitted as points are timed.
+            costs: The parts of decoding; what it takes besides them is fitted as points are timed.
             vanilla: The large model alone.
             sweep: What a choice may lose (`margins`), what is near the frontier (`near`), how many random points of the rest
                 are timed (`sample`), and the seed of that sample.
@@ -353,6 +322,7 @@ class Plan:
         self._costs = costs
         self._vanilla = vanilla
         self._sweep = sweep
+        self._overheads = Overheads()
         self._small_model = small_model
         self._rng = random.Random(sweep.seed)  # noqa: S311 (a sample, not a secret)
         if small_model is not None:
@@ -361,12 +331,12 @@ class Plan:
     @property
     def vanilla_ms(self) -> float:
         """Predicted latency of the large model alone."""
-        return self._costs.latency(self._vanilla.method, self._vanilla.work)
+        return self._overheads.latency(self._vanilla.method, self._vanilla.work)
 
     def speedup(self, index: int) -> float:
         """Predicted speed-up of a candidate by the current cost model."""
         candidate = self.candidates[index]
-        return self.vanilla_ms / self._costs.latency(candidate.method, candidate.work)
+        return self.vanilla_ms / self._overheads.latency(candidate.method, candidate.work)
 
     def record(self, index: int, speedup: float | None, predicted: float | None = None) -> None:
         """Record a measured speed-up, and refit the overheads; a later round replaces it.
@@ -393,7 +363,7 @@ class Plan:
         timed += [] if self._small_model is None else [self._small_model]
         # The ratio to vanilla is fitted instead of milliseconds, since it stands when the machine slows down.
         observed = [(one.method, one.work, self.vanilla_ms / speedup) for one, speedup in timed]
-        self._costs.overheads = fitted_overheads(observed, self._costs.verify_ms[1])
+        self._overheads = fitted_overheads(observed, self._costs.verify_ms[1])
 
     def next(self) -> list[int]:
         """The points to time now, with their reasons in `why`; empty when the plan is done."""

@@ -20,7 +20,7 @@ from tasks.console import log, progress
 from tasks.decoding.method import Request
 from tasks.decoding.registry import GREEDY_ONLY, ORACLES
 from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
-from tasks.evaluation.results.pair import NullTest, SweepPlan
+from tasks.evaluation.results.pair import Costs, NullTest, SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRound, TimedRow
 from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.statistics import Equals, null_test
@@ -31,12 +31,11 @@ from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.plan import (
     Candidate,
-    Costs,
     Plan,
     common_costs,
     load_or_measure_costs,
     prediction_error,
-    slow_step_warning,
+    work_of,
 )
 from tasks.evaluation.sweep.replay import Outputs, PointDecoder, ReplayedGrid, Split, decode_points, duplicates, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
@@ -70,7 +69,8 @@ class AssessedGrid:
             if index not in self.duplicate_of and point.method not in ORACLES:
                 lower = None if outcome.difference_bounds is None else outcome.difference_bounds.lower
                 rule = getattr(point.settings, "rule", "")
-                found[index] = Candidate(point.method, outcome.quality[metric], costs.work(outputs.timed(split)), lower, rule)
+                work = work_of(outputs.timed(split), costs)
+                found[index] = Candidate(point.method, outcome.quality[metric], work, lower, rule)
         return found
 
     def not_replayed(self) -> list[SweepPoint]:
@@ -104,7 +104,7 @@ class SplitSweep:
     grid: AssessedGrid | None = None
     """The replayed grid, whose points a plan asks for; None where every point is timed."""
     costs: Costs | None = None
-    """The cost model that a plan begins with."""
+    """What the parts of decoding cost."""
     plan: Plan | None = None
     """Begins when the baselines are timed."""
 
@@ -155,7 +155,7 @@ class SplitSweep:
                 self.time(grid.points[index], _Asked("grid", (outputs, grid.outcomes[index])))
             return
         vanilla, small = (
-            Candidate(point.method, one.quality, costs.work(self.asked[point].known[0].timed(self.split)))
+            Candidate(point.method, one.quality, work_of(self.asked[point].known[0].timed(self.split), costs))
             for point, one in zip(BASELINES, known, strict=True)
         )
         evaluator = self.writer.evaluator
@@ -334,8 +334,8 @@ def measured_costs(path: Path, split: Split, request: Request, timer: Callable[[
         return common_costs(list(found.values())) if found else None
 
     costs = load_or_measure_costs(path, measure)
-    if costs is not None and (warning := slow_step_warning(costs.bandwidth_share)):
-        log.warning("%s", warning)
+    if costs is not None and costs.baseline_warning:
+        log.warning("%s; python -m tasks.bench decoding measures where the time goes", costs.baseline_warning)
     return costs
 
 
@@ -396,7 +396,7 @@ class SweepRunner:
         self.writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         seconds = time.monotonic() - begun
         found.grid = AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points), seconds)
-        found.costs = dataclasses.replace(costs)  # each plan fits its own overheads
+        found.costs = costs
         self._decode(found, dict.fromkeys(found.grid.not_replayed(), "grid"))
         return found
 

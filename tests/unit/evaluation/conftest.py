@@ -30,6 +30,14 @@ SIZES: Row = {
     "feed_forward_width": 32,
 }
 """Of a model without attention and encoder: the weights of the decoder are all that costs."""
+COSTS: Row = {
+    "encode_small_ms": 0.2,
+    "encode_large_ms": 0.4,
+    "small_step_ms": 0.4,
+    "verify_ms": {"1": 2.0, "4": 3.0, "8": 5.0},
+    "cost_ratio": 0.2,
+}
+"""Milliseconds of a pair."""
 _SOURCE = Source("the test", "correct it")
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,28 +17,22 @@ from tasks.evaluation.effect import (
     reach_of,
     timed_curves,
 )
-from tasks.evaluation.results.pair import MeasuredCosts
 from tasks.evaluation.results.rows import TimedRound
 from tasks.evaluation.results.summary import AlignmentEffect, CostModel
+from tests.ticking import costs_of
 
 COSTS = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
 
 
 def test_one_cost_model_is_made_of_all_sweeps() -> None:
     """Medians of three sweeps, of which the clock of one went wrong; a run over w positions takes 1.5 + 0.5 w."""
-    parts: dict[str, Any] = {
-        "encode_small_ms": 0.2,
-        "encode_large_ms": 0.4,
-        "small_step_ms": 0.3,
-        "verify_ms": {1: 2.0, 2: 2.5, 4: 3.5},
-    }
-    wrong = {**parts, "encode_large_ms": 9.0, "verify_ms": {1: 9.0, 2: 9.0, 4: 9.0}}
-    found = cost_model([MeasuredCosts(**one) for one in (parts, wrong, parts)])
+    right, wrong = costs_of(0.2, 0.4, 0.3, {1: 2.0, 2: 2.5, 4: 3.5}), costs_of(0.2, 9.0, 0.3, {1: 9.0, 2: 9.0, 4: 9.0})
+    found = cost_model([right, wrong, right])
     assert found is not None
     assert vars(found) == pytest.approx(
         {"text_ms": 0.6, "large_call_ms": 1.5, "checked_position_ms": 0.5, "drafter_step_ms": 0.3}
     )
-    assert cost_model([MeasuredCosts()]) is None
+    assert cost_model([]) is None
 
 
 def test_the_time_of_a_text_follows_from_its_counts() -> None:

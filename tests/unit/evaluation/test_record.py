@@ -14,10 +14,10 @@ from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import outbox_folder, tracking_uri, upload_all
 from tests.local_mlflow import FaultyClient, local_mlflow, runs_of, text_of
-from tests.unit.evaluation.conftest import measured_record, pair_record, point_row, records, untimed
+from tests.unit.evaluation.conftest import COSTS, measured_record, pair_record, point_row, records, untimed
 
 PAIR = {
-    "costs": {"cost_ratio": 0.2, "verify_ms": {"1": 2.0}},
+    "costs": COSTS,
     "acceptance": [
         {"rate": 0.8, "interval": [0.78, 0.82], "tokens": 5000},
         {"temperature": 1.0, "rate": 0.7, "interval": [0.68, 0.72], "tokens": 5000},
@@ -103,7 +103,8 @@ def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: FaultyClient
     assert sweep.data.params == {"seed": "1", "arm": "aligned"}
     assert sweep.data.tags.items() >= {"kind": "sweep", "arm": "aligned", "runtime": "native"}.items()
     assert values(sweep) == {
-        **{"cost_ratio": 0.2, "points": 60, "timed": 12, "replay_seconds": 4.0},
+        **{name: COSTS[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms", "cost_ratio")},
+        **{"points": 60, "timed": 12, "replay_seconds": 4.0},
         **{"prediction_error_mean": 0.03, "prediction_error_worst": 0.08},
         **{"acceptance_rate": 0.8, "acceptance_rate_low": 0.78, "acceptance_rate_high": 0.82},
         **{"acceptance_rate_sampled": 0.7, "acceptance_rate_sampled_low": 0.68, "acceptance_rate_sampled_high": 0.72},

@@ -9,14 +9,14 @@ from tasks.corpora.settings import CorpusSettings
 from tasks.evaluation.report.recommendation import as_lines, configuration, explained, recommend
 from tasks.evaluation.report.tables import notes
 from tasks.evaluation.results.summary import Alignment, AlignmentEffect, ArmResult, CostModel, Finding
-from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
+from tests.unit.evaluation.conftest import COSTS, SIZES, summarized, summary_record, untimed
 
 Sweeps = dict[str, list[dict[str, Any]]]
 ABOUT: dict[str, Any] = {
     "seed": 2,
     "runtime": "native, float32",
     "lineage": {"host_cpu": "a small CPU"},
-    "costs": {"cost_ratio": 0.25},
+    "costs": {**COSTS, "cost_ratio": 0.25},
     "acceptance": [
         {"rate": 0.8, "interval": [0.78, 0.82], "tokens": 900},
         {"temperature": 1.0, "rate": 0.6, "interval": [0.58, 0.62], "tokens": 900},
@@ -292,7 +292,7 @@ def test_the_configuration_names_both_models_and_explains_every_setting(sweeps: 
 def test_a_baseline_that_leaves_bandwidth_unused_is_said_below_the_headline(
     sweeps: Sweeps, share: float | None, said: bool
 ) -> None:
-    about = {**ABOUT, "costs": {"bandwidth_share": share}}
+    about = {**ABOUT, "costs": {**COSTS, "bandwidth_share": share}}
     summary = summary_record("bleu", sweeps, {"aligned": about})
     sentence = "the baseline is not memory-bound (its weights take 47% of the bandwidth), so speed-ups are overstated"
     assert summary.recommendation.basis.get("baseline") == (sentence if said else None)

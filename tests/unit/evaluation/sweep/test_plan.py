@@ -19,11 +19,12 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import SequenceCascadeSettings, TokenCascadeSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
+from tasks.evaluation.results.pair import Costs
 from tasks.evaluation.selection import TradeOff, choose, frontier, keeps_quality
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep import plan as planning
-from tasks.evaluation.sweep.plan import Candidate, Costs, MethodOverhead, Overheads, Plan, load_or_measure_costs
-from tests.ticking import LARGE, LIMIT, SMALL, Clock, ticking_pair
+from tasks.evaluation.sweep.plan import Candidate, MethodOverhead, Overheads, Plan, load_or_measure_costs, work_of
+from tests.ticking import LARGE, LIMIT, SMALL, Clock, costs_of, ticking_pair
 from tests.toys import toy_sources
 
 LARGE_MS, SMALL_MS, TOKENS = 10.0, 1.0, 20
@@ -35,12 +36,12 @@ def counts(small_steps: int, large_calls: int) -> Counts:
     return Counts(tokens=TOKENS, small_steps=small_steps, large_calls=large_calls, verified=Counter({1: large_calls}))
 
 
-COSTS = Costs(0.0, 0.0, SMALL_MS, {1: LARGE_MS})
+COSTS = costs_of(0.0, 0.0, SMALL_MS, {1: LARGE_MS})
 
 
 def candidate(method: str, quality: float, small_steps: int, large_calls: int) -> Candidate:
     """A candidate whose bound is its difference to a vanilla of 30 points."""
-    return Candidate(method, quality, COSTS.work([counts(small_steps, large_calls)]), quality - 30.0)
+    return Candidate(method, quality, work_of([counts(small_steps, large_calls)], COSTS), quality - 30.0)
 
 
 VANILLA = candidate("vanilla_large", 30.0, 0, TOKENS)
@@ -55,7 +56,7 @@ def plan_of(
     seed: int = 0,
 ) -> Plan:
     sweep = SweepSettings(margins=MARGINS, near=near, sample=sample, seed=seed)
-    return Plan(candidates, known, dataclasses.replace(COSTS), VANILLA, sweep)
+    return Plan(candidates, known, COSTS, VANILLA, sweep)
 
 
 def true_speedups(candidates: Mapping[int, Candidate], overheads: Mapping[str, tuple[float, float]] | None = None) -> Truth:
@@ -106,18 +107,17 @@ def missed(plan: Plan, truth: Truth, known: tuple[TradeOff, ...]) -> list[TradeO
 SOURCES = toy_sources(8, seed=10)
 
 
-def hand_made(**changed: Any) -> Costs:
-    parts = {"encode_small_ms": 1.0, "encode_large_ms": 4.0, "small_step_ms": 0.5}
-    return Costs(**(parts | {"verify_ms": {8: 7.5, 1: 2.0, 2: 2.5, 4: 3.5}} | changed))
+HAND_MADE = costs_of(1.0, 4.0, 0.5, {8: 7.5, 1: 2.0, 2: 2.5, 4: 3.5})
+NOTHING = Overheads()
 
 
-def latency(costs: Costs, method: str, by_example: list[Counts]) -> float:
-    return costs.latency(method, costs.work(by_example))
+def latency(overheads: Overheads, method: str, by_example: list[Counts], costs: Costs = HAND_MADE) -> float:
+    return overheads.latency(method, work_of(by_example, costs))
 
 
-def fit(costs: Costs, timed: list[tuple[str, list[Counts], float]]) -> None:
-    observed = [(method, costs.work(by_example), measured) for method, by_example, measured in timed]
-    costs.overheads = planning.fitted_overheads(observed, costs.verify_ms[1])
+def fit(*timed: tuple[str, list[Counts], float]) -> Overheads:
+    observed = [(method, work_of(by_example, HAND_MADE), measured) for method, by_example, measured in timed]
+    return planning.fitted_overheads(observed, HAND_MADE.verify_ms[1])
 
 
 def drafted(small_steps: int, verified: dict[int, int]) -> Counts:
@@ -127,53 +127,50 @@ def drafted(small_steps: int, verified: dict[int, int]) -> Counts:
 
 def test_run_times_are_interpolated_and_extrapolated() -> None:
     known = {1: 2.0, 2: 2.5, 8: 7.5, 3: 3.0, 6: 5.5, 9: 8.5, 12: 11.5}
-    assert {positions: hand_made().verify(positions) for positions in known} == pytest.approx(known)
+    assert {positions: HAND_MADE.verify(positions) for positions in known} == pytest.approx(known)
 
 
 def test_latency_is_the_mean_over_examples_plus_the_overhead() -> None:
-    costs = hand_made()
     examples = [drafted(6, {3: 2, 1: 1}), drafted(2, {2: 1})]
     runs = (5 + 3 + 8 + 5 + 1 + 2.5) / 2
-    assert latency(costs, "bild", examples) == pytest.approx(runs)
+    assert latency(NOTHING, "bild", examples) == pytest.approx(runs)
     small = (3 + 1) / 2
-    costs.overheads = Overheads(MethodOverhead(text=0.5, call=0.125), {"bild": MethodOverhead(text=0.75, call=0.25)}, 0.1)
-    assert latency(costs, "bild", examples) == pytest.approx(runs + 0.75 + 0.25 * (3 + 1) / 2 + 0.1 * small)
-    assert latency(costs, "speculative", examples) == pytest.approx(runs + 0.5 + 0.125 * (3 + 1) / 2 + 0.1 * small)
+    found = Overheads(MethodOverhead(text=0.5, call=0.125), {"bild": MethodOverhead(text=0.75, call=0.25)}, 0.1)
+    assert latency(found, "bild", examples) == pytest.approx(runs + 0.75 + 0.25 * (3 + 1) / 2 + 0.1 * small)
+    assert latency(found, "speculative", examples) == pytest.approx(runs + 0.5 + 0.125 * (3 + 1) / 2 + 0.1 * small)
 
 
 def test_a_model_alone_has_no_overhead_but_the_slow_down_of_the_small_one() -> None:
-    costs = hand_made(overheads=Overheads(MethodOverhead(text=0.5, call=0.125), {}, 0.5))
+    found = Overheads(MethodOverhead(text=0.5, call=0.125), {}, 0.5)
     large, small = [Counts(large_calls=3, verified=Counter({1: 3}))], [Counts(small_steps=4)]
-    assert latency(costs, "vanilla_large", large) == pytest.approx(4.0 + 3 * 2.0)
-    assert latency(costs, "vanilla_small", small) == pytest.approx(1.0 + 1.5 * 4 * 0.5)
+    assert latency(found, "vanilla_large", large) == pytest.approx(4.0 + 3 * 2.0)
+    assert latency(found, "vanilla_small", small) == pytest.approx(1.0 + 1.5 * 4 * 0.5)
     table = [Counts(drafted=2, large_calls=1, verified=Counter({1: 1}))]  # its drafter takes no step
-    assert latency(costs, "speculative", table) == pytest.approx(4.0 + 2.0 + 0.5 + 0.125)
+    assert latency(found, "speculative", table) == pytest.approx(4.0 + 2.0 + 0.5 + 0.125)
 
 
 def test_a_negative_overhead_cannot_make_a_latency_negative() -> None:
-    costs, example = hand_made(), [drafted(6, {3: 2, 1: 1})]
-    costs.overheads = Overheads(by_method={"bild": MethodOverhead(text=0.0, call=-6.0)})
-    assert latency(costs, "bild", example) == pytest.approx(1.6)  # a tenth of its runs, not 16 - 18
+    found, example = Overheads(by_method={"bild": MethodOverhead(text=0.0, call=-6.0)}), [drafted(6, {3: 2, 1: 1})]
+    assert latency(found, "bild", example) == pytest.approx(1.6)  # a tenth of its runs, not 16 - 18
 
 
 def test_the_first_point_of_one_method_teaches_the_others() -> None:
     """The overhead of a text is common to all methods; only what one method has beside it stays with that method."""
-    costs, points = hand_made(), {method: [drafted(4, {2: 6})] for method in ("bild", "speculative", "token_cascade")}
-    runs = latency(costs, "bild", points["bild"])
-    fit(costs, [("bild", points["bild"], runs + 3.0)])
-    assert latency(costs, "speculative", points["speculative"]) == pytest.approx(runs + 3.0, rel=0.04)
-    fit(costs, [("bild", points["bild"], runs + 3.0), ("speculative", points["speculative"], runs + 9.0)])
-    known = [latency(costs, method, points[method]) for method in points]
+    example = [drafted(4, {2: 6})]
+    runs = latency(NOTHING, "bild", example)
+    first = fit(("bild", example, runs + 3.0))
+    assert latency(first, "speculative", example) == pytest.approx(runs + 3.0, rel=0.04)
+    both = fit(("bild", example, runs + 3.0), ("speculative", example, runs + 9.0))
+    known = [latency(both, method, example) for method in ("bild", "speculative", "token_cascade")]
     assert known[:2] == pytest.approx([runs + 3.0, runs + 9.0], rel=0.1)
     assert known[0] < known[2] < known[1]
 
 
 def test_the_small_model_alone_teaches_what_its_steps_cost_beside_the_large_one() -> None:
-    costs, alone = hand_made(), [Counts(small_steps=20)]
-    fit(costs, [("vanilla_small", alone, 1.0 + 1.25 * 20 * 0.5)])
-    assert costs.overheads.small == pytest.approx(0.25, abs=0.01)
+    found = fit(("vanilla_small", [Counts(small_steps=20)], 1.0 + 1.25 * 20 * 0.5))
+    assert found.small == pytest.approx(0.25, abs=0.01)
     drafts = [drafted(20, {5: 4})]
-    assert latency(costs, "bild", drafts) == pytest.approx(latency(hand_made(), "bild", drafts) + 0.25 * 20 * 0.5, rel=0.01)
+    assert latency(found, "bild", drafts) == pytest.approx(latency(NOTHING, "bild", drafts) + 0.25 * 20 * 0.5, rel=0.01)
 
 
 def measured(clock: Clock, pair: Pair) -> Costs:
@@ -244,14 +241,13 @@ def test_a_method_without_overhead_is_predicted_exactly(method: str, settings: A
         [generation] = decode(method, settings, pair, [source], Request(LIMIT), [number])
         examples.append(generation.counts)
     took = 1000 * (clock() - begun) / len(SOURCES)
-    assert latency(costs, method, examples) == pytest.approx(took)
+    assert latency(NOTHING, method, examples, costs) == pytest.approx(took)
 
 
 def test_costs_are_measured_once(tmp_path: Path) -> None:
-    costs = Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, 0.6, Overheads(by_method={"bild": MethodOverhead(text=0.1, call=0.2)}))
+    costs = costs_of(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, bandwidth_share=0.6)
     assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: costs) is costs
-    again = load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: pytest.fail("measured again"))
-    assert again == Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, 0.6)
+    assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: pytest.fail("measured again")) == costs
     path = tmp_path / "cache" / "costs.json"
     for damaged in ('{"encode_', path.read_text().replace("1", "2")):  # an interrupted write, a changed digit
         path.write_text(damaged)

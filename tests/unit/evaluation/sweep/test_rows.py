@@ -24,10 +24,22 @@ from tasks.evaluation.scoring.metrics import chrf_of
 from tasks.evaluation.scoring.quality import score
 from tasks.evaluation.sweep import rows
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
-from tasks.evaluation.sweep.plan import Costs
+from tasks.evaluation.sweep.plan import work_of
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.models.settings import TextSettings
-from tests.ticking import LARGE, LIMIT, SMALL, Clock, ToyEvaluator, Words, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.ticking import (
+    LARGE,
+    LIMIT,
+    SMALL,
+    Clock,
+    ToyEvaluator,
+    Words,
+    costs_of,
+    evaluator_of,
+    split_of,
+    sweep_settings,
+    ticking_pair,
+)
 
 NO_ROLLBACK = SweepPoint("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=float("inf")))
 SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
@@ -167,7 +179,7 @@ def test_an_error_that_is_not_the_methods_ends_the_sweep(
 
 BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4))
 ALONE = SweepPoint("vanilla_small", VanillaSettings())
-COSTS = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
+COSTS = costs_of(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
 
 
 def ready(clock: Clock | None = None, **settings: Any) -> tuple[ToyEvaluator, Split]:
@@ -211,7 +223,7 @@ def test_latencies_are_those_of_the_clock(point: SweepPoint) -> None:
     row = evaluator.time(point, outputs, split, evaluator.time(point, outputs, split))
     assert row.rounds is not None and len(row.rounds) == 2
     for latencies, measured in ((row.latency_ms, outputs), (row.vanilla_latency_ms, evaluator.vanilla(split))):
-        wanted = [sum(COSTS.parts(measured.by_example[example]).values()) for example in split.timed]
+        wanted = [work_of([measured.by_example[example]], COSTS).runs_ms for example in split.timed]
         assert latencies == pytest.approx(wanted, abs=0.001)
     assert row.speedup == pytest.approx(sum(row.vanilla_latency_ms) / sum(row.latency_ms), rel=1e-3)
     assert row.speedup_interval is not None
