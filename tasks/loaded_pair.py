@@ -164,18 +164,25 @@ def load_drafter(
     return load_for_sweep(params, task, paths, paths.model(*drafter), grids[drafter], beside)
 
 
-def point_timer(pairs: LoadedPairs, task: Task, grids: Grids) -> PointTimer:
-    """What times the points of all drafters in this process."""
+def point_timer(pairs: LoadedPairs, task: Task, grids: Grids, cost_ratio: float | None = None) -> PointTimer:
+    """What times the points of all drafters in this process.
+
+    Methods that decode by the cost ratio of the small model use this one, as their replay did.
+    """
     kind = GivenTextTimer if metric_of(task.metric).name == PERPLEXITY else PointTimer
     loaded = {drafter: pairs.of(drafter) for drafter in grids}
+    if cost_ratio is not None:
+        for one in loaded.values():
+            one.pair.cost_ratios.setdefault("small", cost_ratio)
     return kind({drafter: one.pair for drafter, one in loaded.items()}, task.sweep, next(iter(loaded.values())).device)
 
 
-def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids) -> PointTimer:
+def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids, cost_ratio: float | None) -> PointTimer:
     """The same in a process that was started for it."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return point_timer(LoadedPairs(functools.partial(load_drafter, params, task, paths, grids)), task, grids)
+    pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
+    return point_timer(pairs, task, grids, cost_ratio)
 
 
 def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:

@@ -29,8 +29,7 @@ from tasks.evaluation.results.rows import FailedRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import unsupported_script
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.sweep.batches import points_by_batch
-from tasks.evaluation.sweep.clock import Starts
+from tasks.evaluation.sweep.clock import points_by_batch, start_elsewhere
 from tasks.evaluation.sweep.fan_out import Workers
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import Drafter, expand
@@ -199,7 +198,6 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         pairs.close()
         workers.close()
 
-    starts = Starts(functools.partial(open_timer, params, task, paths, grids), close)
     [main, *_] = drafters.values()
     first = {drafter: one for drafter, one in drafters.items() if one.first}
     # No name here holds a pair, which would keep it in memory while another process times.
@@ -224,7 +222,8 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
             costs = measured_costs(main.cache / "costs.json", validation, main.request, timer)
         # 3. The grids on validation, and their choices on test.
         ratio = None if costs is None else costs.cost_ratio
-        whole = TaskSweep({drafter: one.runner(costs, workers) for drafter, one in drafters.items()}, grids, starts, ratio)
+        start = start_elsewhere(functools.partial(open_timer, params, task, paths, grids, ratio), close)
+        whole = TaskSweep({drafter: one.runner(costs, workers) for drafter, one in drafters.items()}, grids, start)
         done = whole.validate(validation)
         tested = whole.report(done, test)
         # 4. Further test sets, temperatures and batch sizes, these for the first seed alone.
@@ -236,9 +235,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         if settings.batch_sizes and not given:
             points = {drafter: points_by_batch(done[drafter], grids[drafter], settings.margins) for drafter in first}
             vanilla = expected(main.evaluator, test, whole=True)
-            timing = point_timer(pairs, task, grids)
-            timing.use(ratio)
-            batches = timing.batches(points, vanilla, test, main.request)
+            batches = point_timer(pairs, task, grids, ratio).batches(points, vanilla, test, main.request)
         # 5. The records of the pairs.
         found = {}
         for drafter, one in drafters.items():

@@ -14,13 +14,12 @@ from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.pair import Costs, SweepPlan
 from tasks.evaluation.results.rows import SweepRow, read_rows
-from tasks.evaluation.sweep.clock import Here
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import RowWriter
 from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, measured_costs
-from tests.ticking import ALIGNED, Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.ticking import ALIGNED, Clock, TickingDecoder, evaluator_of, here, split_of, sweep_settings, ticking_pair
 
 GRID = [
     *(
@@ -64,7 +63,6 @@ class Sweep:
         self.validation, self.test = (split_of(self.pair, sweep, name) for name in ("validation", "test"))
         self.evaluator = evaluator_of(self.pair, sweep, request, clock)
         self.writer = RowWriter(self.evaluator, SweepRowFile(self.path, work), "toy", "aligned", on_row)
-        self.starts = Here(self.evaluator.timer)
         self._cache, self._fan_out = folder / work, fan_out
         self._validated: list[SweepRow] = []
         self.plan: SweepPlan | None = None
@@ -82,12 +80,10 @@ class Sweep:
     def _whole(self, grid: Sequence[SweepPoint]) -> TaskSweep:
         self.costs: Costs | None = None
         if self.evaluator.sweep.plan:
-            self.costs = measured_costs(
-                self._cache / "costs.json", self.validation, self.evaluator.request, lambda: self.starts.timer
-            )
+            request, timer = self.evaluator.request, self.evaluator.timer
+            self.costs = measured_costs(self._cache / "costs.json", self.validation, request, lambda: timer)
         runner = SweepRunner(ALIGNED, self.writer, self._cache, self._fan_out, self.costs)
-        ratio = None if self.costs is None else self.costs.cost_ratio
-        return TaskSweep({ALIGNED: runner}, {ALIGNED: grid}, self.starts, ratio)
+        return TaskSweep({ALIGNED: runner}, {ALIGNED: grid}, here(self.evaluator.timer))
 
     def large(self) -> TickingDecoder:
         assert isinstance(self.pair.large, TickingDecoder)

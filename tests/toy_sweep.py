@@ -15,7 +15,7 @@ from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.settings import GridSettings
-from tasks.evaluation.sweep.clock import Here, PointTimer
+from tasks.evaluation.sweep.clock import PointTimer
 from tasks.evaluation.sweep.grid import Drafter
 from tasks.evaluation.sweep.run import Grids
 from tasks.loaded_pair import LoadedPair
@@ -23,7 +23,7 @@ from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 from tests.architectures import models
 from tests.sweeps import Row, plain
-from tests.ticking import LIMIT, Words, sweep_settings
+from tests.ticking import LIMIT, Words, here, sweep_settings
 
 BILD = GridSettings(method="bild", values={"fallback_threshold": [0.2, 0.4, 0.6], "rollback_threshold": [1.0, math.inf]})
 
@@ -71,13 +71,15 @@ def opened(pair: Pair) -> LoadedPair:
 def use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sweeps load this pair for each drafter, and time in this process."""
 
-    def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids) -> PointTimer:
+    def timer(task: Task, grids: Grids) -> PointTimer:
         return PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu")
 
     monkeypatch.setattr(stage, "load_drafter", lambda *_: opened(pair))
-    monkeypatch.setattr(stage, "open_timer", open_timer)
-    monkeypatch.setattr(stage, "point_timer", lambda _, task, grids: PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu"))
-    monkeypatch.setattr(stage, "Starts", lambda open_timer, close: Here(open_timer()))
+    monkeypatch.setattr(stage, "open_timer", lambda _, task, __, grids, ___: timer(task, grids))
+    monkeypatch.setattr(
+        stage, "point_timer", lambda _, task, grids, *__: PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu")
+    )
+    monkeypatch.setattr(stage, "start_elsewhere", lambda open_timer, close: here(open_timer()))
 
 
 def swept(*grid: GridSettings, metric: str = "bleu", arm: str = "aligned", **changed: Any) -> list[Row]:

@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from tasks.bench.harness import Found, alone, finish, hardware, parse, parser_of
@@ -33,7 +34,7 @@ from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow
 from tasks.evaluation.scoring.metrics import forget
 from tasks.evaluation.selection import frontier, resolution, tradeoff_of
 from tasks.evaluation.settings import CHOSEN_ON, GridSettings, SweepSettings
-from tasks.evaluation.sweep.clock import Here, PointTimer
+from tasks.evaluation.sweep.clock import PointTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint, expand
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
@@ -56,13 +57,13 @@ QUICK = [GridSettings(method="speculative", preset="windows")]
 
 
 def planned_and_whole(
-    make: Callable[[bool], PointEvaluator], starts: Here, split: Split, grid: Sequence[SweepPoint], folder: Path
+    make: Callable[[bool], PointEvaluator], timer: PointTimer, split: Split, grid: Sequence[SweepPoint], folder: Path
 ) -> Found:
     """Run both sweeps and compare them.
 
     Args:
         make: Makes an evaluator that plans (True) or not (False) and shares no cache with another.
-        starts: Starts the processes that time.
+        timer: Times in this process, where its starts are not compared.
         split: The examples.
         grid: The points.
         folder: An empty folder, for their rows.
@@ -75,9 +76,9 @@ def planned_and_whole(
         evaluator = make(plan)
         begun = time.monotonic()
         writer = RowWriter(evaluator, SweepRowFile(folder / f"{name}.jsonl", name), "", name)
-        costs = measured_costs(folder / f"{name}.json", split, evaluator.request, lambda: starts.timer) if plan else None
+        costs = measured_costs(folder / f"{name}.json", split, evaluator.request, lambda: timer) if plan else None
         runner = SweepRunner(_DRAFTER, writer, folder / "predictions", costs=costs)
-        both = TaskSweep({_DRAFTER: runner}, {_DRAFTER: grid}, starts, None if costs is None else costs.cost_ratio)
+        both = TaskSweep({_DRAFTER: runner}, {_DRAFTER: grid}, lambda: nullcontext(timer.lap))
         rows = both.validate(split)[_DRAFTER]
         found[name] = (rows, time.monotonic() - begun, both.plans[_DRAFTER])
     (planned, planned_seconds, how), (whole, whole_seconds, _) = found["planned"], found["whole"]
@@ -169,7 +170,7 @@ def main(given: Sequence[str]) -> None:
     grid = expand(QUICK if arguments.quick else GRID)
     with contextlib.redirect_stdout(None):
         loaded = load_for_sweep(params, task, paths, paths.model(arguments.arm, task.seeds[0]), grid)
-    starts = Here(PointTimer({_DRAFTER: loaded.pair}, sweep, loaded.device))
+    timer = PointTimer({_DRAFTER: loaded.pair}, sweep, loaded.device)
     request = Request(task.text.max_target_tokens, sweep.sampling, sweep.seed)
 
     def make(plan: bool) -> PointEvaluator:
@@ -181,5 +182,5 @@ def main(given: Sequence[str]) -> None:
     split = Split(CHOSEN_ON, examples, loaded.tokenizer, task.text, sweep)
     result = {"task": arguments.task, "arm": arguments.arm, "runtime": loaded.pair.described, "examples": len(examples)}
     with tempfile.TemporaryDirectory() as folder, alone(loaded.device, quick=arguments.quick):
-        result |= planned_and_whole(make, starts, split, grid, Path(folder))
+        result |= planned_and_whole(make, timer, split, grid, Path(folder))
     finish({**hardware(), **result}, arguments.json)

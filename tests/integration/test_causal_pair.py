@@ -19,7 +19,7 @@ from tasks.decoding.runtimes.choose import open_decoders
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweep.clock import Here, PointTimer
+from tasks.evaluation.sweep.clock import PointTimer
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
@@ -31,7 +31,7 @@ from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.training.data import JsonlDataset
 from tasks.training.settings import TrainingSettings
-from tests.ticking import ALIGNED
+from tests.ticking import ALIGNED, here
 from tests.training import train_on
 
 TEXT = TextSettings(max_source_tokens=24, max_target_tokens=16)
@@ -107,8 +107,8 @@ def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
     split = Split("validation", ready.examples[:24], ready.tokenizer, TEXT, sweep)
     evaluator = PointEvaluator(lambda: ready.pair, ready.tokenizer, "bleu", REQUEST, sweep)
     writer = RowWriter(evaluator, SweepRowFile(tmp_path / "rows.jsonl", "f"), "toy", "aligned")
-    starts = Here(PointTimer({ALIGNED: ready.pair}, sweep, "cpu"))
-    costs = measured_costs(tmp_path / "costs.json", split, REQUEST, lambda: starts.timer)
+    timer = PointTimer({ALIGNED: ready.pair}, sweep, "cpu")
+    costs = measured_costs(tmp_path / "costs.json", split, REQUEST, lambda: timer)
     assert costs is not None
     runner = SweepRunner(ALIGNED, writer, tmp_path / "predictions", costs=costs)
     grid = [
@@ -116,7 +116,7 @@ def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
         SweepPoint("bild", BildSettings()),
         *(SweepPoint("speculative", SpeculativeSettings(drafter=drafter)) for drafter in LOOKED_UP),
     ]
-    whole = TaskSweep({ALIGNED: runner}, {ALIGNED: grid}, starts, costs.cost_ratio)
+    whole = TaskSweep({ALIGNED: runner}, {ALIGNED: grid}, here(timer))
     vanilla, _, *rows = [row for row in whole.validate(split)[ALIGNED] if isinstance(row, MeasuredRow)]
     assert len(rows) == len(grid)
     drafted, loose, *tables = (next(row for row in rows if row.settings == point.plain_settings) for point in grid)

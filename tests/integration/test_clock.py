@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.decoding.method import Request
-from tasks.evaluation.sweep.clock import Lap, PointTimer, Starts, Visit
+from tasks.evaluation.sweep.clock import Lap, PointTimer, Visit, start_elsewhere
 from tasks.evaluation.sweep.grid import VANILLA
 from tasks.evaluation.sweep.run import expected
 from tests.sweeps import GRID
@@ -29,15 +29,15 @@ def open_timer() -> ToyTimer:
 
 def test_every_start_is_a_process_of_its_own_and_one_that_dies_is_named() -> None:
     closed = list[int]()
-    starts = Starts(open_timer, lambda: closed.append(len(closed)))
+    start = start_elsewhere(open_timer, lambda: closed.append(len(closed)))
     pair, settings = ticking_pair(Clock()), sweep_settings()
     split, evaluator = split_of(pair, settings), evaluator_of(pair, settings)
     visits = [Visit(ALIGNED, point, expected(evaluator, split)) for point in (VANILLA, GRID[12])]
     rest = expected(evaluator, split), split, Request(LIMIT), ""
-    with starts.start(0.2) as timer:
-        *laps, first = timer.lap(visits, *rest)
-        assert all(isinstance(lap, Lap) and min(lap.latency_ms) > 0 for lap in laps)
+    with start() as lap:
+        *laps, first = lap(visits, *rest)
+        assert all(isinstance(one, Lap) and min(one.latency_ms) > 0 for one in laps)
     assert closed == [0] and first != str(os.getpid())
-    with pytest.raises(OSError, match=r"the process that times has ended .* start the sweep again"), starts.start() as timer:
-        assert timer.lap(visits, *rest)[-1] != first
-        timer.lap([], *rest)
+    with pytest.raises(OSError, match=r"the process that times has ended .* start the sweep again"), start() as lap:
+        assert lap(visits, *rest)[-1] != first
+        lap([], *rest)

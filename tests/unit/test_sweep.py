@@ -39,7 +39,7 @@ from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
 from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
-from tasks.evaluation.sweep.clock import Here, PointTimer
+from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
 from tasks.loaded_pair import LoadedPair, calibration_targets, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
@@ -211,19 +211,19 @@ def test_no_model_of_this_process_is_in_memory_while_another_one_times(
         loaded.append(weakref.ref(found))
         return found
 
-    class Closing(Here):
-        def start(self, cost_ratio: float | None = None) -> Any:
-            self._close()
-            assert loaded and not any(one() for one in loaded)
-            return super().start(cost_ratio)
+    def start_elsewhere(open_timer: Callable[[], PointTimer], close: Callable[[], object]) -> Start:
+        timer = open_timer()
 
-    def starts(open_timer: Callable[[], PointTimer], close: Callable[[], object]) -> Closing:
-        made = Closing(open_timer())
-        made._close = close
-        return made
+        @contextlib.contextmanager
+        def start() -> Iterator[Laps]:
+            close()
+            assert loaded and not any(one() for one in loaded)
+            yield timer.lap
+
+        return start
 
     monkeypatch.setattr(stage, "load_drafter", load)
-    monkeypatch.setattr(stage, "Starts", starts)
+    monkeypatch.setattr(stage, "start_elsewhere", start_elsewhere)
     assert swept(SPECULATIVE) and len(loaded) > 1
 
 

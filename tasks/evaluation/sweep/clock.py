@@ -4,14 +4,21 @@ The points of all drafters are timed in groups. Each example is decoded by the l
 group, back to back in random order, so that a machine that slows down slows all of them. Every round of a point has a process
 of its own, started for it: code and caches lie differently in each, and a difference that lasts as long as a process would
 otherwise be taken for one between the points.
+
+At its end a sweep times vanilla and the fastest chosen points at several batch sizes, on the same texts, side by side. At batch
+1 the fastest executor runs each method, as in the sweep. Larger batches of a speculative method run in the general loop, which
+decides between two model runs in Python; so does vanilla.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import random
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tasks import supervisor
@@ -19,10 +26,11 @@ from tasks.decoding.decoder import Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS
-from tasks.evaluation.results.pair import BatchTimings, Costs
-from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweep.batches import BatchTimer
-from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
+from tasks.evaluation.results.pair import BatchTiming, BatchTimings, Costs, VanillaBatch
+from tasks.evaluation.results.rows import SweepRow, TimedRow
+from tasks.evaluation.selection import choose_rows
+from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
+from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.plan import measure_costs
 from tasks.evaluation.timing import (
     Expected,
@@ -35,8 +43,6 @@ from tasks.evaluation.timing import (
 )
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
-
     from tasks.evaluation.sweep.replay import Split
 
 
@@ -61,6 +67,11 @@ class Lap(NamedTuple):
 
 SHOWN = 6
 """Examples whose texts a timed row holds."""
+Decode = Callable[[list[int]], list[Generation]]
+"""Decodes a batch of examples, given by their indices in a split."""
+Batches = Mapping[int, Sequence[list[int]]]
+"""Examples that are decoded side by side, by batch size."""
+_BATCH_ROUNDS = 3
 
 
 class PointTimer:
@@ -80,12 +91,6 @@ class PointTimer:
                 with contextlib.suppress(RuntimeError):  # the rows of the baselines report it
                     found[drafter] = measure_costs(pair, sources, request, self.clock)
         return found
-
-    def use(self, cost_ratio: float | None) -> None:
-        """Let methods that decode by the cost ratio use this one, as their replay did."""
-        known = {} if cost_ratio is None else {"small": cost_ratio}
-        for pair in self.pairs.values():
-            pair.cost_ratios.update(known | pair.cost_ratios)
 
     def lap(self, visits: Sequence[Visit], vanilla: Expected, split: Split, request: Request, label: str) -> list[Lap | str]:
         """Time a group of points in turn; in place of what cannot be measured its error.
@@ -123,16 +128,10 @@ class PointTimer:
             for number in range(1, len(calls))
         ]
 
-    def batches(
-        self, points: Mapping[Drafter, Sequence[SweepPoint]], vanilla: Expected, split: Split, request: Request
-    ) -> dict[Drafter, BatchTimings]:
-        """Time points of all drafters at several batch sizes (`batches.BatchTimer`)."""
-        return BatchTimer(self.pairs, self._sweep, self.clock, split, request).measure(points, vanilla)
-
-    def _timed_call(self, visit: Visit, split: Split, request: Request) -> Callable[[int], list[Generation]]:
-        """What is timed of a point: decoding one example alone, by its number."""
+    def _timed_call(self, visit: Visit, split: Split, request: Request) -> Decode:
+        """What is timed of a point."""
         method = METHODS[visit.point.method].make(visit.point.settings, self.pairs[visit.drafter], request)
-        return lambda example: method.run([split.sources[example]], [example], request.max_new_tokens)
+        return lambda batch: method.run([split.sources[example] for example in batch], batch, request.max_new_tokens)
 
     def _mismatches(self, visit: Visit, generations: Sequence[Generation], split: Split, request: Request) -> int | None:
         """Timed examples whose tokens are not the expected ones.
@@ -146,18 +145,82 @@ class PointTimer:
         found = count_mismatches(visit.point, generations, visit.expected, split, pair)
         return None if guarantee_of(pair) is TokenGuarantee.EQUAL else found
 
+    def batches(
+        self, points: Mapping[Drafter, Sequence[SweepPoint]], vanilla: Expected, split: Split, request: Request
+    ) -> dict[Drafter, BatchTimings]:
+        """Time points of all drafters and vanilla at several batch sizes, on random texts of mixed lengths.
+
+        What cannot be measured leaves its error in the records, and does not fail the sweep.
+
+        Args:
+            points: By drafter.
+            vanilla: The outputs of the large model alone, on all examples.
+            split: The examples.
+            request: Length limit, sampling and seed.
+        """
+        rng = random.Random(f"{self._sweep.seed} batches {split.name}")  # noqa: S311 (a sample, not a secret)
+        count = min(self._sweep.batch_examples, len(split.examples))
+        examples = rng.sample(range(len(split.examples)), count)
+        sizes = [size for size in self._sweep.batch_sizes if size <= count]
+        # An incomplete last batch is left out.
+        batches = {size: [examples[begin : begin + size] for begin in range(0, count // size * size, size)] for size in sizes}
+        visits = [Visit(next(iter(points)), VANILLA, vanilla)]
+        visits += (Visit(drafter, point, vanilla) for drafter, own in points.items() for point in own)
+        about: dict[str, Any] = {"split": split.name, "examples": count}
+        try:
+            with on_threads(self._sweep.latency_threads):
+                laps = self._batch_laps(visits, batches, split, request, rng)
+        except RuntimeError as error:
+            return dict.fromkeys(points, BatchTimings(**about, error=named(error)))
+        tokens = {size: sum(len(vanilla.tokens[one]) for batch in own for one in batch) for size, own in batches.items()}
+        rates = {size: tokens[size] / _seconds(laps[0][size]) for size in sizes}
+        about["vanilla"] = [VanillaBatch(batch_size=size, throughput=rates[size] / rates[sizes[0]]) for size in sizes]
+        timings: dict[Drafter, list[BatchTiming]] = {drafter: [] for drafter in points}
+        for visit, own in list(zip(visits, laps, strict=True))[1:]:
+            timings[visit.drafter] += (batch_timing(visit.point, size, laps[0][size], own[size]) for size in sizes)
+        return {drafter: BatchTimings(**about, points=found) for drafter, found in timings.items()}
+
+    def _batch_laps(
+        self, visits: Sequence[Visit], batches: Batches, split: Split, request: Request, rng: random.Random
+    ) -> list[dict[int, list[list[float]]]]:
+        """The seconds of every batch by point, batch size and round: in each round all sizes, at each batch all points in turn.
+
+        Raises:
+            TimedTokensError: a batch changed tokens where the runtimes and the sampling promise the same.
+        """
+        calls = [self._timed_call(visit, split, request) for visit in visits]
+        known, examples = [], [example for batch in batches[min(batches)] for example in batch]
+        for visit, call in zip(visits, calls, strict=True):
+            decoded = call(examples)  # warms the caches as well
+            own = {example: one.tokens for example, one in zip(examples, decoded, strict=True)}
+            known.append(visit.expected.tokens if is_vanillas_output(visit.point) else own)
+        exact = [request.sampling.greedy and guarantee_of(self.pairs[one.drafter]) is TokenGuarantee.EQUAL for one in visits]
+        laps = [{size: [list[float]() for _ in range(_BATCH_ROUNDS)] for size in batches} for _ in visits]
+        for lap in range(_BATCH_ROUNDS):
+            for size in rng.sample(list(batches), len(batches)):
+                for batch in batches[size]:
+                    for number in rng.sample(range(len(visits)), len(visits)):
+                        begun = self.clock()
+                        generations = calls[number](batch)
+                        laps[number][size][lap].append(self.clock() - begun)
+                        for example, one in zip(batch, generations, strict=True):
+                            if exact[number] and tuple(one.tokens) != tuple(known[number][example]):
+                                where = f"batches of {size} changed the tokens of {split.name} {example}"
+                                raise TimedTokensError(f"{visits[number].point}: {where}")
+        return laps
+
 
 class _Contender:
     """A point's calls; after one that fails (out of memory, broken logits), it does nothing more."""
 
-    def __init__(self, call: Callable[[int], list[Generation]]) -> None:
+    def __init__(self, call: Decode) -> None:
         self._call = call
         self.error = ""
 
     def __call__(self, example: int) -> list[Generation]:
         if not self.error:
             try:
-                return self._call(example)
+                return self._call([example])
             except RuntimeError as error:
                 self.error = named(error)
         return []
@@ -168,68 +231,78 @@ def named(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def points_by_batch(rows: Sequence[SweepRow], points: Sequence[SweepPoint], margins: MarginSettings) -> list[SweepPoint]:
+    """The points to time in batches: the fastest choice for each of `CHOICES`, and the fastest one with vanilla's own output.
+
+    Args:
+        rows: Of the sweep; the choices are those of the validation split.
+        points: The grid.
+        margins: What a choice may lose.
+    """
+    chosen = {key: rows[index] for key, index in choose_rows(rows, margins).items() if index is not None}
+    found = {key: row for key, row in chosen.items() if isinstance(row, TimedRow)}
+    groups = [[row for (_, choice), row in found.items() if choice == wanted] for wanted in CHOICES]
+    by_row = {(point.method, str(point.plain_settings)): point for point in points}
+    own_output = [row for row in found.values() if is_vanillas_output(by_row[row.method, str(row.settings)])]
+    fastest = [max(group, key=lambda row: row.speedup) for group in (*groups, own_output) if group]
+    return list(dict.fromkeys(by_row[row.method, str(row.settings)] for row in fastest))
+
+
+def batch_timing(
+    point: SweepPoint, size: int, vanilla: Sequence[Sequence[float]], own: Sequence[Sequence[float]]
+) -> BatchTiming:
+    """A point beside vanilla at the same batch size; the seconds of both by round and batch."""
+    rounds = [sum(theirs) / sum(ours) for theirs, ours in zip(vanilla, own, strict=True)]
+    # The median of the rounds' ratios lies within their range; a ratio of medians need not.
+    speedup = statistics.median(rounds)
+    return BatchTiming(method=point.method, settings=point.plain_settings, batch_size=size, speedup=speedup, rounds=rounds)
+
+
+def _seconds(laps: Sequence[Sequence[float]]) -> float:
+    """All batches, each the median of its rounds: against single slow calls."""
+    return math.fsum(statistics.median(rounds) for rounds in zip(*laps, strict=True))
+
+
 # Processes that time, one after the other.
 
+Laps = Callable[..., list[Lap | str]]
+"""`PointTimer.lap`, which may be that of another process."""
+Start = Callable[[], AbstractContextManager[Laps]]
+"""Starts what times, for the length of a block."""
 
-class Starts:
-    """Starts a process whenever something is timed; this one waits and holds no model meanwhile."""
 
-    def __init__(self, open_timer: Callable[[], PointTimer], close: Callable[[], object]) -> None:
-        """Take what opens the timer in another process, picklable, and what closes the models of this one."""
-        self._open_timer = open_timer
-        self._close = close
+def start_elsewhere(open_timer: Callable[[], PointTimer], close: Callable[[], object]) -> Start:
+    """Start a process whenever something is timed; this one waits and holds no model meanwhile.
+
+    Args:
+        open_timer: Opens the timer in the other process; picklable.
+        close: Closes the models of this one.
+
+    Raises:
+        OSError: in a block, the process died.
+    """
 
     @contextlib.contextmanager
-    def start(self, cost_ratio: float | None = None) -> Iterator[PointTimer]:
-        """A process for the length of the block.
-
-        Raises:
-            OSError: the process died.
-        """
-        self._close()
+    def start() -> Iterator[Laps]:
+        close()
         try:
-            with supervisor.workers(1, _open, self._open_timer, cost_ratio) as executor:
-                yield _Elsewhere(executor)
+            with supervisor.workers(1, _open, open_timer) as executor:
+                yield lambda *about: executor.submit(_lap, *about).result()
         except BrokenProcessPool as error:
             raise OSError(
                 f"the process that times has ended ({error}); start the sweep again, which goes on from here"
             ) from None
 
-
-class Here(Starts):
-    """Times in this process, where its starts are not compared: in a benchmark of sweeps, and in tests."""
-
-    def __init__(self, timer: PointTimer) -> None:
-        """Take the only timer."""
-        super().__init__(lambda: timer, lambda: None)
-        self.timer = timer
-
-    @contextlib.contextmanager
-    def start(self, cost_ratio: float | None = None) -> Iterator[PointTimer]:
-        """The timer."""
-        self.timer.use(cost_ratio)
-        yield self.timer
-
-
-class _Elsewhere(PointTimer):
-    """Stands for the timer of another process: each lap waits for its result."""
-
-    def __init__(self, executor: ProcessPoolExecutor) -> None:
-        self._executor = executor
-
-    def lap(self, *arguments: Any, **named: Any) -> list[Lap | str]:
-        laps: list[Lap | str] = self._executor.submit(_lap, *arguments, **named).result()
-        return laps
+    return start
 
 
 _OPENED = list[PointTimer]()
 """In a process that times."""
 
 
-def _open(open_timer: Callable[[], PointTimer], cost_ratio: float | None) -> None:
+def _open(open_timer: Callable[[], PointTimer]) -> None:
     _OPENED.append(open_timer())
-    _OPENED[0].use(cost_ratio)
 
 
-def _lap(*arguments: Any, **named: Any) -> list[Lap | str]:
-    return _OPENED[0].lap(*arguments, **named)
+def _lap(*about: Any) -> list[Lap | str]:
+    return _OPENED[0].lap(*about)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tasks.console import progress
@@ -29,7 +29,7 @@ from tasks.decoding.turn import LoopParts
 from tasks.errors import InputError
 from tasks.evaluation.results.rows import OutputDetails, OutputStatistics
 from tasks.evaluation.scoring.quality import OutputCheck, Quality, score_likelihoods
-from tasks.evaluation.sweep.clock import PointTimer, Visit
+from tasks.evaluation.sweep.clock import Decode, PointTimer, Visit
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.evaluation.sweep.rows import PointEvaluator
@@ -105,13 +105,14 @@ class GivenTextEvaluator(PointEvaluator):
 class GivenTextTimer(PointTimer):
     """Times the decoding of the given texts one token after the other, as each method would write them."""
 
-    def _timed_call(self, visit: Visit, split: Split, request: Request) -> Callable[[int], list[Generation]]:
+    def _timed_call(self, visit: Visit, split: Split, request: Request) -> Decode:
         texts = visit.expected.tokens
         given = GivenText([list(texts.get(example, ())) for example in range(len(split.examples))])
         method = _composed(visit.point, without_end_tokens(self.pairs[visit.drafter]), request, given)
 
-        def run(example: int) -> list[Generation]:
-            [one] = method.run([split.sources[example]], [example], len(given.texts[example]))
+        def run(batch: list[int]) -> list[Generation]:
+            [example] = batch
+            [one] = method.run([split.sources[example]], batch, len(given.texts[example]))
             return [Generation(one.tokens, one.proposers, one.counts, given.log_probabilities(example))]
 
         return run

@@ -26,7 +26,7 @@ from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.statistics import Equals, null_test
 from tasks.evaluation.selection import choose_rows, controlled, tradeoff_of
 from tasks.evaluation.settings import CHOSEN_ON, SweepSettings
-from tasks.evaluation.sweep.clock import Lap, PointTimer, Starts, Visit, named
+from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Start, Visit, named
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.plan import (
@@ -221,9 +221,7 @@ _FURTHER_ROUNDS = 2
 """At most, where the small models of the two arms differ in a round more than by chance."""
 
 
-def time_in_turn(
-    sweeps: Sequence[SplitSweep], starts: Starts, cost_ratio: float | None = None, together: int | None = _TOGETHER
-) -> float:
+def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | None = _TOGETHER) -> float:
     """Time the points of all sweeps until every one has all its rounds; the seconds that it took.
 
     Each pass over the points is a start of the process that times. In the first, plans ask for more as they learn; when all is
@@ -232,22 +230,21 @@ def time_in_turn(
 
     Args:
         sweeps: Of one split and request.
-        starts: Starts the processes.
-        cost_ratio: Of a drafter's step to one of the large model, with which the points were replayed.
+        start: Starts a process that times.
         together: Points that are timed together; None: all.
     """
     begun, further = time.monotonic(), 0
     while True:
         while any(sweep.waiting() for sweep in sweeps) or sum(sweep.ask() for sweep in sweeps) > 0:
             if any(one not in sweep.rows for sweep in sweeps for one in sweep.asked):
-                with starts.start(cost_ratio) as timer:
+                with start() as lap:
                     while batch := [(sweep, one) for sweep in sweeps for one in sweep.asked if one not in sweep.rows]:
-                        _time_each(batch, timer, together)
+                        _time_each(batch, lap, together)
                         for sweep in sweeps:
                             sweep.ask()
             while batch := [(sweep, one) for sweep in sweeps for one in sweep.waiting()]:
-                with starts.start(cost_ratio) as timer:
-                    _time_each(batch, timer, together)
+                with start() as lap:
+                    _time_each(batch, lap, together)
         found, split = null_test(equal_models(sweeps)), sweeps[0].split.name
         if found is None:
             break
@@ -262,7 +259,7 @@ def time_in_turn(
     return time.monotonic() - begun
 
 
-def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], timer: PointTimer, together: int | None) -> None:
+def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], lap: Laps, together: int | None) -> None:
     """One round of each of these points."""
     [first, *_] = [sweep for sweep, _ in batch]
     evaluator, split = first.writer.evaluator, first.split
@@ -271,9 +268,9 @@ def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], timer: PointTimer
     groups = list(_groups(batch, f"{evaluator.sweep.seed} {number}", together))
     for index, group in enumerate(progress(groups, desc=f"time {split.name}, round {number}", unit="group")):
         visits = [Visit(sweep.drafter, one, _expected(sweep.asked[one].known[0], split)) for sweep, one in group]
-        laps = timer.lap(visits, vanilla, split, evaluator.request, f"{split.name} {number} {index}")
-        for (sweep, one), lap in zip(group, laps, strict=True):
-            sweep.record(one, lap)
+        laps = lap(visits, vanilla, split, evaluator.request, f"{split.name} {number} {index}")
+        for (sweep, one), own in zip(group, laps, strict=True):
+            sweep.record(one, own)
 
 
 def _expected(outputs: Outputs, split: Split) -> Expected:
@@ -493,8 +490,7 @@ class TaskSweep:
 
     runners: Mapping[Drafter, SweepRunner]
     grids: Grids
-    starts: Starts
-    cost_ratio: float | None = None
+    start: Start
     plans: dict[Drafter, SweepPlan | None] = field(default_factory=dict)
     """How the grids were worked through, for `pair.json`; None in a sweep that does not plan."""
     equals: list[Equals] = field(default_factory=list)
@@ -511,7 +507,7 @@ class TaskSweep:
     def validate(self, split: Split) -> Rows:
         """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
         sweeps = {drafter: runner.prepare(self.grids[drafter], split) for drafter, runner in self.runners.items()}
-        seconds, found = time_in_turn(list(sweeps.values()), self.starts, self.cost_ratio), Rows()
+        seconds, found = time_in_turn(list(sweeps.values()), self.start), Rows()
         self.equals += equal_models(list(sweeps.values()))
         for drafter, sweep in sweeps.items():
             found[drafter], self.plans[drafter] = sweep.finish(seconds)
@@ -522,7 +518,7 @@ class TaskSweep:
         """Rows, on another split, of the baselines and of the points that the validation rows choose."""
         sweeps = [one.prepare_chosen(done[drafter], self.grids[drafter], split) for drafter, one in self.runners.items()]
         # All in one group: what the report compares was timed beside the same runs of the large model.
-        time_in_turn(sweeps, self.starts, self.cost_ratio, together=None)
+        time_in_turn(sweeps, self.start, together=None)
         self.equals += equal_models(sweeps)
         for sweep in sweeps:
             sweep.writer.rows.compact()
@@ -566,7 +562,7 @@ class TaskSweep:
                 for drafter, runner in self.runners.items()
             }
             grids = {drafter: points_at(temperature, points) for drafter, points in self.grids.items()}
-            for drafter, rows in TaskSweep(runners, grids, self.starts, self.cost_ratio).validate(split).items():
+            for drafter, rows in TaskSweep(runners, grids, self.start).validate(split).items():
                 found[drafter] += rows
         return found
 

@@ -1,7 +1,6 @@
 """The clock of a sweep: who is timed beside whom, in how many starts, and what equal models say of it."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from tasks.decoding.method import Pair
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import TimedRow
-from tasks.evaluation.sweep.clock import Here, Lap, PointTimer, Visit
+from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Visit
 from tasks.evaluation.sweep.grid import BASELINES, Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import RowWriter
 from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, expected
@@ -23,23 +22,22 @@ ROUNDS = 3
 DRAFTERS = [Drafter(arm, seed) for seed in (1, 2) for arm in ("unaligned", "aligned")]
 
 
-class Watched(Here):
+class Watched:
     """Notes what each start times."""
 
     def __init__(self, timer: PointTimer) -> None:
-        super().__init__(timer)
+        self.timer = timer
         self.starts: list[list[Sequence[Visit]]] = []
 
     @contextlib.contextmanager
-    def start(self, cost_ratio: float | None = None) -> Iterator[PointTimer]:
+    def start(self) -> Iterator[Laps]:
         self.starts.append([])
-        lap, timer = self.timer.lap, dataclasses.make_dataclass("Timer", ["lap"])
 
         def noted(visits: Sequence[Visit], *rest: Any) -> list[Lap | str]:
             self.starts[-1].append(visits)
-            return lap(visits, *rest)
+            return self.timer.lap(visits, *rest)
 
-        yield timer(noted)
+        yield noted
 
 
 def swept(
@@ -53,7 +51,7 @@ def swept(
         path = folder / f"{drafter.arm}-{drafter.seed}" / "rows.jsonl"
         writer = RowWriter(evaluator_of(pair, settings), SweepRowFile(path, "work"), "toy", drafter.arm)
         runners[drafter] = SweepRunner(drafter, writer, folder / "cache")
-    whole = TaskSweep(runners, dict.fromkeys(pairs, grid), starts)
+    whole = TaskSweep(runners, dict.fromkeys(pairs, grid), starts.start)
     whole.validate(split)
     return starts, whole
 
@@ -122,10 +120,10 @@ def test_a_point_that_fails_while_timed_leaves_those_beside_it_alone(monkeypatch
     def failing(self: PointTimer, visit: Visit, *rest: Any) -> Any:
         call = whole(self, visit, *rest)
 
-        def run(example: int) -> Any:
-            if visit.point == FEW[0] and example == split.timed[-1]:
+        def run(batch: list[int]) -> Any:
+            if visit.point == FEW[0] and batch == split.timed[-1:]:
                 raise RuntimeError("out of memory")
-            return call(example)
+            return call(batch)
 
         return run
 

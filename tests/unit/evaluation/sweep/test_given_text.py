@@ -23,14 +23,13 @@ from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.selection import choose_rows
 from tasks.evaluation.settings import MarginSettings, SweepSettings
 from tasks.evaluation.sweep import given_text
-from tasks.evaluation.sweep.clock import Here
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator, GivenTextTimer, first_difference, given_tokens
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import RowWriter, counts_record
 from tasks.evaluation.sweep.run import SweepRunner, TaskSweep
 from tasks.models.settings import TextSettings
-from tests.ticking import ALIGNED, LARGE, LIMIT, SMALL, Clock, ToyEvaluator, Words, split_of, sweep_settings, ticking_pair
+from tests.ticking import ALIGNED, LARGE, LIMIT, SMALL, Clock, ToyEvaluator, Words, here, split_of, sweep_settings, ticking_pair
 from tests.toys import START, prefix_pair, says
 
 THRESHOLDS = (0.0, 0.3, 0.6, 1.0)
@@ -65,7 +64,7 @@ def swept(evaluator: ToyGivenText, split: Split, folder: Path) -> list[SweepRow]
     """The rows of a sweep in the order of the grid."""
     writer = RowWriter(evaluator, SweepRowFile(folder / "rows.jsonl", "work"), "toy", "aligned")
     runner = SweepRunner(ALIGNED, writer, folder / "cache")
-    return in_order(TaskSweep({ALIGNED: runner}, {ALIGNED: GRID}, Here(evaluator.timer)).validate(split)[ALIGNED])
+    return in_order(TaskSweep({ALIGNED: runner}, {ALIGNED: GRID}, here(evaluator.timer)).validate(split)[ALIGNED])
 
 
 @pytest.fixture(scope="module")

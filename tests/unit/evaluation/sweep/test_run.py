@@ -1,6 +1,7 @@
 """A whole sweep of a toy pair on a simulated clock: rows, what is timed and why, interruptions, and batches."""
 
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,7 @@ from tasks.evaluation.selection import TradeOff as Measured
 from tasks.evaluation.selection import choose_rows, frontier
 from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.evaluation.sweep import plan as costs_module
-from tasks.evaluation.sweep.batches import BatchTimer, batch_timing, points_by_batch
-from tasks.evaluation.sweep.clock import Lap, Visit
+from tasks.evaluation.sweep.clock import Lap, Visit, batch_timing, points_by_batch
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import measure_costs
 from tasks.evaluation.sweep.run import expected
@@ -254,7 +254,7 @@ def test_without_a_baseline_nothing_is_planned(tmp_path: Path) -> None:
 
 def visits_of(sweep: Sweep, monkeypatch: pytest.MonkeyPatch, most: float = math.inf) -> list[tuple[str, str]]:
     """The points in the order of their rounds; the process is killed before it has begun more than `most`."""
-    lap, visits = sweep.starts.timer.lap, list[tuple[str, str]]()
+    lap, visits = sweep.evaluator.timer.lap, list[tuple[str, str]]()
 
     def seen(group: Sequence[Visit], *rest: Any) -> list[Lap | str]:
         if len(visits) + len(group) > most:
@@ -262,7 +262,7 @@ def visits_of(sweep: Sweep, monkeypatch: pytest.MonkeyPatch, most: float = math.
         visits.extend(name for visit in group for name in named(visit.point))
         return lap(group, *rest)
 
-    monkeypatch.setattr(sweep.starts.timer, "lap", seen)
+    monkeypatch.setattr(sweep.evaluator.timer, "lap", seen)
     return visits
 
 
@@ -311,17 +311,19 @@ class Batches:
     def __init__(self, **settings: object) -> None:
         self.clock = Clock()
         self.pair = ticking_pair(self.clock)
-        sweep = sweep_settings(**{"batch_sizes": (1, 2, 8), "batch_examples": 8, **settings})
-        self.split, self.request = split_of(self.pair, sweep, "test"), Request(LIMIT)
-        self.vanilla = expected(evaluator_of(self.pair, sweep), self.split, whole=True)
-        self.timer = BatchTimer({ALIGNED: self.pair}, sweep, self.clock, self.split, self.request)
+        self.sweep = sweep_settings(**{"batch_sizes": (1, 2, 8), "batch_examples": 8, **settings})
+        self.split, self.request = split_of(self.pair, self.sweep, "test"), Request(LIMIT)
+        self.evaluator = evaluator_of(self.pair, self.sweep, clock=self.clock)
+        self.vanilla = expected(self.evaluator, self.split, whole=True)
 
     def measure(self, points: list[SweepPoint]) -> BatchTimings:
-        return self.timer.measure({ALIGNED: points}, self.vanilla)[ALIGNED]
+        return self.evaluator.timer.batches({ALIGNED: points}, self.vanilla, self.split, self.request)[ALIGNED]
 
     def seconds(self, point: SweepPoint, size: int) -> float:
         """What the toy models take for the split in batches of that size, in the order of the timer."""
-        order, begun = self.timer._examples, self.clock()
+        count = len(self.split.examples)
+        order = random.Random(f"{self.sweep.seed} batches test").sample(range(count), count)
+        begun = self.clock()
         for first in range(0, len(order), size):
             sources = [self.split.sources[example] for example in order[first : first + size]]
             decode(point.method, point.settings, self.pair, sources, self.request)
