@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -205,10 +204,13 @@ def measure_pair(
     sweep, wanted = task.sweep, draftings(grid)
     rates: list[AcceptanceRate] = []
     for sampling in (SamplingSettings(), SamplingSettings(temperature=1.0)):
-        with contextlib.suppress(RuntimeError):  # a model that cannot run is reported by the rows of the baselines
-            limit, batch, samples = request.max_new_tokens, sweep.quality_batch, sweep.bootstrap_samples
+        limit, batch, samples = request.max_new_tokens, sweep.quality_batch, sweep.bootstrap_samples
+        try:
             found = measure_acceptance(wanted, loaded.pair, sources, sampling, sweep.seed, limit, batch, samples=samples)
-            rates += found.values()
+        except RuntimeError as error:
+            fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
+            raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None
+        rates += found.values()
     sizes = {name: sizes_of(model, int8=int8) for name, model in loaded.models.items()}
     source_tokens = statistics.fmean(map(len, sources))
     shared = loaded.pair.shares_encoder

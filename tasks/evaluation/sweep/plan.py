@@ -185,18 +185,14 @@ def common_costs(measured: Sequence[Costs]) -> Costs:
     )
 
 
-def load_or_measure_costs(path: Path, measure: Callable[[], Costs | None]) -> Costs | None:
-    """The part times of an interrupted sweep, so that a resumed sweep plans like the first; measured where there are none.
-
-    None where no drafter's models can run.
-    """
+def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
+    """The part times of an interrupted sweep, so that a resumed sweep plans like the first; measured where there are none."""
     try:
         return read(Costs, path, Source(str(path), "remove it"))
     except (FileNotFoundError, InputError):
         costs = measure()
-        if costs is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(path, text_of(costs))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, text_of(costs))
         return costs
 
 

@@ -91,11 +91,8 @@ class PointEvaluator:
         return self._vanilla_of(split)[0]
 
     def check_vanilla(self, split: Split) -> OutputCheck | None:
-        """How the large model's outputs compare with trivial baselines; None where the model cannot run."""
-        try:
-            texts = self.texts(self.vanilla(split))
-        except RuntimeError:  # the rows of the baselines report it
-            return None
+        """How the large model's outputs compare with trivial baselines; None where nothing is generated."""
+        texts = self.texts(self.vanilla(split))
         return check_outputs(texts, split.examples, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
 
     def compare(self, points: Sequence[SweepPoint], split: Split) -> None:
@@ -398,26 +395,21 @@ class RowWriter:
         self,
         point: SweepPoint,
         split: Split,
-        lap: Lap | str,
+        lap: Lap,
         known: tuple[Outputs, Outcome],
         why: str,
         predicted: Prediction | None = None,
     ) -> SweepRow:
-        """One more round of a point, and its row so far; a `FailedRow` where it could not be measured.
-
-        A method that runs out of memory, meets broken logits or generates other tokens while timed fails its own row, not the
-        sweep. A row is reported when it has all its rounds.
+        """One more round of a point, and its row so far, which is reported when it has all its rounds.
 
         Args:
             point: The point.
             split: The examples.
-            lap: What the clock measured, or its error.
+            lap: What the clock measured.
             known: Outputs and their outcome.
             why: The reason for timing it.
             predicted: The prediction that it is timed on.
         """
-        if isinstance(lap, str):
-            return self.write_failed(point, split, lap)
         earlier = self._find(point, split)
         if not isinstance(earlier, TimedRow):
             earlier = None

@@ -19,6 +19,7 @@ from typing import TypeVar
 from tasks.console import log, progress
 from tasks.decoding.method import Request
 from tasks.decoding.registry import GREEDY_ONLY, ORACLES
+from tasks.errors import InputError
 from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
 from tasks.evaluation.results.pair import Costs, NullTest, SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRound, TimedRow
@@ -60,8 +61,10 @@ class AssessedGrid:
     """Points that behave like an earlier one, and the index of that one."""
     seconds: float
     """That the replay took."""
+    costs: Costs
+    """What the parts of decoding cost."""
 
-    def candidates(self, metric: str, split: Split, costs: Costs) -> dict[int, Candidate]:
+    def candidates(self, metric: str, split: Split) -> dict[int, Candidate]:
         """Points that may be timed: one of each behaviour, and no oracle, since only an oracle's outputs matter."""
         found = {}
         for index, outputs in self.replayed.outputs.items():
@@ -69,7 +72,7 @@ class AssessedGrid:
             if index not in self.duplicate_of and point.method not in ORACLES:
                 lower = None if outcome.difference_bounds is None else outcome.difference_bounds.lower
                 rule = getattr(point.settings, "rule", "")
-                work = work_of(outputs.timed(split), costs)
+                work = work_of(outputs.timed(split), self.costs)
                 found[index] = Candidate(point.method, outcome.quality[metric], work, lower, rule)
         return found
 
@@ -103,8 +106,6 @@ class SplitSweep:
     """The points that are timed."""
     grid: AssessedGrid | None = None
     """The replayed grid, whose points a plan asks for; None where every point is timed."""
-    costs: Costs | None = None
-    """What the parts of decoding cost."""
     plan: Plan | None = None
     """Begins when the baselines are timed."""
 
@@ -126,9 +127,23 @@ class SplitSweep:
         return [one for one in self.asked if one not in self.rows or not self.writer.finished(self.rows[one])]
 
     def record(self, point: SweepPoint, lap: Lap | str) -> None:
-        """Write a round of a point."""
+        """Write a round of a point, or its error."""
         asked = self.asked[point]
-        self._keep(point, self.writer.write_round(point, self.split, lap, asked.known, asked.why, asked.predicted))
+        if isinstance(lap, str):
+            self._keep(point, self.fail(point, lap))
+        else:
+            self._keep(point, self.writer.write_round(point, self.split, lap, asked.known, asked.why, asked.predicted))
+
+    def fail(self, point: SweepPoint, error: str) -> SweepRow:
+        """Write the row of a point that cannot be measured.
+
+        Raises:
+            InputError: it is the large model alone, with which every point is compared.
+        """
+        if point == VANILLA:
+            fix = "train the model again or, where memory ran out, lower sweep.quality_batch"
+            raise InputError(f"the large model cannot run alone on {self.split.name}: {error}; {fix}")
+        return self.writer.write_failed(point, self.split, error)
 
     def _keep(self, point: SweepPoint, row: SweepRow) -> None:
         self.rows[point] = row
@@ -138,35 +153,25 @@ class SplitSweep:
 
     def ask(self) -> int:
         """Let the plan ask for further points, once all others have a round; how many it asks for."""
-        before = len(self.asked)
-        if self.grid is not None and self.costs is not None and all(one in self.rows for one in (*BASELINES, *self.asked)):
-            if self.plan is None:
-                self._begin_plan(self.grid, self.costs)
-            for index in [] if self.plan is None else self.plan.next():
-                self._time_planned(index)
+        before, grid = len(self.asked), self.grid
+        if grid is not None and all(one in self.rows for one in self.asked):
+            plan = self.plan = self.plan or self._new_plan(grid)
+            for index in plan.next():
+                known = grid.replayed.outputs[index], grid.outcomes[index]
+                self.time(grid.points[index], _Asked(plan.why[index], known, index, _prediction(plan, plan.predict(index))))
         return len(self.asked) - before
 
-    def _begin_plan(self, grid: AssessedGrid, costs: Costs) -> None:
-        """Plan with the baselines; where one of them failed, all points are timed."""
-        known = [point for point in (tradeoff_of(self.rows[one]) for one in BASELINES) if point is not None]
-        if len(known) < len(BASELINES):
-            self.grid = None
-            for index, outputs in grid.replayed.outputs.items():
-                self.time(grid.points[index], _Asked("grid", (outputs, grid.outcomes[index])))
-            return
-        vanilla, small = (
-            Candidate(point.method, one.quality, work_of(self.asked[point].known[0].timed(self.split), costs))
-            for point, one in zip(BASELINES, known, strict=True)
+    def _new_plan(self, grid: AssessedGrid) -> Plan:
+        """A plan that knows the large model alone and, where it could be measured, the small one."""
+        known = {one: found for one in BASELINES if (found := tradeoff_of(self.rows[one])) is not None}
+        vanilla, *small = (
+            Candidate(one.method, found.quality, work_of(self.asked[one].known[0].timed(self.split), grid.costs))
+            for one, found in known.items()
         )
-        evaluator = self.writer.evaluator
-        candidates = grid.candidates(metric_of(evaluator.metric).name, self.split, costs)
-        self.plan = Plan(candidates, known, costs, vanilla, evaluator.sweep, (small, known[1].speedup))
-
-    def _time_planned(self, index: int) -> None:
-        assert self.plan is not None and self.grid is not None  # noqa: S101 (a plan asks for points of its grid)
-        known = self.grid.replayed.outputs[index], self.grid.outcomes[index]
-        predicted = _prediction(self.plan, self.plan.predict(index))
-        self.time(self.grid.points[index], _Asked(self.plan.why[index], known, index, predicted))
+        evaluator, measured = self.writer.evaluator, list(known.values())
+        candidates = grid.candidates(metric_of(evaluator.metric).name, self.split)
+        learned = (small[0], measured[1].speedup) if small else None
+        return Plan(candidates, measured, grid.costs, vanilla, evaluator.sweep, learned)
 
     def in_order(self) -> list[SweepRow]:
         """The rows of the points that were timed or failed: the baselines, then all others as they were asked for."""
@@ -316,8 +321,8 @@ _COST_SOURCES = 24
 """Timed examples on which the parts of decoding are timed."""
 
 
-def measured_costs(path: Path, split: Split, request: Request, timer: Callable[[], PointTimer]) -> Costs | None:
-    """The cost model of all drafters; None where no model can run, which the rows of the baselines then report.
+def measured_costs(path: Path, split: Split, request: Request, timer: Callable[[], PointTimer]) -> Costs:
+    """The cost model of all drafters.
 
     Args:
         path: Keeps it for a sweep that is interrupted.
@@ -326,12 +331,11 @@ def measured_costs(path: Path, split: Split, request: Request, timer: Callable[[
         timer: Times the parts.
     """
 
-    def measure() -> Costs | None:
-        found = timer().costs([split.sources[example] for example in split.timed[:_COST_SOURCES]], request)
-        return common_costs(list(found.values())) if found else None
+    def measure() -> Costs:
+        return common_costs(timer().costs([split.sources[example] for example in split.timed[:_COST_SOURCES]], request))
 
     costs = load_or_measure_costs(path, measure)
-    if costs is not None and costs.baseline_warning:
+    if costs.baseline_warning:
         log.warning("%s; python -m tasks.bench decoding measures where the time goes", costs.baseline_warning)
     return costs
 
@@ -384,7 +388,7 @@ class SweepRunner:
         evaluator.compare(points, split)
         costs = self._planned_with()
         self._decode(found, dict.fromkeys(BASELINES, "baseline"), BASELINES if costs is not None else ())
-        if costs is None or any(one not in found.asked for one in BASELINES):
+        if costs is None:
             self._decode(found, dict.fromkeys(points, "grid"))
             return found
         begun = time.monotonic()
@@ -392,8 +396,7 @@ class SweepRunner:
         outcomes = evaluator.assess_grid(points, replayed.outputs, split)
         self.writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         seconds = time.monotonic() - begun
-        found.grid = AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points), seconds)
-        found.costs = costs
+        found.grid = AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points), seconds, costs)
         self._decode(found, dict.fromkeys(found.grid.not_replayed(), "grid"))
         return found
 
@@ -404,7 +407,10 @@ class SweepRunner:
         found = SplitSweep(self.drafter, self.writer, split)
         waiting = [point for point in wanted if not self.writer.is_finished(point, split)]
         if self._planned_with() is not None and waiting:
-            self._replay_each(found, waiting)
+            outputs = {waiting[index]: one for index, one in self._replayed(waiting, split).outputs.items()}
+            self.writer.keep(outputs, split)
+            for point, one in outputs.items():
+                found.time(point, _Asked("chosen", (one, self._assess(point, one, split))))
         self._decode(found, dict.fromkeys(BASELINES, "baseline") | dict.fromkeys(wanted, "chosen"))
         return found
 
@@ -416,16 +422,6 @@ class SweepRunner:
             # Methods that use the ratio replay with the value with which they are timed, also after the pair was closed.
             evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
         return costs
-
-    def _replay_each(self, sweep: SplitSweep, points: Sequence[SweepPoint]) -> None:
-        """Time the points that can be replayed; each is assessed by itself, without a correction."""
-        try:
-            outputs = {points[index]: one for index, one in self._replayed(points, sweep.split).outputs.items()}
-        except RuntimeError:  # a model that cannot run, which the rows of the baselines report
-            return
-        self.writer.keep(outputs, sweep.split)
-        for point, one in outputs.items():
-            sweep.time(point, _Asked("chosen", (one, self._assess(point, one, sweep.split))))
 
     def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
         evaluator, label = self.writer.evaluator, self._label("replay", split)
@@ -457,7 +453,7 @@ class SweepRunner:
                 )
                 outcome = self._assess(point, outputs, split)
             except RuntimeError as error:
-                sweep.rows[point] = self.writer.write_failed(point, split, named(error))
+                sweep.rows[point] = sweep.fail(point, named(error))
                 continue
             self.writer.keep({point: outputs}, split)
             sweep.time(point, _Asked(why[point], (outputs, outcome)))

@@ -12,6 +12,7 @@ from tasks.decoding.method import Request
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
+from tasks.errors import InputError
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, VanillaBatch
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.selection import TradeOff as Measured
@@ -36,6 +37,7 @@ from tests.sweeps import (
     in_file,
     name_of,
     named,
+    plain,
 )
 from tests.ticking import ALIGNED, LIMIT, TOY_MARGINS, Clock, break_after, evaluator_of, split_of, sweep_settings, ticking_pair
 from tests.toys import toy_sources
@@ -242,14 +244,24 @@ def test_broken_logits_are_a_row_with_an_error(tmp_path: Path) -> None:
         assert not row.keys() & (TIMES | {"quality", "predicted", "why"})
 
 
-def test_without_a_baseline_nothing_is_planned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plan", [True, False])
+def test_without_the_large_model_alone_nothing_is_swept(tmp_path: Path, plan: bool) -> None:
+    sweep = Sweep(tmp_path, plan=plan)
+    large, whole = sweep.evaluator.decoded(VANILLA, sweep.validation), sweep._whole(FEW)
+    break_after(sweep.pair, "large", (0, *large.tokens[0][:1]))
+    error = r"the large model cannot run alone on validation: BrokenLogitsError: .*; train the model again"
+    with pytest.raises(InputError, match=error):
+        whole.validate(sweep.validation)
+
+
+def test_without_the_small_model_alone_the_others_are_planned(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
-    small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
+    small, whole = sweep.evaluator.decoded(BASELINES[1], sweep.validation), sweep._whole([GRID[-3], BEAMS])
     break_after(sweep.pair, "small", (0, *small.tokens[0][:1]))
-    rows = by_name(sweep.validate([GRID[-3], BEAMS]))
+    rows = by_name(plain(whole.validate(sweep.validation)[ALIGNED]))
     errors = {name: "error" in row for name, row in rows.items()}
     assert errors == dict.fromkeys(named(VANILLA, BEAMS), False) | dict.fromkeys(named(BASELINES[1], GRID[-3]), True)
-    assert sweep.plan is None
+    assert whole.plans[ALIGNED] is not None
 
 
 def visits_of(sweep: Sweep, monkeypatch: pytest.MonkeyPatch, most: float = math.inf) -> list[tuple[str, str]]:
