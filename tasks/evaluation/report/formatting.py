@@ -33,7 +33,7 @@ _SYMBOLS = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_d
 _FORMATS = {
     ("level", "p_value"): "{:.2g}",
     ("temperature", "top_p", "lenience", "refused_threshold"): "{:g}",
-    ("_share",): "{:.2%}",
+    ("_share", "mean", "worst"): "{:.2%}",
     ("speedup", "speedup_checked", "over_bild", "expected_operations"): "{:.2f}×",
     ("quality_difference", "quality_gain"): "{:+.2f}",
     ("small_step_ms",): "{:.3f}",

@@ -10,7 +10,6 @@ import base64
 import functools
 import gzip
 import sys
-from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 import vl_convert
@@ -84,19 +83,9 @@ def sweep_facts(summary: Summary) -> list[tuple[str, Facts]]:
     for arm in ARMS:
         pair = summary.pairs.of(arm)
         if pair != PairRecord():
-            facts = [*tables.shown("sweep", pair).items(), *_further_facts(pair), *tables.shown("machine", pair).items()]
-            found.append((arm, [(name, text) for name, text in facts if text != formatting.NOTHING]))
+            facts = tables.shown("sweep", pair)
+            found.append((arm, [(name, text) for name, text in facts.items() if text != formatting.NOTHING]))
     return found
-
-
-def _further_facts(pair: PairRecord) -> Iterator[tuple[str, str]]:
-    """The facts of a sweep that are more than a number."""
-    if error := pair.sample_error:
-        text = f"{error.mean:.1%} on average, {error.worst:.1%} at worst, {error.points} points"
-        yield "error of the prediction, random sample", text
-    if pair.costs:
-        runs = [f"{length}: {value:.3f}" for length, value in pair.costs.verify_ms.items()]
-        yield "a run of the large model by positions, ms", ", ".join(runs[:6])
 
 
 def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[records.TimedPoint, str, list[records.ShownExample]]]:

@@ -20,7 +20,7 @@ from tasks.evaluation.report.formatting import interval_text, mark_of, metric_na
 from tasks.evaluation.report.tables import alignment_sentences, batch_sentence
 from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import Measurements, OutputStatistics, TestStatus, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.rows import Measurements, TestStatus, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import PassedOver, Recommendation, Summary
 from tasks.evaluation.scoring.quality import against_teacher
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON
@@ -232,7 +232,6 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
         yield "seeds", f"of the drafters of seeds {', '.join(map(str, seeds))}, this is that of {pair.seed}" if several else ""
-        yield "outputs", outputs_sentence(summary, found.point)
 
 
 def _models(pair: PairRecord) -> str:
@@ -245,76 +244,49 @@ def _models(pair: PairRecord) -> str:
     return f"large model of {large} parameters, small model of {small}{own}"
 
 
-def outputs_sentence(summary: Summary, point: TimedPoint) -> str:
-    """Looping and cut-off outputs of a point and of vanilla on the same split; empty where they were not counted."""
-    measured, split = results.reported(point)
-    vanilla = summary.vanilla.large if split == summary.split else summary.vanilla.large.test
-    if measured.outputs is None or not measured.examples:
-        return ""
-
-    def ends(counted: OutputStatistics) -> str:
-        return f"{counted.looping:,} loop and {counted.cut_off:,} are cut off"
-
-    count, differ = f"{measured.examples:,}", f"{measured.outputs.differs:,}"
-    own = f"Of its {count} outputs on {split}, {differ} differ from the large model's; {ends(measured.outputs)}."
-    if vanilla is None or vanilla.outputs is None:
-        return own
-    return f"{own} Of the large model's own, {ends(vanilla.outputs)}."
-
-
 def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
-    """What the choice was compared with: both arms over seeds, the other arm, and how well untimed points were predicted."""
+    """What alignment gives, why the choice may differ from it, and what was compared."""
     yield from alignment_sentences(summary)
-    if found is not None:
-        other = next(arm for arm in ARMS if arm != found.point.arm)
-        best, margin = results.fastest(results.chosen(summary, found.held_to, other)), summary.margins.of(found.held_to)
-        if best is None:
-            yield f"With the {other} drafter no timed setting is {_CHOICES[found.held_to]}."
-        else:
-            measured, split = results.reported(best)
-            values = f"{speed_text(measured)} at {formatting.difference_text(measured)} on {split}"
-            says = mark_of(results.test_status(best.test, margin), margin).words
-            yield f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {values} ({says})."
-            yield from _reconciled(summary, found.point, best)
-    points, timed = len(summary.points), len(summary.timed_points())
-    counted = f"Of {points} settings of both sweeps {timed} were timed; only these were compared."
-    yield counted if points else "Nothing was measured but the models alone."
-
-
-def _reconciled(summary: Summary, point: TimedPoint, other: TimedPoint) -> Iterator[str]:
-    """Why the choice is not the arm that the counts favour, where it is not."""
     counted = None if summary.alignment is None else summary.alignment.counted
-    if counted is not None and {"helps": "aligned", "hurts": "unaligned"}.get(counted.finding) == other.arm:
-        speeds = " and ".join(f"{results.reported(one)[0].speedup:.2f}× with the {one.arm}" for one in (point, other))
+    favoured = None if counted is None else {"helps": "aligned", "hurts": "unaligned"}.get(counted.finding)
+    if counted is not None and found is not None and favoured not in (None, found.point.arm):
         yield (
-            f"That alignment {counted.finding} is a finding about BiLD over all its settings and seeds. The choice is between "
-            f"the fastest settings of all methods, {speeds} drafter of one seed."
+            f"That alignment {counted.finding} is a finding about BiLD over all its settings and seeds; the choice is between "
+            "the fastest settings of all methods, with the drafters of one seed."
         )
+    points, timed = len(summary.points), len(summary.timed_points())
+    counts = f"Of {points} settings of both sweeps {timed} were timed; only these were compared."
+    yield counts if points else "Nothing was measured but the models alone."
 
 
 def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
     """What else could be deployed, a sentence each: ranked on validation, without what test contradicts."""
 
-    def best(choice: str) -> TimedPoint | None:
-        """The fastest other point that was chosen for this."""
+    def best(choice: str, *arms: str) -> TimedPoint | None:
+        """The fastest other point of these arms that was chosen for this."""
         found = [(one, results.test_status(one.test, summary.margins.of(choice))) for one in results.chosen(summary, choice)]
         kept = (one for one, status in found if status is None or status.quality != "contradicted")
-        return results.fastest(one for one in kept if one is not point and results.is_faster(one))
+        return results.fastest(one for one in kept if one is not point and one.arm in arms and results.is_faster(one))
 
-    words, wider, lossless = _CHOICES[choice], best("one_point"), results.fastest_lossless(summary)
+    other, wider = next(arm for arm in ARMS if arm != point.arm), best("one_point", *ARMS)
     ways = {
-        f"The runner-up {words}, ranked on {CHOSEN_ON},": best(choice),
+        f"The runner-up {_CHOICES[choice]}, ranked on {CHOSEN_ON},": best(choice, *ARMS),
+        f"The best with the {other} drafter, chosen alike,": best(choice, other),
         "The fastest setting within one point of loss": wider if wider and wider.speedup > point.speedup else None,
-        "The fastest setting whose output is the large model's own": None if point.lossless else lossless,
+        "The fastest setting whose output is the large model's own": None
+        if point.lossless
+        else results.fastest_lossless(summary),
     }
-    for what, other in ways.items():
-        if other is not None:
-            own, its, split = (point.test, other.test, REPORTED_ON) if point.test and other.test else (point, other, CHOSEN_ON)
+    said = set[int]()
+    for what, found in ways.items():
+        if found is not None and id(found) not in said:
+            said.add(id(found))
+            own, its, split = (point.test, found.test, REPORTED_ON) if point.test and found.test else (point, found, CHOSEN_ON)
             first, second = own.speedup_interval, its.speedup_interval
             overlap = first and second and first[0] <= second[1] and second[0] <= first[1]
             speed = f"{speed_text(its)} against {own.speedup:.2f}× on {split}"
             speed += ", within noise of each other" if overlap else ""
-            yield f"{what} is {point_text(other)}: {speed}; {cost_text(its, summary.metric, lossless=other.lossless)}."
+            yield f"{what} is {point_text(found)}: {speed}; {cost_text(its, summary.metric, lossless=found.lossless)}."
 
 
 def _conditions(summary: Summary, found: Candidate | None) -> Iterator[str]:

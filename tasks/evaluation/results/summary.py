@@ -200,7 +200,7 @@ class Recommendation:
     text: str
     """One paragraph: what to deploy, then what test and validation say of it."""
     basis: dict[str, str] = field(default_factory=dict)
-    """What it rests on in short lines by name: texts and models, measurement, seeds, outputs."""
+    """What it rests on in short lines by name: texts and models, measurement, baseline, seeds."""
     evidence: list[str] = field(default_factory=list)
     """A sentence for each thing that the choice was compared with."""
     changes: list[str]

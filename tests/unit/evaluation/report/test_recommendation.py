@@ -65,16 +65,6 @@ def test_the_fastest_at_no_loss_is_deployed_with_its_gains_and_costs_on_test_fir
     assert any("Of 9 settings of both sweeps 9 were timed" in line for line in found["evidence"])
 
 
-def test_the_other_arm_is_compared(sweeps: Sweeps) -> None:
-    text = " ".join(summarized("bleu", sweeps)["verdict"]["evidence"])
-    assert "The best with the unaligned drafter, chosen alike, is speculative with the unaligned drafter (γ 5): 1.30×" in text
-    for row in sweeps["unaligned"]:
-        if row["split"] == "validation" and row["method"] in ("bild", "speculative") and "error" not in row:
-            row["quality"] = {"bleu": 50.0}
-    text = " ".join(summarized("bleu", sweeps)["verdict"]["evidence"])
-    assert "With the unaligned drafter no timed setting is at no loss." in text
-
-
 @pytest.mark.parametrize(
     ("bounds", "status", "said"),
     [
@@ -199,19 +189,17 @@ def test_what_was_not_timed_is_never_deployed(sweeps: Sweeps) -> None:
 
 
 def test_what_would_change_the_choice(sweeps: Sweeps) -> None:
-    runner, lossless, machine = summarized("bleu", sweeps, PAIRS)["verdict"]["changes"]
+    runner, unaligned, machine = summarized("bleu", sweeps, PAIRS)["verdict"]["changes"]
     other = "speculative with the aligned drafter (γ 3): 1.45× [1.40, 1.50] against 1.55× on test, within noise of each other"
     assert runner == f"The runner-up at no loss, ranked on validation, is {other}; the output is the large model's own."
-    assert lossless.startswith(f"The fastest setting whose output is the large model's own is {other}")
+    best = "speculative with the unaligned drafter (γ 5): 1.30× [1.25, 1.35] against 1.60× on validation"
+    assert unaligned == f"The best with the unaligned drafter, chosen alike, is {best}; the output is the large model's own."
     assert "(a small CPU, native, float32, batch 1)" in machine and "a small step takes 0.25 of a large one" in machine
     (fast,) = [row for row in rows_of(sweeps, "aligned", "validation", "bild") if row["speedup"] == 2.1]
     fast["quality"] = {"bleu": 59.1}
-    wider = (
-        "The fastest setting within one point of loss is BiLD with the aligned drafter (α_FB 0.5 α_RB 2): 2.10× [2.05, 2.15] ag"
-    )
-    assert summarized("bleu", sweeps)["verdict"]["changes"][1].startswith(
-        f"{wider}ainst 1.60× on validation; quality differs by"
-    )
+    wider = "The fastest setting within one point of loss is BiLD with the aligned drafter (α_FB 0.5 α_RB 2): 2.10×"
+    found = summarized("bleu", sweeps)["verdict"]["changes"]
+    assert any(line.startswith(f"{wider} [2.05, 2.15] against 1.60× on validation; quality differs by") for line in found)
 
 
 def test_the_text_lists_every_change_and_the_models_alone_leave_vanilla(sweeps: Sweeps) -> None:
@@ -335,21 +323,14 @@ def test_the_verdict_says_what_alignment_gives_by_counts(
     )
     # The aligned drafter is deployed, also where the counts favour the other one: the page says why.
     both = dataclasses.replace(summary, alignment=dataclasses.replace(known, counted=effect(ratio, interval, finding)))
-    assert any("1.55× with the aligned and 1.30× with the unaligned" in one for one in recommend(both).evidence) == (
-        ratio == 0.8
-    )
+    assert any("is a finding about BiLD over all its settings" in one for one in recommend(both).evidence) == (ratio == 0.8)
     one = dataclasses.replace(known, choices=[effect(1.5, None, "open", seeds=1)])
     alone = recommend(dataclasses.replace(summary, arms=drafters[:1], alignment=one))
     assert "seeds" not in alone.basis and "with one seed, which proves nothing" in alone.evidence[0]
     assert alone.evidence[0].endswith("it is open whether alignment helps.")
 
 
-def test_texts_models_measurement_and_outputs_stand_under_the_first_line(sweeps: Sweeps) -> None:
-    counts = {"empty": 0, "exact": 1}
-    for row in sweeps["aligned"] + sweeps["unaligned"]:
-        if row["split"] == "test" and "error" not in row:
-            own = {"looping": 7, "cut_off": 1, "differs": 0} if row["method"] == "vanilla_large" else {}
-            row["outputs"] = {"looping": 1, "cut_off": 3, "differs": 40, **own, **counts}
+def test_texts_models_and_measurement_stand_under_the_first_line(sweeps: Sweeps) -> None:
     shared = {**PAIR["sizes"], "shares_encoder": True, "shared_parameters": 120_000}
     summary = summary_record("bleu", sweeps, {"aligned": {**PAIR, "sizes": shared}})
     summary = dataclasses.replace(summary, corpus=CorpusSettings().described)
@@ -359,8 +340,4 @@ def test_texts_models_measurement_and_outputs_stand_under_the_first_line(sweeps:
     assert texts.endswith(
         "large model of 7,160 M parameters, small model of 0.236 M, 0.12 M of them the large model's own (its encoder)"
     )
-    assert found == {
-        "measured": "quality on 200 texts of test; time on 2 of them, 4 rounds, 1 thread, batch 1",
-        "outputs": "Of its 200 outputs on test, 40 differ from the large model's; 1 loop and 3 are cut off. Of the large "
-        "model's own, 7 loop and 1 are cut off.",
-    }
+    assert found == {"measured": "quality on 200 texts of test; time on 2 of them, 4 rounds, 1 thread, batch 1"}
