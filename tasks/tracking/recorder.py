@@ -26,7 +26,7 @@ from typing import Any, Self
 from filelock import FileLock
 
 from tasks.console import log
-from tasks.files import folder_checksum, link_folder, sealed
+from tasks.files import folder_checksum, link_folder, partial_path, sealed
 from tasks.tracking import upload
 
 _LONGEST_TEXT = 6000
@@ -110,12 +110,15 @@ class Recorder:
         self, experiment: str, name: str, tags: Values, params: Values, *, live: bool = False, flush_seconds: float = 60.0
     ) -> None:
         self.key = uuid.uuid4().hex
-        self.folder = outbox_folder() / f"{time.time_ns()}-{self.key}"
+        # A folder has its name once it is locked and its run has begun: one without a run has lost it.
+        folder = outbox_folder() / f"{time.time_ns()}-{self.key}"
+        self.folder = partial_path(folder)
         self.folder.mkdir(parents=True)
         self._lock = FileLock(self.folder / "lock", thread_local=False)
         self._lock.acquire()
         about = {"key": self.key, "name": name, "experiment": experiment, "start": _now_ms()}
         self._append(**about, tags=_texts(tags), params=_texts(params))
+        self.folder = self.folder.rename(folder)
         self._live, self._flush_seconds = live, flush_seconds
         self._ended = False
         self._send_live: Callable[[list[upload.Metric]], object] | None = None

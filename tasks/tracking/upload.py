@@ -59,7 +59,7 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
     Never raises because of MLflow, and stops at the monotonic time `deadline`. The caller holds a lock of `tasks.locks`.
     """
     sent, client, reasons = 0, None, list[str]()
-    folders = sorted(file.parent for file in outbox.glob(f"*/{RUN_FILE}"))
+    folders = sorted(file.parent for file in outbox.glob(f"[!.]*/{RUN_FILE}"))
     for index, folder in enumerate(folders):
         try:
             with FileLock(folder / "lock", blocking=False):
@@ -79,13 +79,13 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
         except (NotSentError, ValueError, OSError) as error:  # the outbox itself may be read-only
             reasons.append(str(error))
             client = None  # MLflow may have gone: the next run connects again
-    lost = sorted({part.parent for part in outbox.glob("*/*") if part.is_dir()} - {*folders})
+    lost = sorted({part.parent for part in outbox.glob("[!.]*/*")} - {*folders})
     gone = [f"{folder / RUN_FILE} is missing; put it back, or remove its folder" for folder in lost if _is_without_run(folder)]
     return sent, reasons + gone
 
 
 def _is_without_run(folder: Path) -> bool:
-    """Whether a folder holds parts of a run, and neither its file nor a process that writes it."""
+    """Whether a folder of a run has neither its file nor a process that writes it."""
     with contextlib.suppress(Timeout, FileNotFoundError), FileLock(folder / "lock", blocking=False):
         return not (folder / RUN_FILE).exists()
     return False

@@ -41,7 +41,7 @@ HARMS = {
     "rest": "`kill -9`, then what it left is damaged",
 }
 """Each kind of fault in words."""
-_OF_TOYS = ("kill", "torn", "end", "interrupt", "full", "readonly")
+_OF_TOYS = ("kill", "torn", "end", "interrupt", "full")
 KINDS = {
     "prepare": [kind for kind in HARMS if kind not in ("locked", "deleted", "away", "input")],
     "calibrate": [kind for kind in HARMS if kind not in ("locked", "deleted", "away")],
@@ -182,8 +182,8 @@ class Trial:
             self.outcome.add("hung", last_line(run))
         elif run.status != 0 and not may_fail:
             self.outcome.add("wrong", f"it ends with status {run.status}: {last_line(run)}")
-        # Ctrl-C has Python's own traceback, DVC has its own, and without memory any library may raise anything.
-        own = self.fault.kind in ("interrupt", "memory") or self.fault.stage == "dvc"
+        # Ctrl-C has Python's own traceback, DVC and Prefect have theirs, and without memory any library may raise anything.
+        own = self.fault.kind in ("interrupt", "memory") or self.fault.stage in ("dvc", "flow")
         if "Traceback (most recent call last)" in run.said and not own:
             self.outcome.add("wrong", f"a traceback: {last_line(run)}")
 

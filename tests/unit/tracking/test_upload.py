@@ -271,10 +271,12 @@ def test_an_outbox_that_cannot_be_written_to_is_named(
     assert upload_all(outbox, tracking_uri()) == (0, ["[Errno 30] Read-only file system: 'lock'"])
 
 
-def test_parts_of_a_run_without_its_file_are_named(outbox: Path, mlflow: FaultyClient, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [True, False])
+def test_a_folder_of_a_run_without_its_file_is_named(outbox: Path, mlflow: FaultyClient, parts: bool, tmp_path: Path) -> None:
     run = record("one")
     (tmp_path / "card").write_text("text", encoding="utf-8")
-    run.log_artifact(tmp_path / "card")
+    if parts:
+        run.log_artifact(tmp_path / "card")
     run.close()
     (run.folder / RUN_FILE).unlink()
     record("two").close()
