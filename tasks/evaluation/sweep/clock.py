@@ -26,21 +26,14 @@ from tasks.decoding.decoder import Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS
+from tasks.evaluation import timing
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, Costs, VanillaBatch
 from tasks.evaluation.results.rows import SweepRow, TimedRow
 from tasks.evaluation.selection import choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.plan import measure_costs
-from tasks.evaluation.timing import (
-    Expected,
-    TimedTokensError,
-    count_mismatches,
-    guarantee_of,
-    measure_in_turn,
-    on_threads,
-    synchronised_clock,
-)
+from tasks.evaluation.timing import Expected, TimedTokensError, guarantee_of, on_threads
 
 if TYPE_CHECKING:
     from tasks.evaluation.sweep.replay import Split
@@ -80,7 +73,7 @@ class PointTimer:
     def __init__(self, pairs: Mapping[Drafter, Pair], sweep: SweepSettings, device: str) -> None:
         """Take the pairs of all drafters, each ready to decode."""
         self.pairs = dict(pairs)
-        self.clock = synchronised_clock(device)
+        self.clock = timing.synchronised_clock(device)
         self._sweep = sweep
 
     def costs(self, sources: Rows, request: Request) -> list[Costs]:
@@ -102,7 +95,7 @@ class PointTimer:
         alone = Visit(visits[0].drafter, VANILLA, vanilla)
         calls = [_Contender(self._timed_call(one, split, request)) for one in (alone, *visits)]
         with on_threads(self._sweep.latency_threads):
-            times, outputs = measure_in_turn(
+            times, outputs = timing.measure_in_turn(
                 dict(enumerate(calls)),
                 split.timed,
                 warmup=self._sweep.warmup_examples,
@@ -138,7 +131,7 @@ class PointTimer:
         if not request.sampling.greedy:
             return None
         pair = self.pairs[visit.drafter]
-        found = count_mismatches(visit.point, generations, visit.expected, split, pair)
+        found = timing.count_mismatches(visit.point, generations, visit.expected, split, pair)
         return None if guarantee_of(pair) is TokenGuarantee.EQUAL else found
 
     def batches(

@@ -18,25 +18,10 @@ from tasks.corpora.example import Example
 from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS, ORACLES, decode_all
+from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.files import WORK, HypothesisFile, KeptOutputs, SweepRowFile, point_key
-from tasks.evaluation.results.rows import (
-    DecodingCounts,
-    DifferenceBounds,
-    FailedRow,
-    MeasuredRow,
-    Outcome,
-    OutputDetails,
-    OutputStatistics,
-    Prediction,
-    RowHeader,
-    ShownExample,
-    SweepRow,
-    TimedRound,
-    TimedRow,
-    Timing,
-    WorstOutput,
-)
+from tasks.evaluation.results.rows import MeasuredRow, Outcome, SweepRow, TimedRow, Timing
 from tasks.evaluation.scoring.metrics import chrf_of, chrf_signature, metric_of, texts_to_match
 from tasks.evaluation.scoring.quality import OutputCheck, Quality, check_outputs, score, sentence_scores
 from tasks.evaluation.scoring.statistics import combined, speedup_interval
@@ -70,7 +55,7 @@ class PointEvaluator:
         self._tokenizer = tokenizer
         # Points of a grid generate the same output for most examples.
         self._hypothesis = functools.cache(self._make_hypothesis)
-        self._details: dict[tuple[str, int], OutputDetails] = {}
+        self._details: dict[tuple[str, int], records.OutputDetails] = {}
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
         self._compared: dict[str, int] = {}
@@ -126,7 +111,7 @@ class PointEvaluator:
         )
         return {index: self._outcome(outputs[index], split, quality, bounds.get(index)) for index, quality in qualities.items()}
 
-    def _outcome(self, outputs: Outputs, split: Split, quality: Quality, bounds: DifferenceBounds | None) -> Outcome:
+    def _outcome(self, outputs: Outputs, split: Split, quality: Quality, bounds: records.DifferenceBounds | None) -> Outcome:
         return Outcome(
             how=outputs.how,
             quality=quality.scores,
@@ -142,7 +127,7 @@ class PointEvaluator:
         """The texts of outputs, by example."""
         return [one.text for one in self._hypotheses(outputs)]
 
-    def details(self, outputs: Outputs, split: Split) -> OutputDetails:
+    def details(self, outputs: Outputs, split: Split) -> records.OutputDetails:
         """chrF, and what outputs lose against vanilla large's, the worst in full (of timed points alone)."""
         key = split.name, hash(tuple(outputs.tokens))
         if key not in self._details:
@@ -152,7 +137,7 @@ class PointEvaluator:
     def timing(self, lap: Lap, split: Split, earlier: Timing | None = None) -> Timing:
         """One round of latencies beside vanilla, combined with the earlier rounds, and some texts."""
         rounds = [] if earlier is None else earlier.rounds or []
-        own = TimedRound(latency_ms=_rounded(lap.latency_ms), vanilla_latency_ms=_rounded(lap.vanilla_latency_ms))
+        own = records.TimedRound(latency_ms=_rounded(lap.latency_ms), vanilla_latency_ms=_rounded(lap.vanilla_latency_ms))
         rounds = [*rounds, own]
         method_ms, vanilla_ms = combined(rounds)
         mismatches = lap.mismatches
@@ -168,7 +153,7 @@ class PointEvaluator:
             shown=shown_examples(lap.generations, self.vanilla(split), split, self._detokenise),
         )
 
-    def _statistics(self, outputs: Outputs, split: Split) -> OutputStatistics | None:
+    def _statistics(self, outputs: Outputs, split: Split) -> records.OutputStatistics | None:
         vanilla = self._hypotheses(self.vanilla(split))
         return statistics_of(self._hypotheses(outputs), vanilla, split.examples, self.metric)
 
@@ -205,9 +190,9 @@ def _rounded(milliseconds: Sequence[float]) -> list[float]:
     return [round(one, 4) for one in milliseconds]
 
 
-def counts_record(counts: Counts) -> DecodingCounts:
+def counts_record(counts: Counts) -> records.DecodingCounts:
     """Counts as rows hold them: `kept` by `drafted/kept`."""
-    return DecodingCounts(
+    return records.DecodingCounts(
         **{
             **vars(counts),
             "verified": dict(sorted(counts.verified.items())),
@@ -235,7 +220,7 @@ class Hypothesis(NamedTuple):
 
 def statistics_of(
     found: Sequence[Hypothesis], vanilla: Sequence[Hypothesis], examples: Sequence[Example], metric: str
-) -> OutputStatistics:
+) -> records.OutputStatistics:
     """Count outputs beside vanilla large's and the references, all by example; the metric says what a reference is."""
     tokens, words = sum(one.tokens for one in vanilla), 0
     exact = differs = 0
@@ -244,7 +229,7 @@ def statistics_of(
         words += _nearest_length(own.words, references)
         exact += own.text in references
         differs += own.text != other.text
-    return OutputStatistics(
+    return records.OutputStatistics(
         looping=sum(one.looping for one in found),
         cut_off=sum(one.cut_off for one in found),
         empty=sum(not one.words for one in found),
@@ -255,7 +240,7 @@ def statistics_of(
     )
 
 
-def details_of(texts: Sequence[str], others: Sequence[str], examples: Sequence[Example], metric: str) -> OutputDetails:
+def details_of(texts: Sequence[str], others: Sequence[str], examples: Sequence[Example], metric: str) -> records.OutputDetails:
     """chrF beside BLEU, and the losses of outputs by the sentence-level metric.
 
     Args:
@@ -272,13 +257,13 @@ def details_of(texts: Sequence[str], others: Sequence[str], examples: Sequence[E
         for of in (texts, others)
     )
     losses = {index: after - before for before, after, index in zip(own, other, different, strict=True) if after > before}
-    return OutputDetails(
+    return records.OutputDetails(
         chrf=chrf_of(texts, references) if chrf else None,
         chrf_signature=chrf_signature(max(map(len, references))) if chrf else None,
         # A perfect sentence BLEU may be slightly more than 100 in floating point.
         loss_share=sum(min(loss / 100, 1.0) for loss in losses.values()) / len(texts),
         worst=[
-            WorstOutput(
+            records.WorstOutput(
                 example=index,
                 source=examples[index].source,
                 references=list(references[index]),
@@ -332,7 +317,9 @@ def _repeats(tokens: Sequence[int], period: int) -> bool:
     return False
 
 
-def shown_examples(generations: Sequence[Generation], vanilla: Outputs, split: Split, text: Detokenise) -> list[ShownExample]:
+def shown_examples(
+    generations: Sequence[Generation], vanilla: Outputs, split: Split, text: Detokenise
+) -> list[records.ShownExample]:
     """The first timed examples of a split.
 
     Args:
@@ -342,7 +329,7 @@ def shown_examples(generations: Sequence[Generation], vanilla: Outputs, split: S
         text: Makes a text of tokens.
     """
     return [
-        ShownExample(
+        records.ShownExample(
             source=split.examples[example].source,
             references=list(split.examples[example].references),
             vanilla=text(tuple(vanilla.tokens[example])),
@@ -366,14 +353,10 @@ class RowWriter:
     arm: str
     on_row: Callable[[SweepRow], object] = id
     """Called with each finished row."""
-    rounds: int = 0
-    """That a timed point has at the end; 0 takes `sweep.latency_rounds`."""
+    further_rounds: int = 0
+    """That a timed point has besides `sweep.latency_rounds`."""
     _files: dict[str, HypothesisFile] = field(default_factory=dict, init=False, repr=False)
     """By split."""
-
-    def __post_init__(self) -> None:
-        """Begin with the rounds of the settings."""
-        self.rounds = self.rounds or self.evaluator.sweep.latency_rounds
 
     def resumed(self, point: SweepPoint, split: Split, outcome: Outcome | None = None) -> TimedRow | None:
         """The row of a point that was timed in an earlier process, reported if it has all its rounds.
@@ -398,7 +381,7 @@ class RowWriter:
         lap: Lap,
         known: tuple[Outputs, Outcome],
         why: str,
-        predicted: Prediction | None = None,
+        predicted: records.Prediction | None = None,
     ) -> SweepRow:
         """One more round of a point, and its row so far, which is reported when it has all its rounds.
 
@@ -423,7 +406,8 @@ class RowWriter:
 
     def finished(self, row: SweepRow) -> bool:
         """Whether a row needs no further round: it has all of them, or failed."""
-        return not isinstance(row, TimedRow) or len(row.rounds or ()) >= self.rounds
+        wanted = self.evaluator.sweep.latency_rounds + self.further_rounds
+        return not isinstance(row, TimedRow) or len(row.rounds or ()) >= wanted
 
     def is_finished(self, point: SweepPoint, split: Split) -> bool:
         """Whether the file has all rounds of a point, and its texts."""
@@ -435,7 +419,7 @@ class RowWriter:
         point: SweepPoint,
         split: Split,
         outcome: Outcome,
-        predicted: Prediction | None = None,
+        predicted: records.Prediction | None = None,
         same_as: Settings | None = None,
     ) -> SweepRow:
         """The row of a point that is not timed; a new row only where its values differ from those in the file."""
@@ -449,7 +433,7 @@ class RowWriter:
 
     def write_failed(self, point: SweepPoint, split: Split, error: str) -> SweepRow:
         """The row of a point that could not be measured: its error and no number."""
-        return self._append(joined(FailedRow, self._header(point, split), error=error))
+        return self._append(joined(records.FailedRow, self._header(point, split), error=error))
 
     def _with_bounds(self, found: TimedRow, outcome: Outcome | None) -> TimedRow:
         """A row of the file, again where its bounds are of another grid: they depend on the points that are compared."""
@@ -461,9 +445,8 @@ class RowWriter:
 
     def keep(self, outputs: Mapping[SweepPoint, Outputs], split: Split) -> None:
         """Write the outputs of points beside the rows, before anything says that the points are finished."""
-        if outputs:
-            kept = {_key(point): KeptOutputs(self.evaluator.texts(one), np.array(one.work)) for point, one in outputs.items()}
-            self._file(split).add(kept)
+        kept = {_key(point): KeptOutputs(self.evaluator.texts(one), np.array(one.work)) for point, one in outputs.items()}
+        self._file(split).add(kept)
 
     def drafter_steps(self, point: SweepPoint, split: Split) -> list[int]:
         """Steps of the drafter for each timed example, of a point whose outputs are kept."""
@@ -476,8 +459,8 @@ class RowWriter:
             self._files[split.name] = HypothesisFile(path, self.rows.fingerprint)
         return self._files[split.name]
 
-    def _header(self, point: SweepPoint, split: Split) -> RowHeader:
-        return RowHeader(
+    def _header(self, point: SweepPoint, split: Split) -> records.RowHeader:
+        return records.RowHeader(
             task=self.task,
             arm=self.arm,
             split=split.name,

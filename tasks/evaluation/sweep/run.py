@@ -11,10 +11,9 @@ import copy
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from tasks.console import log, progress
 from tasks.decoding.method import Request
@@ -27,17 +26,11 @@ from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.statistics import Equals, null_test
 from tasks.evaluation.selection import choose_rows, controlled, tradeoff_of
 from tasks.evaluation.settings import CHOSEN_ON, SweepSettings
+from tasks.evaluation.sweep import plan as planning
 from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Start, Visit, named
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output
-from tasks.evaluation.sweep.plan import (
-    Candidate,
-    Plan,
-    common_costs,
-    load_or_measure_costs,
-    prediction_error,
-    work_of,
-)
+from tasks.evaluation.sweep.plan import Candidate, Plan, work_of
 from tasks.evaluation.sweep.replay import Outputs, PointDecoder, ReplayedGrid, Split, decode_points, duplicates, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.timing import Expected, on_threads
@@ -45,7 +38,6 @@ from tasks.files import remove
 from tasks.fingerprint import fingerprint
 from tasks.paths import ARMS
 
-_Item = TypeVar("_Item")
 Known = tuple[Outputs, Outcome]
 
 
@@ -149,7 +141,9 @@ class SplitSweep:
         self.rows[point] = row
         index = self.asked[point].index
         if self.plan is not None and index is not None:
-            self.plan.record(index, *_speedups(row))
+            speedup, predicted = (row.speedup, row.predicted) if isinstance(row, TimedRow) else (None, None)
+            # The prediction was made before the first round, which may be that of an interrupted sweep.
+            self.plan.record(index, speedup, None if predicted is None else predicted.speedup)
 
     def ask(self) -> int:
         """Let the plan ask for further points, once all others have a round; how many it asks for."""
@@ -203,15 +197,8 @@ class SplitSweep:
             timed=len(self.rows) - len(BASELINES),
             replay_seconds=grid.seconds,
             timing_seconds=seconds,
-            prediction_error=prediction_error(plan),
+            prediction_error=planning.prediction_error(plan),
         )
-
-
-def _speedups(row: SweepRow) -> tuple[float | None, float | None]:
-    """Measured speed-up, and the one predicted before the first round, which may be that of an interrupted sweep."""
-    if not isinstance(row, TimedRow):
-        return None, None
-    return row.speedup, None if row.predicted is None else row.predicted.speedup
 
 
 def _prediction(plan: Plan, speedup: float) -> Prediction:
@@ -260,7 +247,7 @@ def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | Non
         log.info("%s: equal models must come out equal; all points get another round", split)
         further += 1
         for sweep in sweeps:
-            sweep.writer.rounds += 1
+            sweep.writer.further_rounds += 1
     return time.monotonic() - begun
 
 
@@ -293,7 +280,8 @@ def _groups(
 ) -> Iterator[list[tuple[SplitSweep, SweepPoint]]]:
     """The points that are timed together: all, or the small models alone, which are compared as equals, and random others."""
     small = [] if size is None else [one for one in batch if one[1] == BASELINES[1]]
-    others = _shuffled([one for one in batch if one not in small], seed)
+    others = [one for one in batch if one not in small]
+    others = random.Random(seed).sample(others, len(others))  # noqa: S311 (an order, not a secret)
     count = size or len(batch)
     yield from filter(None, (small, *(others[begin : begin + count] for begin in range(0, len(others), count))))
 
@@ -307,12 +295,6 @@ def equal_models(sweeps: Sequence[SplitSweep]) -> list[Equals]:
             found[sweep.drafter] = row.rounds or [], sweep.writer.drafter_steps(small, sweep.split)
     pairs = ([Drafter(arm, seed) for arm in ARMS] for _, seed in found)
     return [(found[one], found[other]) for one, other in dict.fromkeys(map(tuple, pairs)) if one in found and other in found]
-
-
-def _shuffled(items: Iterable[_Item], seed: int | str) -> list[_Item]:
-    """The items in an order that favours no method."""
-    items = list(items)
-    return random.Random(seed).sample(items, len(items))  # noqa: S311 (an order, not a secret)
 
 
 # What is replayed and decoded before anything is timed.
@@ -330,33 +312,25 @@ def measured_costs(path: Path, split: Split, request: Request, timer: Callable[[
         request: Length limit and sampling.
         timer: Times the parts.
     """
-
-    def measure() -> Costs:
-        return common_costs(timer().costs([split.sources[example] for example in split.timed[:_COST_SOURCES]], request))
-
-    costs = load_or_measure_costs(path, measure)
+    sources = [split.sources[example] for example in split.timed[:_COST_SOURCES]]
+    costs = planning.load_or_measure_costs(path, lambda: planning.common_costs(timer().costs(sources, request)))
     if costs.baseline_warning:
         log.warning("%s; python -m tasks.bench decoding measures where the time goes", costs.baseline_warning)
     return costs
 
 
+@dataclass(frozen=True)
 class SweepRunner:
     """Prepares the sweeps of one drafter."""
 
-    def __init__(
-        self, drafter: Drafter, writer: RowWriter, cache: Path, fan_out: FanOut | None = None, costs: Costs | None = None
-    ) -> None:
-        """Take what a sweep works with.
-
-        Args:
-            drafter: Whose sweep it is.
-            writer: Writes the rows.
-            cache: Folder of cached predictions for a sweep that is interrupted or grows.
-            fan_out: The processes that replay and decode, if not this one.
-            costs: The cost model; None in a sweep that does not plan.
-        """
-        self.drafter, self.writer = drafter, writer
-        self._cache, self._fan_out, self._costs = cache, fan_out, costs
+    drafter: Drafter
+    writer: RowWriter
+    cache: Path
+    """Folder of cached predictions for a sweep that is interrupted or grows."""
+    fan_out: FanOut | None = None
+    """The processes that replay and decode, if not this one."""
+    costs: Costs | None = None
+    """The cost model; None in a sweep that does not plan."""
 
     def for_split(
         self, name: str, differs: Mapping[str, object], files: list[Path], evaluator: PointEvaluator | None = None
@@ -373,7 +347,7 @@ class SweepRunner:
         work = fingerprint({"work": main.rows.fingerprint, **differs}, files, [])
         rows = SweepRowFile(main.rows.path.with_name(f"rows-{name}.jsonl"), work)
         writer = RowWriter(evaluator or main.evaluator, rows, main.task, main.arm, main.on_row)
-        return SweepRunner(self.drafter, writer, self._cache, self._fan_out, self._costs)
+        return dataclasses.replace(self, writer=writer)
 
     def remove_other_splits(self, stem: str, names: Collection[str]) -> None:
         """Remove the rows and outputs of further splits whose names begin with `stem`, except these."""
@@ -417,7 +391,7 @@ class SweepRunner:
     def _planned_with(self) -> Costs | None:
         """The cost model; None in a sweep that does not plan."""
         evaluator = self.writer.evaluator
-        costs = self._costs if evaluator.sweep.plan else None
+        costs = self.costs if evaluator.sweep.plan else None
         if costs is not None:
             # Methods that use the ratio replay with the value with which they are timed, also after the pair was closed.
             evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
@@ -427,7 +401,7 @@ class SweepRunner:
         evaluator, label = self.writer.evaluator, self._label("replay", split)
         with on_threads(evaluator.sweep.latency_threads):
             known = evaluator.vanilla(split).tokens
-            return replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known, self._fan_out)
+            return replay_grid(points, evaluator.pair, evaluator.request, split, self.cache, label, known, self.fan_out)
 
     def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str], again: Collection[SweepPoint] = ()) -> None:
         """Decode points before anything is timed, in several processes where there are some; one that fails has its row.
@@ -440,9 +414,9 @@ class SweepRunner:
         split, evaluator, decoded = sweep.split, self.writer.evaluator, dict[SweepPoint, Outputs]()
         new = [point for point in why if point not in sweep.asked]
         waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
-        if self._fan_out is not None and waiting:
+        if self.fan_out is not None and waiting:
             decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
-            decoded = decode_points(waiting, decoder, self._fan_out, self._label("decode", split))
+            decoded = decode_points(waiting, decoder, self.fan_out, self._label("decode", split))
         for point in new:
             if point not in again and self.writer.is_finished(point, split):
                 sweep.resume(point)
