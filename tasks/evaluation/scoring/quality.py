@@ -65,10 +65,9 @@ def score(hypotheses: Texts, references: References, metric: str, samples: int, 
     """
     _check(hypotheses, references, metric)
     settings = metric_of(metric)
-    names = metrics.METRICS[settings.name]
-    means = tuple(name for name in names if name != "bleu")
+    means = _means(settings)
     table = dict(zip(means, _table(hypotheses, references, means, settings).mean(axis=0).tolist(), strict=True))
-    if "bleu" in names:
+    if "bleu" in metrics.METRICS[settings.name]:
         counts = metrics.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
         table = {"bleu": metrics.bleu_of(counts.sum(axis=0)), **table}
     signature = ""
@@ -131,7 +130,7 @@ def example_statistics(hypotheses: Texts, references: References, metric: str) -
     settings = metric_of(metric)
     if settings.name == "bleu":
         return metrics.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
-    means = tuple(name for name in metrics.METRICS[settings.name] if name != "bleu")  # as in `score`, whose caches are read
+    means = _means(settings)
     return _table(hypotheses, references, means, settings)[:, [means.index(settings.name)]]
 
 
@@ -158,6 +157,11 @@ def worthless(statistics: NDArray[np.generic]) -> Floats | None:
         unmatched = [0, 1, *range(metrics.BLEU_COUNTS - metrics.NGRAMS, metrics.BLEU_COUNTS)]  # lengths, and n-grams in all
         found[:, unmatched] = statistics[:, unmatched]
     return found
+
+
+def _means(settings: MetricSettings) -> tuple[str, ...]:
+    """The metrics that are computed together with one, as means over the examples; its own is among them unless it is BLEU."""
+    return tuple(name for name in metrics.METRICS[settings.name] if name != "bleu")
 
 
 def _table(hypotheses: Texts, references: References, names: tuple[str, ...], settings: MetricSettings) -> Floats:
@@ -306,27 +310,22 @@ def check_outputs(
     candidates = dict.fromkeys([*(text for text, _ in first.most_common(_CANDIDATES)), most_common])
     constant = max(candidates, key=lambda text: value_of([text] * len(tried), tried, metric))
     reference_words = sum(len(texts[0].split()) for texts in references)
-
-    quality = value_of(outputs, references, metric)
-
-    def resampled(texts: Sequence[str]) -> Floats:
-        return values_of(resampled_sums(example_statistics(texts, references, metric), samples, seed), len(references))
-
-    def baseline(name: str, texts: Sequence[str]) -> TrivialBaseline:
-        its, interval = value_of(texts, references, metric), percentile_interval(resampled(outputs) - resampled(texts))
-        return TrivialBaseline(name=name, quality=its, difference=quality - its, difference_interval=interval)
-
+    own, baselines = score(outputs, references, metric, samples, seed), list[TrivialBaseline]()
+    for name, texts in (("constant", [constant] * len(examples)), ("copy", [one.source for one in examples])):
+        its = score(texts, references, metric, samples, seed)
+        difference, interval = own.value - its.value, own.minus(its)
+        baselines.append(TrivialBaseline(name=name, quality=its.value, difference=difference, difference_interval=interval))
     return OutputCheck(
         metric=metric,
         examples=len(examples),
-        quality=quality,
+        quality=own.value,
         distinct=len(given),
         distinct_references=len(first),
         most_common=most_common,
         most_common_count=most_common_count,
         most_common_reference_count=max(first.values()),
         length_ratio=sum(len(text.split()) for text in outputs) / reference_words if reference_words else None,
-        baselines=[baseline("constant", [constant] * len(examples)), baseline("copy", [one.source for one in examples])],
+        baselines=baselines,
     )
 
 
@@ -387,25 +386,19 @@ def check_references(corpus: Mapping[str, Sequence[Example]], metric: str) -> li
         metrics.require_bleu_tokenizer(settings.bleu_tokenizer)
     scored = [example for name, examples in corpus.items() if name not in ("train", UNLABELLED) for example in examples]
     unread = unsupported_script((text for example in scored for text in example.references), metric)
-    found = [unread] if unread else []
-    for name, examples in corpus.items():
-        if name == UNLABELLED:
-            continue
-        for number, example in enumerate(examples, start=1):
-            if metric == metrics.PROGRAMS and len(example.references) < 2:
+    found, labelled = [unread] if unread else [], {name: own for name, own in corpus.items() if name != UNLABELLED}
+    if metric == metrics.PROGRAMS:
+        for name, number, example in ((name, *one) for name, own in labelled.items() for one in enumerate(own, start=1)):
+            if len(example.references) < 2:
                 raise InputError(
                     f"{name}, example {number}: the metric pass_at_1 needs a program and then its tests as references; "
                     "name the field of the tests in reference_fields, after that of the program"
                 )
-        if metric != "numeric_answer":
-            continue
-        without = sum(all(metrics.last_number(text) is None for text in one.references) for one in examples)
-        if examples and without == len(examples):
+        metrics.require_sandbox()
+    for name, own in labelled.items() if metric == "numeric_answer" else ():
+        without = sum(all(metrics.last_number(text) is None for text in one.references) for one in own)
+        if own and without == len(own):
             raise InputError(f"{name}: no reference has a number, which the metric numeric_answer needs; choose another metric")
         if without:
-            found.append(
-                f"{name}: {without} of {len(examples)} examples have a reference without a number and can never be right"
-            )
-    if metric == metrics.PROGRAMS:
-        metrics.require_sandbox()
+            found.append(f"{name}: {without} of {len(own)} examples have a reference without a number and can never be right")
     return found
