@@ -204,9 +204,9 @@ def measure_pair(
     sweep, wanted = task.sweep, draftings(grid)
     rates: list[AcceptanceRate] = []
     for sampling in (SamplingSettings(), SamplingSettings(temperature=1.0)):
-        limit, batch, samples = request.max_new_tokens, sweep.quality_batch, sweep.bootstrap_samples
+        own, samples = dataclasses.replace(request, sampling=sampling), sweep.bootstrap_samples
         try:
-            found = measure_acceptance(wanted, loaded.pair, sources, sampling, sweep.seed, limit, batch, samples=samples)
+            found = measure_acceptance(wanted, loaded.pair, sources, own, sweep.quality_batch, samples=samples)
         except RuntimeError as error:
             fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
             raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
-from tasks.decoding.distributions import PredictionBlock, TokenSource, transform
+from tasks.decoding.distributions import PredictionBlock, transform
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.loop import make_drafter
-from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
 from tasks.evaluation.results.codec import joined
@@ -40,9 +40,7 @@ def measure_acceptance(
     wanted: Sequence[Drafting],
     pair: Pair,
     sources: Rows,
-    sampling: SamplingSettings,
-    seed: int,
-    limit: int,
+    request: Request,
     batch: int,
     most_tokens: int = 10_000,
     samples: int = 1000,
@@ -57,9 +55,8 @@ def measure_acceptance(
         wanted: What drafts, and how leniently it is accepted.
         pair: The two models, and what the drafters need.
         sources: Token ids of each source; they are taken in random order until there are enough tokens.
-        sampling: The sampling transform, with which the large model generates and which all predictions go through.
-        seed: Of the order, the draws and the bootstrap.
-        limit: Most tokens of a text, the end token included.
+        request: The sampling transform, with which the large model generates and which all predictions go through; the seed of
+            the order, the draws and the bootstrap; and the most tokens of a text, the end token included.
         batch: Sources in a batch.
         most_tokens: Most positions in all; the last text is cut there.
         samples: Bootstrap resamples of the examples, for the interval.
@@ -68,8 +65,7 @@ def measure_acceptance(
         ValueError: there is no source.
         InputError: the pair lacks what a drafter needs.
     """
-    order = random.Random(seed).sample(range(len(sources)), len(sources))  # noqa: S311 (an order, not a secret)
-    request = Request(limit, sampling, seed)
+    order = random.Random(request.seed).sample(range(len(sources)), len(sources))  # noqa: S311 (an order, not a secret)
     sums: dict[Drafting, list[float]] = {one: [] for one in wanted}
     lengths: list[int] = []
     for begin in range(0, len(order), batch):
@@ -79,19 +75,17 @@ def measure_acceptance(
             if left := most_tokens - sum(lengths):
                 texts.append(one.tokens[:left])
                 lengths.append(len(texts[-1]))
-        given = _Texts(pair, rows[: len(texts)], texts, chosen[: len(texts)], sampling, seed)
+        given = _Texts(pair, rows[: len(texts)], texts, chosen[: len(texts)], request)
         for drafting, found in _agreements(given, wanted).items():
             sums[drafting] += found
         if sum(lengths) == most_tokens:
             break
-    tokens, temperature = sum(lengths), sampling.temperature
-    intervals = {one: ratio_interval(found, lengths, samples, seed) for one, found in sums.items()}
-    return {
-        one: joined(
-            AcceptanceRate, one, temperature=temperature, rate=sum(found) / tokens, interval=intervals[one], tokens=tokens
-        )
-        for one, found in sums.items()
-    }
+    rates, tokens = dict[Drafting, AcceptanceRate](), sum(lengths)
+    for drafting, kept in sums.items():
+        interval = ratio_interval(kept, lengths, samples, request.seed)
+        about = {"temperature": request.sampling.temperature, "rate": sum(kept) / tokens, "tokens": tokens}
+        rates[drafting] = joined(AcceptanceRate, drafting, interval=interval, **about)
+    return rates
 
 
 @dataclass(frozen=True)
@@ -102,8 +96,7 @@ class _Texts:
     sources: Rows
     texts: Rows
     examples: Sequence[int]
-    sampling: SamplingSettings
-    seed: int
+    request: Request
 
 
 _Follow = Callable[[Step, int], Tensor]
@@ -118,7 +111,7 @@ def _agreements(given: _Texts, wanted: Sequence[Drafting]) -> dict[Drafting, lis
     sums = {one: torch.zeros(len(given.texts), dtype=torch.float64) for one in wanted}
     begin = 0
     for large in _predictions(pair.large, encoder_output, given.texts):
-        p = PredictionBlock(large.logits, given.sampling)
+        p = PredictionBlock(large.logits, given.request.sampling)
         real = torch.arange(large.logits.shape[1]) < torch.tensor(large.lengths)[:, None]
         for name, drafter in drafters.items():
             q = drafter(large, begin)
@@ -142,12 +135,12 @@ def _accepted(p: PredictionBlock, q: Tensor, lenience: float) -> Tensor:
 
 def _predictions_of(name: str, given: _Texts, encoder_output: EncoderOutput) -> _Follow:
     """What the drafter called `name` predicts; the small model reads as many positions in a run as the large one."""
-    pair, sampling = given.pair, given.sampling
+    pair, sampling = given.pair, given.request.sampling
     if name == "small":
         encoded = encoder_output if pair.shares_encoder else pair.small.encode(given.sources)
         steps = _predictions(pair.small, encoded, given.texts)
         return lambda _large, _begin: transform(next(steps).logits, sampling)
-    drafter = make_drafter(name, pair, sampling, TokenSource(given.seed))
+    drafter = make_drafter(name, pair, sampling, given.request.source)
     drafter.start(encoder_output, given.sources)
     prompts, rows = pair.large.start(encoder_output), len(given.texts)
 

@@ -62,9 +62,7 @@ def relative_operations(counts: DecodingCounts, examples: int, sizes: PairSizes)
     vanilla = operations_of(alone, examples, replace(sizes, small=None))
     if found is None or vanilla is None:
         return None
-    return Operations(
-        flops=found.flops / vanilla.flops, bytes=found.bytes / vanilla.bytes, intensity=found.intensity / vanilla.intensity
-    )
+    return Operations(**{name: value / getattr(vanilla, name) for name, value in vars(found).items()})
 
 
 def _work(

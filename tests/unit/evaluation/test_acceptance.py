@@ -36,7 +36,7 @@ def measured(
     pair: Pair, sources: Rows, sampling: SamplingSettings, *, limit: int = 10, batch: int = 4, most: int = 10_000
 ) -> AcceptanceRate:
     wanted = Drafting()
-    found = measure_acceptance([wanted], pair, sources, sampling, 3, limit, batch, most_tokens=most, samples=50)
+    found = measure_acceptance([wanted], pair, sources, Request(limit, sampling, 3), batch, most_tokens=most, samples=50)
     return found[wanted]
 
 
@@ -170,7 +170,7 @@ CALIBRATION = [[2, 3, 4, END], [2, 3, 5, 6, END], [3, 4, 5, 6, 3, END]]
 
 def measured_of(pair: Pair, sources: Rows, sampling: SamplingSettings, *wanted: Drafting, batch: int = 4) -> list[float]:
     pair = dataclasses.replace(pair, calibration=CALIBRATION)
-    found = measure_acceptance(wanted, pair, sources, sampling, seed=3, limit=10, batch=batch, samples=50)
+    found = measure_acceptance(wanted, pair, sources, Request(10, sampling, 3), batch, samples=50)
     assert list(found) == list(wanted)
     return [one.rate for one in found.values()]
 
