@@ -104,8 +104,8 @@ class KeptOutputs(NamedTuple):
     """`[examples, 3]`: see `WORK`."""
 
 
-class HypothesisFile:
-    """The outputs of a sweep's points on one split; written as a whole, each time under a temporary name."""
+class HypothesisFile(dict[tuple[str, str], KeptOutputs]):
+    """The outputs of a sweep's points on one split by `point_key`; written as a whole, each time under a temporary name."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         """Take over the outputs of the same work from an earlier process; those of other work, or a damaged file, are dropped.
@@ -116,33 +116,27 @@ class HypothesisFile:
         """
         from pyarrow import ArrowException, parquet
 
+        super().__init__()
         self.path, self._fingerprint = path, fingerprint
-        self._points: dict[tuple[str, str], KeptOutputs] = {}
         with contextlib.suppress(ArrowException, OSError, InputError):
             if (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
-                self._points = read_hypotheses(path)
-
-    def __contains__(self, key: tuple[str, str]) -> bool:
-        return key in self._points
-
-    def __getitem__(self, key: tuple[str, str]) -> KeptOutputs:
-        return self._points[key]
+                self.update(read_hypotheses(path))
 
     def add(self, points: Mapping[tuple[str, str], KeptOutputs]) -> None:
-        """Add the outputs of points by `point_key`, and write the file."""
+        """Add the outputs of points, and write the file."""
         import pyarrow as pa
         from pyarrow import parquet
 
         if not points:
             return
-        self._points |= points
+        self.update(points)
         # Example by example: neighbouring lines then mostly have one text, which compresses best.
-        texts = list(zip(*(one.texts for one in self._points.values()), strict=True))
-        work = np.stack([one.work for one in self._points.values()], axis=1).reshape(-1, len(WORK)).astype(np.int32)
+        texts = list(zip(*(one.texts for one in self.values()), strict=True))
+        work = np.stack([one.work for one in self.values()], axis=1).reshape(-1, len(WORK)).astype(np.int32)
         columns = {
-            "method": pa.array([method for method, _ in self._points] * len(texts)).dictionary_encode(),
-            "settings": pa.array([settings for _, settings in self._points] * len(texts)).dictionary_encode(),
-            "example": pa.array(np.repeat(np.arange(len(texts), dtype=np.int32), len(self._points))),
+            "method": pa.array([method for method, _ in self] * len(texts)).dictionary_encode(),
+            "settings": pa.array([settings for _, settings in self] * len(texts)).dictionary_encode(),
+            "example": pa.array(np.repeat(np.arange(len(texts), dtype=np.int32), len(self))),
             "text": pa.array([text for line in texts for text in line]).dictionary_encode(),
             **dict(zip(WORK, map(pa.array, work.T), strict=True)),
         }
