@@ -12,8 +12,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,7 @@ from tasks.corpora.example import Example
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
-from tasks.evaluation.effect import (
-    Curves,
-    cost_model,
-    counted_curves,
-    effect_of_choices,
-    effect_of_frontiers,
-    timed_curves,
-)
+from tasks.evaluation import effect
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.report.formatting import packaged
 from tasks.evaluation.report.paper_tables import paper_tables
@@ -49,6 +41,8 @@ from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontie
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.paths import ARMS
 
+Point = TimedPoint | records.UntimedPoint
+_Kind = TypeVar("_Kind")
 Swept = tuple[Sequence[SweepRow], PairRecord | None]
 """The rows of one sweep and what it recorded of its pair."""
 Seeds = Mapping[tuple[str, int], Swept]
@@ -95,12 +89,10 @@ def summarize(
     rows = {arm: latest(sweeps[arm]) for arm in ARMS}
     about = parts.SweptPairs(**{arm: with_own_timings((pairs or {}).get(arm), rows[arm]) for arm in ARMS})
     margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair), MarginSettings())
-    found = SweepPoints()
-    for arm in ARMS:
-        found.add(task, arm, rows[arm], dataclasses.replace(about.of(arm), margins=margins))
+    points, choices = points_of(task, rows, {arm: dataclasses.replace(about.of(arm), margins=margins) for arm in ARMS})
     measured = [row for arm in ARMS for row in rows[arm] if isinstance(row, MeasuredRow)]
     results = arm_results(task, seeds or {})
-    costs = cost_model([pair.costs for _, pair in (seeds or {}).values() if pair is not None and pair.costs is not None])
+    costs = effect.cost_model([pair.costs for _, pair in (seeds or {}).values() if pair is not None and pair.costs is not None])
     alignment = None
     if outputs and costs is not None:
         counted, clock = along_frontiers(metric, examples, seeds or {}, outputs, costs)
@@ -120,10 +112,10 @@ def summarize(
         signature=next((row.signature for row in measured if row.signature), None),
         chrf_signature=next((one.chrf_signature for one in measured if isinstance(one, TimedRow) and one.chrf_signature), None),
         vanilla=models_alone(rows),
-        points=found.points,
-        choices=found.choices,
+        points=points,
+        choices=choices,
         margins=margins,
-        pareto=pareto_fronts(found.points),
+        pareto=pareto_fronts(points),
         pairs=about,
         arms=results,
         alignment=alignment,
@@ -147,68 +139,56 @@ def summarize(
 # The points of a sweep, each a row of validation with its row of test.
 
 
-@dataclass(frozen=True)
-class SweepPoints:
-    """The points of both sweeps, without failed rows; those of a sweep follow one another."""
+def points_of(
+    task: str, sweeps: Mapping[str, Sequence[SweepRow]], pairs: Mapping[str, PairRecord]
+) -> tuple[list[Point], list[Choice]]:
+    """The points of sweeps by arm on validation, in the order of the rows and without baselines and failures; and the choices.
 
-    points: list[TimedPoint | records.UntimedPoint] = field(default_factory=list)
-    """On validation, baselines left out, in the order of the rows."""
-    choices: list[Choice] = field(default_factory=list)
+    Args:
+        task: Its name, for errors.
+        sweeps: For each arm its rows, both splits, each point once (`latest`).
+        pairs: What each sweep recorded of its two models, and of what a choice may lose.
 
-    def add(self, task: str, arm: str, rows: Sequence[SweepRow], pair: PairRecord) -> None:
-        """Adds the points of one sweep and the choices among them.
-
-        Args:
-            task: Its name, for errors.
-            arm: One of `ARMS`.
-            rows: Both splits, each point once (`latest`).
-            pair: What the sweep recorded of its two models, and of what a choice may lose.
-
-        Raises:
-            InputError: there is no timed vanilla large row on the validation split.
-        """
-        timed = _timed_rows(rows)
+    Raises:
+        InputError: a sweep has no timed vanilla large row on the validation split.
+    """
+    points, chosen = list[Point](), list[Choice]()
+    for arm, rows in sweeps.items():
+        timed, margins = _timed_rows(rows), pairs[arm].margins
         vanilla = {row.split: row.value for row in timed if row.method == VANILLA}
         if CHOSEN_ON not in vanilla:
             raise InputError(
                 f"the {arm} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
                 f"make it by: {parts.sweep_command(task)}"
             )
-
-        def tested(row: MeasuredRow) -> records.TimedMeasurements | None:
-            """The row's point on test, if it was timed there."""
-            test = tests.get(_setting_key(row))
-            if test is None:
-                return None
-            difference = test.value - vanilla[test.split] if test.split in vanilla else None
-            return joined(records.TimedMeasurements, test, **numbers_of(test), quality_difference=difference)
-
+        tests = {
+            _setting_key(row): _measured(records.TimedMeasurements, row, vanilla) for row in timed if row.split == REPORTED_ON
+        }
         swept = [row for row in rows if row.split == CHOSEN_ON]
-        tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
-        choices = choose_rows(swept, pair.margins)
-        index_of: dict[int | None, int] = {}
+        choices, index_of = choose_rows(swept, margins), dict[int | None, int]()
         for position, row in enumerate(swept):
             if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
-                index_of[position] = len(self.points)
-                kind: type[TimedPoint | records.UntimedPoint] = (
-                    TimedPoint if isinstance(row, TimedRow) else records.UntimedPoint
-                )
-                point = joined(
-                    kind,
-                    row,
-                    **numbers_of(row),
-                    quality_difference=row.value - vanilla[CHOSEN_ON],
-                    acceptance_by_position=None if row.counts.kept is None else acceptance_by_position(row.counts),
-                    operations=_operations(row, pair),
+                index_of[position] = len(points)
+                about = {
+                    "acceptance_by_position": None if row.counts.kept is None else acceptance_by_position(row.counts),
+                    "operations": _operations(row, pairs[arm]),
                     # The stricter choice names a point that is both; `choices` lists each choice by itself.
-                    chosen=next((name for name in CHOICES if choices[row.method, name] == position), None),
-                    test=tested(row),
-                )
-                self.points.append(point)
+                    "chosen": next((name for name in CHOICES if choices[row.method, name] == position), None),
+                    "test": tests.get(_setting_key(row)),
+                }
+                kind: type[Point] = TimedPoint if isinstance(row, TimedRow) else records.UntimedPoint
+                points.append(_measured(kind, row, vanilla, **about))
         for (method, name), found in choices.items():
-            index, margin = index_of.get(found), pair.margins.of(name)
-            status = None if index is None else parts.test_status(self.points[index].test, margin)
-            self.choices.append(Choice(method=method, arm=arm, choice=name, margin=margin, point=index, test=status))
+            index, margin = index_of.get(found), margins.of(name)
+            status = None if index is None else parts.test_status(points[index].test, margin)
+            chosen.append(Choice(method=method, arm=arm, choice=name, margin=margin, point=index, test=status))
+    return points, chosen
+
+
+def _measured(kind: type[_Kind], row: MeasuredRow, vanilla: Mapping[str, float], **more: object) -> _Kind:
+    """The measurements of a row, with their difference from vanilla's quality on its split and with further fields."""
+    difference = row.value - vanilla[row.split] if row.split in vanilla else None
+    return joined(kind, row, **{**numbers_of(row), "quality_difference": difference, **more})
 
 
 def _operations(row: MeasuredRow, pair: PairRecord) -> records.Operations | None:
@@ -236,7 +216,7 @@ def models_alone(sweeps: Sweeps) -> parts.VanillaModels:
     """The models alone: large and small of the unaligned sweep, and the aligned small model.
 
     Args:
-        sweeps: By arm; the unaligned one holds vanilla large on validation (`SweepPoints`).
+        sweeps: By arm; the unaligned one holds vanilla large on validation (`points_of`).
     """
 
     def alone(arm: str, method: str) -> records.ModelAlone | None:
@@ -246,7 +226,7 @@ def models_alone(sweeps: Sweeps) -> parts.VanillaModels:
         return None if own is None else joined(records.ModelAlone, own, **numbers_of(own), test=tested)
 
     large = alone("unaligned", VANILLA)
-    assert large is not None  # noqa: S101 (`SweepPoints` refuses such a sweep)
+    assert large is not None  # noqa: S101 (`points_of` refuses such a sweep)
     return parts.VanillaModels(
         large=large, small=alone("unaligned", "vanilla_small"), small_aligned=alone("aligned", "vanilla_small")
     )
@@ -327,26 +307,19 @@ def arm_results(task: str, sweeps: Seeds) -> list[ArmResult]:
     """
     results = []
     for (arm, seed), (rows, recorded) in sweeps.items():
-        pair, found = recorded or PairRecord(), SweepPoints()
-        found.add(task, arm, latest(rows), pair)
-        chosen = {(one.method, one.choice): one for one in found.choices}
-        points = [
-            _arm_point(purpose, choice, None if choice.point is None else found.points[choice.point])
-            for purpose, (method, name, _) in PURPOSES.items()
-            if (choice := chosen.get((method, name))) is not None
-        ]
-        measured = [point for point in points if point is not None]
-        results.append(ArmResult(arm=arm, seed=seed, training=pair.training, points=measured))
+        pair, purposes = recorded or PairRecord(), list[ArmPoint]()
+        points, choices = points_of(task, {arm: latest(rows)}, {arm: pair})
+        chosen = {(one.method, one.choice): one for one in choices}
+        for purpose, (method, name, _) in PURPOSES.items():
+            if (choice := chosen.get((method, name))) is not None:
+                test = None if choice.point is None else points[choice.point].test
+                if choice.point is None:
+                    purposes.append(ArmPoint(purpose=purpose))
+                elif test is not None:
+                    about = {"settings": points[choice.point].settings, "margin": choice.margin, "test": choice.test}
+                    purposes.append(joined(ArmPoint, test, purpose=purpose, **about))
+        results.append(ArmResult(arm=arm, seed=seed, training=pair.training, points=purposes))
     return results
-
-
-def _arm_point(purpose: str, choice: Choice, point: records.OperatingPoint | None) -> ArmPoint | None:
-    """The chosen point on test, or vanilla where none was chosen; None where the chosen one was not measured on test."""
-    if point is None:
-        return ArmPoint(purpose=purpose)
-    if not isinstance(point, TimedPoint) or point.test is None:
-        return None
-    return joined(ArmPoint, point.test, purpose=purpose, settings=point.settings, margin=choice.margin, test=choice.test)
 
 
 def counted_choices(
@@ -372,7 +345,7 @@ def counted_choices(
                 by_model = point.settings is None or point.settings.get("drafter", "small") in OF_SMALL
                 if point.purpose == purpose and by_model and key in kept:
                     arms[result.arm][result.seed] = kept[key].work
-        found.append(effect_of_choices(purpose, split, arms, costs))
+        found.append(effect.effect_of_choices(purpose, split, arms, costs))
     return [one for one in found if one is not None]
 
 
@@ -393,8 +366,8 @@ def along_frontiers(
     if metric_of(metric).name == PERPLEXITY:
         return None, None
     references = [example.references for example in examples]
-    counted: dict[str, dict[int, Curves]] = {arm: {} for arm in ARMS}
-    clock: dict[str, dict[int, Curves]] = {arm: {} for arm in ARMS}
+    counted: dict[str, dict[int, effect.Curves]] = {arm: {} for arm in ARMS}
+    clock: dict[str, dict[int, effect.Curves]] = {arm: {} for arm in ARMS}
     vanilla = None
     for (arm, seed), (rows, _) in seeds.items():
         kept = outputs.get((arm, seed, CHOSEN_ON), {})
@@ -408,12 +381,12 @@ def along_frontiers(
         own = (row for row in latest(rows) if isinstance(row, TimedRow) and row.split == CHOSEN_ON and row.rounds)
         timed = [(row.rounds or [], scores[key]) for row in own if (key := point_key(row.method, row.settings)) in scores]
         if scores:
-            counted[arm][seed] = counted_curves([(kept[key].work, one) for key, one in scores.items()], costs)
+            counted[arm][seed] = effect.counted_curves([(kept[key].work, one) for key, one in scores.items()], costs)
         if timed:
-            clock[arm][seed] = timed_curves(timed)
+            clock[arm][seed] = effect.timed_curves(timed)
     if vanilla is None:
         return None, None
-    by_counts, by_clock = (effect_of_frontiers(BILD_FRONTIERS, CHOSEN_ON, arms, vanilla) for arms in (counted, clock))
+    by_counts, by_clock = (effect.effect_of_frontiers(BILD_FRONTIERS, CHOSEN_ON, arms, vanilla) for arms in (counted, clock))
     return by_counts, by_clock
 
 
@@ -464,10 +437,9 @@ def temperature_points(
     found = []
     for (arm, degree), rows in sweeps.items():
         own = [dataclasses.replace(row, split=CHOSEN_ON) for row in latest(rows) if row.split == split_at(degree)]
-        swept = SweepPoints()
-        swept.add(task, arm, own, pairs.get(arm) or PairRecord())
+        swept, _ = points_of(task, {arm: own}, {arm: pairs.get(arm) or PairRecord()})
         vanilla = next(row.value for row in own if isinstance(row, MeasuredRow) and row.method == VANILLA)
-        points = [dataclasses.replace(point, chosen=None) for point in swept.points]
+        points = [dataclasses.replace(point, chosen=None) for point in swept]
         found.append(parts.TemperaturePoints(arm=arm, temperature=degree, vanilla_quality=vanilla, points=points))
     return found
 
@@ -496,12 +468,10 @@ def named_test_sets(
             for key, (rows, pair) in seeds.items():
                 kept = [row for row in rows if row.split == CHOSEN_ON]
                 swept[key] = [*kept, *(dataclasses.replace(row, split=REPORTED_ON) for row in further[name][key][0])], pair
-            points = SweepPoints()
             first = {arm: latest(next(rows for (one, _), (rows, _) in swept.items() if one == arm)) for arm in ARMS}
-            for arm in ARMS:
-                points.add(summary.task, arm, first[arm], PairRecord(margins=summary.margins))
+            points, choices = points_of(summary.task, first, dict.fromkeys(ARMS, PairRecord(margins=summary.margins)))
             vanilla = models_alone(first)
-            of_set = dataclasses.replace(summary, points=points.points, choices=points.choices, vanilla=vanilla)
+            of_set = dataclasses.replace(summary, points=points, choices=choices, vanilla=vanilla)
             table = [{**row, "published": {}} for row in table_rows(parts.rounded(of_set))]
             results = arm_results(summary.task, swept)
             effects = [] if counted is None else counted_choices(split, results, outputs, counted.costs)
