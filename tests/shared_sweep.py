@@ -71,7 +71,7 @@ def keep_journal() -> None:
     from tasks.evaluation.sweep import run
     from tasks.evaluation.sweep.replay import GridReplay, PointDecoder
 
-    _keep_journal_of(GridReplay, "__call__", "replay")
+    _keep_journal_of(GridReplay, "_replay", "replay")
     _keep_journal_of(PointDecoder, "__call__", "decode")
     _keep_journal_of(run, "_time_each", "time")
 

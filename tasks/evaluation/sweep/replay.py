@@ -129,50 +129,45 @@ class ReplayedGrid:
                     self.errors[index] = following.errors[index]
 
 
+@dataclass(frozen=True)
 class GridReplay:
-    """Replays every point of a grid that allows it, example by example. Each prediction is computed once for all points."""
+    """A grid to be replayed on a split."""
 
-    def __init__(
-        self,
-        points: Sequence[SweepPoint],
-        request: Request,
-        folder: Path,
-        split: Split,
-        known: Sequence[Sequence[int]],
-        pair: Pair,
-        on_example: Callable[[], object] = int,
-    ) -> None:
-        """Compose the points with a cache of predictions.
+    points: Sequence[SweepPoint]
+    request: Request
+    """Length limit, sampling and seed."""
+    split: Split
+    folder: Path
+    """Stores the predictions of each example, so that an interrupted sweep or a larger grid computes only new ones."""
+    known: Sequence[Sequence[int]] = ()
+    """By example, a text along which both models predict in one run before the replay; empty for none."""
 
-        Args:
-            points: The grid.
-            request: Length limit, sampling and seed.
-            folder: Stores the predictions of each example.
-            split: The examples.
-            known: By example, a text along which both models predict in one run before the replay; empty for none.
-            pair: The models, which run where no prediction is cached.
-            on_example: Called after each example.
+    def opened(self, pair: Pair, on_example: Callable[[], object] = int) -> Callable[[range], ReplayedGrid]:
+        """What replays some examples, given by their indices, and calls `on_example` after each.
+
+        The models run where no prediction is cached; each prediction is computed once for all points.
         """
-        self._cache = PredictionCache(pair, folder)
-        self._methods = _composed(points, replay_pair(pair, self._cache), request)
-        self._split, self._known, self._limit = split, known, request.max_new_tokens
-        self._on_example = on_example
+        cache = PredictionCache(pair, self.folder)
+        methods = _composed(self.points, replay_pair(pair, cache), self.request)
+        return functools.partial(self._replay, cache, methods, on_example)
 
-    def __call__(self, examples: range) -> ReplayedGrid:
-        """Replay some examples, by their indices; a point is left out after its first failure."""
-        methods, timed = dict(self._methods), set(self._split.timed)
+    def _replay(
+        self, cache: PredictionCache, composed: Mapping[int, DecodingMethod], on_example: Callable[[], object], examples: range
+    ) -> ReplayedGrid:
+        """Replay every point that allows it; a point is left out after its first failure."""
+        methods, timed, limit = dict(composed), set(self.split.timed), self.request.max_new_tokens
         replayed = ReplayedGrid({index: Outputs("replayed") for index in methods})
         with _collector_paused():
             for example in examples:
-                source, name, before = self._split.sources[example], f"{self._split.name}-{example}", self._cache.runs
-                self._cache.open_source(source, name)
+                source, name, before = self.split.sources[example], f"{self.split.name}-{example}", cache.runs
+                cache.open_source(source, name)
                 if methods:
-                    _predict_small_text(self._cache, self._limit)
-                    if self._known:
-                        _predict_along(self._cache, self._known[example])
+                    _predict_small_text(cache, limit)
+                    if self.known:
+                        _predict_along(cache, self.known[example])
                 for index, method in list(methods.items()):
                     try:
-                        [generation] = method.run([source], [example], self._limit)
+                        [generation] = method.run([source], [example], limit)
                     except NotReplayableError:
                         del methods[index], replayed.outputs[index]
                     except RuntimeError as error:
@@ -180,44 +175,30 @@ class GridReplay:
                         del methods[index], replayed.outputs[index]
                     else:
                         replayed.outputs[index].add(example, generation, timed=example in timed)
-                if self._cache.runs > before:
-                    self._cache.save(name)
-                self._on_example()
+                if cache.runs > before:
+                    cache.save(name)
+                on_example()
         return replayed
 
 
-def replay_grid(
-    points: Sequence[SweepPoint],
-    pair: Pair,
-    request: Request,
-    split: Split,
-    folder: Path,
-    label: str,
-    known: Sequence[Sequence[int]] = (),
-    fan_out: FanOut | None = None,
-) -> ReplayedGrid:
-    """Replay a grid on a split, in one process or in several, with equal results.
+def replay_grid(grid: GridReplay, pair: Pair, label: str, fan_out: FanOut | None = None) -> ReplayedGrid:
+    """Replay a grid in one process or in several, with equal results.
 
     Args:
-        points: The grid.
-        pair: The models, which run where no prediction is cached.
-        request: Length limit, sampling and seed.
-        split: The examples.
-        folder: Stores the predictions of each example, so that an interrupted sweep or a larger grid computes only new ones.
+        grid: The grid and its split.
+        pair: The models.
         label: Text before the progress bar.
-        known: By example, a text along which both models predict in one run before the replay; empty for none.
         fan_out: The processes that share the examples; None: this one alone.
     """
-    make = functools.partial(GridReplay, points, request, folder, split, known)
-    count = len(split.sources)
+    count = len(grid.split.sources)
     with progress(total=count, desc=label, unit="example", mininterval=2.0) as bar:
-        own = make(pair, bar.update)
+        own = grid.opened(pair, bar.update)
         # The first text here and alone: a method that measures what its drafter costs does so in it, for all processes.
         whole = own(range(count if fan_out is None else 1))
         if fan_out is not None:
             size = max(1, math.ceil(count / (_UNITS_A_PROCESS * fan_out.size)))
             units = [range(begin, min(begin + size, count)) for begin in range(1, count, size)]
-            for following in fan_out.map(units, own, make, pair, lambda unit: bar.update(len(unit))):
+            for following in fan_out.map(units, own, grid.opened, pair, lambda unit: bar.update(len(unit))):
                 whole.extend(following)
     whole.errors = dict(sorted(whole.errors.items()))
     return whole

@@ -27,11 +27,12 @@ from tasks.evaluation.scoring.statistics import Equals, null_test
 from tasks.evaluation.selection import choose_rows, controlled, tradeoff_of
 from tasks.evaluation.settings import CHOSEN_ON, SweepSettings
 from tasks.evaluation.sweep import plan as planning
+from tasks.evaluation.sweep import replay
 from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Start, Visit, named
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.plan import Candidate, Plan, work_of
-from tasks.evaluation.sweep.replay import Outputs, PointDecoder, ReplayedGrid, Split, decode_points, duplicates, replay_grid
+from tasks.evaluation.sweep.replay import GridReplay, Outputs, PointDecoder, ReplayedGrid, Split, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.timing import Expected, on_threads
 from tasks.files import remove
@@ -370,7 +371,7 @@ class SweepRunner:
         outcomes = evaluator.assess_grid(points, replayed.outputs, split)
         self.writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         seconds = time.monotonic() - begun
-        found.grid = AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points), seconds, costs)
+        found.grid = AssessedGrid(points, replayed, outcomes, replay.duplicates(replayed.outputs, points), seconds, costs)
         self._decode(found, dict.fromkeys(found.grid.not_replayed(), "grid"))
         return found
 
@@ -398,10 +399,10 @@ class SweepRunner:
         return costs
 
     def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
-        evaluator, label = self.writer.evaluator, self._label("replay", split)
+        evaluator = self.writer.evaluator
         with on_threads(evaluator.sweep.latency_threads):
-            known = evaluator.vanilla(split).tokens
-            return replay_grid(points, evaluator.pair, evaluator.request, split, self.cache, label, known, self.fan_out)
+            grid = GridReplay(points, evaluator.request, split, self.cache, evaluator.vanilla(split).tokens)
+            return replay_grid(grid, evaluator.pair, self._label("replay", split), self.fan_out)
 
     def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str], again: Collection[SweepPoint] = ()) -> None:
         """Decode points before anything is timed, in several processes where there are some; one that fails has its row.
@@ -416,7 +417,7 @@ class SweepRunner:
         waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
         if self.fan_out is not None and waiting:
             decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
-            decoded = decode_points(waiting, decoder, self.fan_out, self._label("decode", split))
+            decoded = replay.decode_points(waiting, decoder, self.fan_out, self._label("decode", split))
         for point in new:
             if point not in again and self.writer.is_finished(point, split):
                 sweep.resume(point)

@@ -21,7 +21,7 @@ from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import LoopParts
 from tasks.evaluation.sweep import clock
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
-from tasks.evaluation.sweep.replay import Outputs, Split, replay_grid
+from tasks.evaluation.sweep.replay import GridReplay, Outputs, Split, replay_grid
 from tasks.evaluation.timing import TimedTokensError, count_mismatches, guarantee_of, measure_in_turn, on_threads
 from tasks.models.settings import TextSettings
 from tests.architectures import pair_of
@@ -194,7 +194,7 @@ def test_a_pair_promises_what_its_weaker_runtime_does(
 def test_a_native_loop_that_drifts_from_the_replay_fails_its_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, sweep = pair_of("t5", Runtime("native")), sweep_settings()
     split, evaluator = split_of(pair, sweep), evaluator_of(pair, sweep)
-    outputs = replay_grid([BILD], pair, Request(LIMIT), split, tmp_path, "test").outputs[0]
+    outputs = replay_grid(GridReplay([BILD], Request(LIMIT), split, tmp_path), pair, "test").outputs[0]
     evaluator.time(BILD, outputs, split)
     victim = split.timed[2]
     generate = native_loop.generate

@@ -21,7 +21,7 @@ from tasks.decoding.methods.speculative import AdaptiveSettings
 from tasks.evaluation.sweep import fan_out
 from tasks.evaluation.sweep.fan_out import FanOut, Submit, Work
 from tasks.evaluation.sweep.grid import BASELINES, SweepPoint
-from tasks.evaluation.sweep.replay import ReplayedGrid, replay_grid
+from tasks.evaluation.sweep.replay import GridReplay, ReplayedGrid, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator
 from tests.held_locks import holding
 from tests.sweeps import BEAMS, FEW, GRID, TIMES, Row, Sweep, in_file
@@ -113,7 +113,7 @@ def test_a_point_fails_by_its_first_failure_in_any_process(tmp_path: Path, side:
 
     def replayed(fan_out: FanOut | None, folder: str) -> ReplayedGrid:
         pair = broken_pair(side, example, 2)
-        return replay_grid(GRID, pair, Request(LIMIT), split, tmp_path / folder, "test", fan_out=fan_out)
+        return replay_grid(GridReplay(GRID, Request(LIMIT), split, tmp_path / folder), pair, "test", fan_out)
 
     wanted = replayed(None, "serial")
     found = replayed(Elsewhere(3, functools.partial(broken_pair, side, example, 2)), "shared")

@@ -20,7 +20,7 @@ from tasks.decoding.methods.cascades import SequenceCascadeSettings, Speculative
 from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.evaluation.sweep.replay import Outputs, ReplayedGrid, Split, collect_outputs, duplicates, replay_grid
+from tasks.evaluation.sweep.replay import GridReplay, Outputs, ReplayedGrid, Split, collect_outputs, duplicates, replay_grid
 from tasks.models.settings import TextSettings
 from tests.architectures import pair_of
 from tests.ticking import LIMIT, Clock, TickingDecoder, Words, broken_pair, evaluator_of, split_of, sweep_settings, ticking_pair
@@ -113,7 +113,7 @@ def split(pair: Pair) -> Split:
 
 
 def replayed(points: list[SweepPoint], pair: Pair, split: Split, folder: Path, request: Request = REQUEST) -> ReplayedGrid:
-    return replay_grid(points, pair, request, split, folder, "test")
+    return replay_grid(GridReplay(points, request, split, folder), pair, "test")
 
 
 def test_every_point_is_replayed_as_it_is_decoded(pair: Pair, split: Split, tmp_path: Path) -> None:
