@@ -57,23 +57,6 @@ class AssessedGrid:
     costs: Costs
     """What the parts of decoding cost."""
 
-    def candidates(self, metric: str, split: Split) -> dict[int, Candidate]:
-        """Points that may be timed: one of each behaviour, and no oracle, since only an oracle's outputs matter."""
-        found = {}
-        for index, outputs in self.replayed.outputs.items():
-            point, outcome = self.points[index], self.outcomes[index]
-            if index not in self.duplicate_of and point.method not in ORACLES:
-                lower = None if outcome.difference_bounds is None else outcome.difference_bounds.lower
-                rule = getattr(point.settings, "rule", "")
-                work = work_of(outputs.timed(split), self.costs)
-                found[index] = Candidate(point.method, outcome.quality[metric], work, lower, rule)
-        return found
-
-    def not_replayed(self) -> list[SweepPoint]:
-        """Points that have to be decoded."""
-        done = self.replayed.outputs.keys() | self.replayed.errors.keys()
-        return [point for index, point in enumerate(self.points) if index not in done]
-
 
 @dataclass(frozen=True)
 class _Asked:
@@ -157,14 +140,23 @@ class SplitSweep:
         return len(self.asked) - before
 
     def _new_plan(self, grid: AssessedGrid) -> Plan:
-        """A plan that knows the large model alone and, where it could be measured, the small one."""
+        """A plan that knows the large model alone and, where it could be measured, the small one.
+
+        Points that may be timed are one of each behaviour, and no oracle, since only an oracle's outputs matter.
+        """
+        candidates, evaluator = dict[int, Candidate](), self.writer.evaluator
+        for index, outputs in grid.replayed.outputs.items():
+            point, outcome = grid.points[index], grid.outcomes[index]
+            if index not in grid.duplicate_of and point.method not in ORACLES:
+                quality, bounds = outcome.quality[metric_of(evaluator.metric).name], outcome.difference_bounds
+                work, rule = work_of(outputs.timed(self.split), grid.costs), getattr(point.settings, "rule", "")
+                candidates[index] = Candidate(point.method, quality, work, None if bounds is None else bounds.lower, rule)
         known = {one: found for one in BASELINES if (found := tradeoff_of(self.rows[one])) is not None}
         vanilla, *small = (
             Candidate(one.method, found.quality, work_of(self.asked[one].known[0].timed(self.split), grid.costs))
             for one, found in known.items()
         )
-        evaluator, measured = self.writer.evaluator, list(known.values())
-        candidates = grid.candidates(metric_of(evaluator.metric).name, self.split)
+        measured = list(known.values())
         learned = (small[0], measured[1].speedup) if small else None
         return Plan(candidates, measured, grid.costs, vanilla, evaluator.sweep, learned)
 
@@ -362,7 +354,7 @@ class SweepRunner:
         evaluator, found = self.writer.evaluator, SplitSweep(self.drafter, self.writer, split)
         evaluator.compare(points, split)
         costs = self._planned_with()
-        self._decode(found, dict.fromkeys(BASELINES, "baseline"), BASELINES if costs is not None else ())
+        self._decode(found, dict.fromkeys(BASELINES, "baseline"))
         if costs is None:
             self._decode(found, dict.fromkeys(points, "grid"))
             return found
@@ -372,7 +364,8 @@ class SweepRunner:
         self.writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         seconds = time.monotonic() - begun
         found.grid = AssessedGrid(points, replayed, outcomes, replay.duplicates(replayed.outputs, points), seconds, costs)
-        self._decode(found, dict.fromkeys(found.grid.not_replayed(), "grid"))
+        done = replayed.outputs.keys() | replayed.errors.keys()
+        self._decode(found, {point: "grid" for index, point in enumerate(points) if index not in done})
         return found
 
     def prepare_chosen(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> SplitSweep:
@@ -404,13 +397,13 @@ class SweepRunner:
             grid = GridReplay(points, evaluator.request, split, self.cache, evaluator.vanilla(split).tokens)
             return replay_grid(grid, evaluator.pair, self._label("replay", split), self.fan_out)
 
-    def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str], again: Collection[SweepPoint] = ()) -> None:
+    def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str]) -> None:
         """Decode points before anything is timed, in several processes where there are some; one that fails has its row.
 
         Args:
             sweep: Gains the points.
-            why: Points, and the reason for timing each.
-            again: Points whose outputs are needed even where their rows are whole.
+            why: Points, and the reason for timing each. Baselines are decoded even where their rows are whole: a plan needs their
+                outputs.
         """
         split, evaluator, decoded = sweep.split, self.writer.evaluator, dict[SweepPoint, Outputs]()
         new = [point for point in why if point not in sweep.asked]
@@ -419,7 +412,7 @@ class SweepRunner:
             decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
             decoded = replay.decode_points(waiting, decoder, self.fan_out, self._label("decode", split))
         for point in new:
-            if point not in again and self.writer.is_finished(point, split):
+            if point not in BASELINES and self.writer.is_finished(point, split):
                 sweep.resume(point)
                 continue
             try:
