@@ -102,20 +102,20 @@ class PointTimer:
                 rng=random.Random(f"{self._sweep.seed} {label}"),  # noqa: S311 (an order, not a secret)
                 clock=self.clock,
             )
-        mismatches: dict[int, int | None] = {}
-        for number, visit in enumerate((alone, *visits)):
-            if not calls[number].error:
-                try:
-                    mismatches[number] = self._mismatches(visit, [one for [one] in outputs[number]], split, request)
-                except TimedTokensError as error:
-                    calls[number].error = named(error)
+
+        def lap(number: int, visit: Visit) -> Lap | str:
+            if calls[number].error:
+                return calls[number].error
+            generations = [one for [one] in outputs[number]]
+            try:
+                mismatches = self._mismatches(visit, generations, split, request)
+            except TimedTokensError as error:
+                return named(error)
+            return Lap(times[number], times[0], mismatches, generations[:SHOWN])
+
+        first, *laps = (lap(number, visit) for number, visit in enumerate((alone, *visits)))
         # Where the large model alone fails, nothing stands beside it.
-        return [
-            calls[number].error
-            or calls[0].error
-            or Lap(times[number], times[0], mismatches[number], [one for [one] in outputs[number][:SHOWN]])
-            for number in range(1, len(calls))
-        ]
+        return [first if isinstance(first, str) and isinstance(one, Lap) else one for one in laps]
 
     def _timed_call(self, visit: Visit, split: Split, request: Request) -> Decode:
         """What is timed of a point."""
