@@ -21,14 +21,13 @@ from tasks.evaluation.report.charts import Figure, Spec
 from tasks.evaluation.results import rows as records
 from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row, rows_of
+from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row
 from tasks.paths import ARMS
 
 Facts = list[tuple[str, str]]
 """Names and their texts."""
 Piece = tuple[str, bool]
 """A stretch of words, and whether the other text has other words there."""
-SPLITS = tables.SPLITS
 PROPOSERS = {"s": "small", "l": "large", "c": "corrected"}
 """Who proposed a piece of text, as rows abbreviate it."""
 
@@ -116,27 +115,22 @@ def point_rows(summary: Summary) -> list[tuple[int, records.OperatingPoint, dict
     return found
 
 
-def output_rows(summary: Summary, split: str) -> list[tuple[int | None, dict[str, str]]]:
-    """Vanilla and the chosen points on a split, by heading, each with the point's index; where outputs were counted."""
-    named: list[tuple[int | None, str, records.Measurements]] = [(None, "vanilla large", summary.vanilla.large)]
-    named += [(None, f"vanilla small, {arm}", model) for arm, model in summary.vanilla.small_models()]
-    named += [(index, formatting.point_text(point), point) for index, point in enumerate(summary.points) if point.chosen]
-    found = []
-    for index, name, one in named:
-        measured: records.Measurements | None = one if split == summary.split else getattr(one, "test", None)
-        if measured is not None and measured.outputs is not None:
-            found.append((index, {"point": name, **tables.shown("outputs", measured)}))
-    return found
+def output_rows(summary: Summary) -> list[tuple[int | None, dict[str, str]]]:
+    """Vanilla and the chosen points on test, by heading, each with the point's index; where outputs were counted."""
+    named: list[tuple[int | None, str, records.Measurements | None]] = [(None, "vanilla large", summary.vanilla.large.test)]
+    named += [(None, f"vanilla small, {arm}", model.test) for arm, model in summary.vanilla.small_models()]
+    named += [(index, formatting.point_text(one), one.test) for index, one in enumerate(summary.points) if one.chosen]
+    return [
+        (index, {"point": name, **tables.shown("outputs", measured)})
+        for index, name, measured in named
+        if measured is not None and measured.outputs is not None
+    ]
 
 
-def worst_by_split(summary: Summary, sweeps: Sweeps) -> dict[str, list[tuple[int, list[records.WorstOutput]]]]:
-    """For each split, test first, the index and the worst outputs of each chosen point; splits without any are left out."""
-    found: dict[str, list[tuple[int, list[records.WorstOutput]]]] = {split: [] for split in SPLITS}
-    for index, point in enumerate(summary.points):
-        for row in rows_of(point, sweeps) if point.chosen else ():
-            if isinstance(row, records.TimedRow) and row.worst:
-                found[row.split].append((index, row.worst))
-    return {split: own for split, own in found.items() if own}
+def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[tuple[int, str, list[records.WorstOutput]]]:
+    """The index and the worst outputs of each chosen point, with their split: test, where it was measured there."""
+    chosen = ((index, reported_row(point, sweeps)) for index, point in enumerate(summary.points) if point.chosen)
+    return [(index, row.split, row.worst) for index, row in chosen if row is not None and row.worst]
 
 
 def in_pieces(vanilla: str, output: str) -> tuple[list[Piece], list[Piece]]:
