@@ -188,26 +188,20 @@ def cost_text(measured: Measurements, metric: str, *, lossless: bool) -> str:
 
 def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
     """What to deploy, then what the split that played no part in the choice says of it, then what validation says."""
-    point, test, margin = found.point, found.point.test, summary.margins.of(found.held_to)
-
-    def gives(measured: TimedMeasurements) -> str:
-        quality = formatting.quality_text(measured, summary.metric)
-        return f"{speed_text(measured)} as fast as the large model alone, at {quality}"
-
+    point, margin = found.point, summary.margins.of(found.held_to)
     if found.choice == "one_point" and found.first:
         yield "No timed setting at no loss is faster than the vanilla large model beyond noise."
     yield f"Deploy {point_text(point)}."
     if point.lossless:
         yield "Its output is the large model's own (in greedy decoding; when sampling, the same distribution)."
-    if test is None:
+    if point.test is None:
         yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
-    else:
-        yield f"On test it is {gives(test)}."
-        if not point.lossless:
-            yield f"Test says of the choice: {mark_of(found.status, margin).words}."
+    elif not point.lossless:
+        yield f"Test says of the choice: {mark_of(found.status, margin).words}."
     rank = "timed setting" if found.first else "timed setting of its method"
     why = "the fastest lossless setting" if found.choice is None else f"the fastest {rank} {_CHOICES[found.choice]}"
-    yield f"Validation chose it as {why}: {gives(point)}."
+    gives = f"{speed_text(point)} as fast as the large model alone, at {formatting.quality_text(point, summary.metric)}"
+    yield f"Validation chose it as {why}: {gives}."
     bounds = point.difference_bounds
     if found.choice is not None and bounds is not None and not point.lossless:
         yield (

@@ -243,18 +243,13 @@ def _test_sets(summary: Summary) -> RenderedTable:
 
 
 def _arms(summary: Summary) -> RenderedTable:
-    """A row for each drafter, with its points on test, and a row for each effect of alignment."""
+    """A row for each drafter, with its points on test."""
     rows = []
     for result in summary.arms:
         training, points = result.training, {point.purpose: point for point in result.points}
         texts = {"arm": result.arm, "seed": str(result.seed)}
         texts["steps"], texts["target tokens"] = (str(training.steps), f"{training.target_tokens:,}") if training else ("", "")
         rows.append(texts | {words: _point_text(points.get(purpose)) for purpose, (_, _, words) in PURPOSES.items()})
-    known = [] if summary.alignment is None else summary.alignment.choices
-    effects = {one.purpose: f"{number_text(one.ratio, one.interval)}: {one.finding}" for one in known}
-    if effects:
-        last = {"arm": "aligned over unaligned, by counts", "seed": "all", "steps": "", "target tokens": ""}
-        rows.append(last | {words: effects.get(purpose, "") for purpose, (_, _, words) in PURPOSES.items()})
     return _rendered("arms", rows)
 
 
@@ -281,7 +276,7 @@ def batch_sentence(timings: BatchTimings) -> str:
 
 def _batches(summary: Summary) -> RenderedTable:
     """Vanilla's throughput, then each point's speed-up, by batch size."""
-    rows, sentences = list[Texts](), list[str]()
+    rows = list[Texts]()
     for arm in ARMS:
         timings = summary.pairs.of(arm).batches
         if timings is not None and timings.vanilla:
@@ -293,8 +288,7 @@ def _batches(summary: Summary) -> RenderedTable:
                 for one in point:
                     span = f"{min(one.rounds):.2f} to {max(one.rounds):.2f}"
                     rows[-1][f"batch {one.batch_size}"] = f"{one.speedup:.2f}× ({span})"
-            sentences.append(f"{arm}: {batch_sentence(timings)}.")
-    return _rendered("batches", rows, sentences)
+    return _rendered("batches", rows)
 
 
 def _over_bild(summary: Summary) -> RenderedTable:

@@ -402,8 +402,8 @@ class SweepRunner:
 
         Args:
             sweep: Gains the points.
-            why: Points, and the reason for timing each. Baselines are decoded even where their rows are whole: a plan needs their
-                outputs.
+            why: Points, and the reason for timing each. Baselines are decoded even where their rows are whole, since a plan
+                needs their outputs.
         """
         split, evaluator, decoded = sweep.split, self.writer.evaluator, dict[SweepPoint, Outputs]()
         new = [point for point in why if point not in sweep.asked]
