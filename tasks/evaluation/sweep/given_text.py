@@ -94,7 +94,7 @@ class GivenTextEvaluator(PointEvaluator):
     def _along(self, split: Split) -> list[TextPredictions]:
         """Both models' predictions along the texts of a split, by example."""
         if split.name not in self._predictions:
-            texts = given_tokens(self._tokenizer, split.examples, self.request.max_new_tokens)
+            texts = given_tokens(self.tokenizer, split.examples, self.request.max_new_tokens)
             read = zip(split.sources, texts, strict=True)
             bar = progress(read, desc=f"read {split.name}", total=len(texts), unit="text", mininterval=2.0)
             endless = without_end_tokens(self.pair)

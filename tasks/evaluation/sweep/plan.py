@@ -284,50 +284,41 @@ class Candidate:
     """Acceptance rule of a method that has several; rules share one overhead, but keep different tokens."""
 
 
+@dataclass
 class Plan:
-    """Timed points, predicted speed-ups, and the points to time next."""
+    """Timed points, predicted speed-ups, and the points to time next; it begins with nothing timed."""
 
-    def __init__(
-        self,
-        candidates: Mapping[int, Candidate],
-        known: Sequence[TradeOff],
-        costs: Costs,
-        vanilla: Candidate,
-        sweep: SweepSettings,
-        small_model: tuple[Candidate, float] | None = None,
-    ) -> None:
-        """Begin with nothing timed.
+    candidates: Mapping[int, Candidate]
+    """By index."""
+    known: Sequence[TradeOff]
+    """Measured baselines; a point that is no better than one of them is not timed."""
+    costs: Costs
+    """The parts of decoding; what it takes besides them is fitted as points are timed."""
+    vanilla: Candidate
+    """The large model alone."""
+    sweep: SweepSettings
+    """What a choice may lose (`margins`), what is near the frontier (`near`), how many random points of the rest are timed
+    (`sample`), and the seed of that sample."""
+    small_model: tuple[Candidate, float] | None = None
+    """The small model alone and its measured speed-up, from which the cost model learns as well."""
+    timed: dict[int, float] = field(default_factory=dict)
+    """Measured speed-ups by index."""
+    predicted: dict[int, float] = field(default_factory=dict)
+    """Speed-up predicted for each point just before it was timed."""
+    why: dict[int, str] = field(default_factory=dict)
+    """Why each point was timed: `anchor`, `choice`, `frontier` or `sample`."""
 
-        Args:
-            candidates: By index.
-            known: Measured baselines; a point that is no better than one of them is not timed.
-            costs: The parts of decoding; what it takes besides them is fitted as points are timed.
-            vanilla: The large model alone.
-            sweep: What a choice may lose (`margins`), what is near the frontier (`near`), how many random points of the rest
-                are timed (`sample`), and the seed of that sample.
-            small_model: The small model alone and its measured speed-up, from which the cost model learns as well.
-        """
-        self.candidates = candidates
-        self.timed: dict[int, float] = {}
-        """Measured speed-ups by index."""
-        self.predicted: dict[int, float] = {}
-        """Speed-up predicted for each point just before it was timed."""
-        self.why: dict[int, str] = {}
-        """Why each point was timed: `anchor`, `choice`, `frontier` or `sample`."""
-        self._known = known
-        self._costs = costs
-        self._vanilla = vanilla
-        self._sweep = sweep
+    def __post_init__(self) -> None:
+        """Learn from the small model."""
+        self._rng = random.Random(self.sweep.seed)  # noqa: S311 (a sample, not a secret)
         self._overheads = Overheads()
-        self._small_model = small_model
-        self._rng = random.Random(sweep.seed)  # noqa: S311 (a sample, not a secret)
-        if small_model is not None:
+        if self.small_model is not None:
             self._fit()
 
     @property
     def vanilla_ms(self) -> float:
         """Predicted latency of the large model alone."""
-        return self._overheads.latency(self._vanilla.method, self._vanilla.work)
+        return self._overheads.latency(self.vanilla.method, self.vanilla.work)
 
     def speedup(self, index: int) -> float:
         """Predicted speed-up of a candidate by the current cost model."""
@@ -356,10 +347,10 @@ class Plan:
 
     def _fit(self) -> None:
         timed = [(self.candidates[index], speedup) for index, speedup in self.timed.items()]
-        timed += [] if self._small_model is None else [self._small_model]
+        timed += [] if self.small_model is None else [self.small_model]
         # The ratio to vanilla is fitted instead of milliseconds, since it stands when the machine slows down.
         observed = [(one.method, one.work, self.vanilla_ms / speedup) for one, speedup in timed]
-        self._overheads = fitted_overheads(observed, self._costs.verify_ms[1])
+        self._overheads = fitted_overheads(observed, self.costs.verify_ms[1])
 
     def next(self) -> list[int]:
         """The points to time now, with their reasons in `why`; empty when the plan is done."""
@@ -400,7 +391,7 @@ class Plan:
         for own, choice in self._choices(points):
             index = self._choose(own, points, choice)
             # The fastest point of a method may be slower than vanilla, and then it is no choice worth timing.
-            if index is not None and index in waiting and points[index].speedup * (1 + self._sweep.near) > 1:
+            if index is not None and index in waiting and points[index].speedup * (1 + self.sweep.near) > 1:
                 wanted[index] = "choice"
         represented = [points[index] for index in (*self.timed, *wanted)]
         # From the frontier inwards, so that points on the frontier represent those near it.
@@ -412,7 +403,7 @@ class Plan:
 
     def _choose(self, own: Sequence[int], points: Mapping[int, TradeOff], choice: str) -> int | None:
         """The one of these candidates that would be chosen, with measured or predicted speeds."""
-        margin = self._sweep.margins.of(choice)
+        margin = self.sweep.margins.of(choice)
         kept = [keeps_quality(self.candidates[index].lower, margin) for index in own]
         position = choose([points[index] for index in own], kept)
         return None if position is None else own[position]
@@ -431,13 +422,13 @@ class Plan:
 
     def _near_frontier(self, point: TradeOff, points: Mapping[int, TradeOff]) -> bool:
         """Whether no point of at least this quality is faster by more than the margin `near`."""
-        reach = point.speedup * (1 + self._sweep.near)
-        return not any(other.quality >= point.quality and other.speedup > reach for other in (*points.values(), *self._known))
+        reach = point.speedup * (1 + self.sweep.near)
+        return not any(other.quality >= point.quality and other.speedup > reach for other in (*points.values(), *self.known))
 
     def _represented(self, point: TradeOff, represented: Sequence[TradeOff]) -> bool:
         """Whether a timed point has the same quality and speed within the resolution of a choice."""
-        quality = point.quality - resolution(point.quality, self._vanilla.quality)
-        speedup = point.speedup / (1 + self._sweep.near)
+        quality = point.quality - resolution(point.quality, self.vanilla.quality)
+        speedup = point.speedup / (1 + self.sweep.near)
         return any(other.quality >= quality and other.speedup >= speedup for other in represented)
 
     def _rest(self) -> dict[int, str]:
@@ -445,7 +436,7 @@ class Plan:
         if "sample" in self.why.values():
             return {}
         left = self._open()
-        return dict.fromkeys(self._rng.sample(left, min(self._sweep.sample, len(left))), "sample")
+        return dict.fromkeys(self._rng.sample(left, min(self.sweep.sample, len(left))), "sample")
 
 
 def prediction_error(plan: Plan) -> PredictionError:

@@ -35,24 +35,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+@dataclass
 class PointEvaluator:
     """Evaluates points of one sweep with one pair of models."""
 
-    def __init__(
-        self,
-        open_pair: Callable[[], Pair],
-        tokenizer: PreTrainedTokenizerBase,
-        metric: str,
-        request: Request,
-        sweep: SweepSettings,
-    ) -> None:
-        """Take what opens the pair, which is closed while another process times, and how its outputs are scored."""
-        self.metric = metric
-        self.request = request
-        self.sweep = sweep
-        self._open_pair = open_pair
-        self._end_tokens = open_pair().large.end_tokens
-        self._tokenizer = tokenizer
+    open_pair: Callable[[], Pair]
+    """Opens the models, which are closed while another process times."""
+    tokenizer: PreTrainedTokenizerBase
+    metric: str
+    request: Request
+    sweep: SweepSettings
+
+    def __post_init__(self) -> None:
+        """Begin with nothing known."""
+        self._end_tokens = self.pair.large.end_tokens
         # Points of a grid generate the same output for most examples.
         self._hypothesis = functools.cache(self._make_hypothesis)
         self._details: dict[tuple[str, int], records.OutputDetails] = {}
@@ -63,7 +59,7 @@ class PointEvaluator:
     @property
     def pair(self) -> Pair:
         """The models, opened anew where they were closed."""
-        return self._open_pair()
+        return self.open_pair()
 
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The point's outputs on the whole split, decoded in batches."""
@@ -181,7 +177,7 @@ class PointEvaluator:
         return self._qualities[key]
 
     def _detokenise(self, tokens: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
 
