@@ -175,12 +175,7 @@ def pass_at_1(text: str, references: Sequence[str]) -> float:
         InputError: nothing on this machine runs programs apart from everything else.
     """
     require_sandbox()
-    return float(_passed(program_of(text), "\n".join(references[1:])))
-
-
-@functools.lru_cache(maxsize=_REMEMBERED)
-def _passed(program: str, tests: str) -> bool:
-    return passes(program, tests)
+    return float(passes(program_of(text), "\n".join(references[1:])))
 
 
 def program_of(text: str) -> str:
@@ -189,6 +184,7 @@ def program_of(text: str) -> str:
     return fenced[1] if fenced else text
 
 
+@functools.lru_cache(maxsize=_REMEMBERED)
 def passes(program: str, tests: str, wall_seconds: float = _WALL_SECONDS) -> bool:
     """Whether a program runs to its end in the sandbox and its tests raise nothing, within the limits."""
     passed = 3 + secrets.randbelow(120)
@@ -565,4 +561,4 @@ def forget() -> None:
     """Clear the caches of scored examples, for benchmarks of the scoring."""
     _bleu_example.cache_clear()
     _rouge_example.cache_clear()
-    _passed.cache_clear()
+    passes.cache_clear()
