@@ -227,10 +227,10 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         done = whole.validate(validation)
         tested = whole.report(done, test)
         # 4. Further test sets, temperatures and batch sizes, these for the first seed alone.
-        more = [whole.report_further(done, further, [paths.split(split.name) for split in further])]
+        more = [*whole.report_further(done, further, [paths.split(split.name) for split in further])]
         few = dataclasses.replace(whole, runners={drafter: whole.runners[drafter] for drafter in first})
         evaluators = {drafter: one.evaluator_at for drafter, one in first.items()}
-        more.append(few.vary_temperature(settings.temperatures, evaluators, validation))
+        more += few.vary_temperature(settings.temperatures, evaluators, validation)
         batches = dict[Drafter, BatchTimings]()
         if settings.batch_sizes and not given:
             points = {drafter: points_by_batch(done[drafter], grids[drafter], settings.margins) for drafter in first}

@@ -36,6 +36,10 @@ class Drafter(NamedTuple):
     """One of `paths.ARMS`."""
     seed: int
 
+    def __str__(self) -> str:
+        """Return it as labels have it."""
+        return f"{self.arm} {self.seed}"
+
 
 VANILLA = SweepPoint(VANILLA_METHOD, VanillaSettings())
 BASELINES = (VANILLA, SweepPoint("vanilla_small", VanillaSettings()))

@@ -395,7 +395,7 @@ class SweepRunner:
         evaluator = self.writer.evaluator
         with on_threads(evaluator.sweep.latency_threads):
             grid = GridReplay(points, evaluator.request, split, self.cache, evaluator.vanilla(split).tokens)
-            return replay_grid(grid, evaluator.pair, self._label("replay", split), self.fan_out)
+            return replay_grid(grid, evaluator.pair, f"replay {split.name}, {self.drafter}", self.fan_out)
 
     def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str]) -> None:
         """Decode points before anything is timed, in several processes where there are some; one that fails has its row.
@@ -410,7 +410,7 @@ class SweepRunner:
         waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
         if self.fan_out is not None and waiting:
             decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
-            decoded = replay.decode_points(waiting, decoder, self.fan_out, self._label("decode", split))
+            decoded = replay.decode_points(waiting, decoder, self.fan_out, f"decode {split.name}, {self.drafter}")
         for point in new:
             if point not in BASELINES and self.writer.is_finished(point, split):
                 sweep.resume(point)
@@ -428,10 +428,6 @@ class SweepRunner:
 
     def _assess(self, point: SweepPoint, outputs: Outputs, split: Split) -> Outcome:
         return self.writer.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
-
-    def _label(self, activity: str, split: Split) -> str:
-        arm, seed = self.drafter
-        return f"{activity} {split.name}, {arm} {seed}"
 
 
 def _chosen(rows: Sequence[SweepRow], sweep: SweepSettings) -> list[SweepRow]:
@@ -488,23 +484,20 @@ class TaskSweep:
             sweep.writer.rows.compact()
         return {sweep.drafter: sweep.in_order() for sweep in sweeps}
 
-    def report_further(self, done: Rows, splits: Sequence[Split], files: Sequence[Path]) -> Rows:
-        """The same on further test sets, whose rows have files of their own; those of other sets are removed."""
-        found = Rows({drafter: [] for drafter in self.runners})
+    def report_further(self, done: Rows, splits: Sequence[Split], files: Sequence[Path]) -> Iterator[Rows]:
+        """The same on each further test set, whose rows have files of their own; those of other sets are removed."""
         for runner in self.runners.values():
             runner.remove_other_splits("test.", {split.name for split in splits})
         for split, file in zip(splits, files, strict=True):
             runners = {drafter: runner.for_split(split.name, {}, [file]) for drafter, runner in self.runners.items()}
-            for drafter, rows in dataclasses.replace(self, runners=runners).report(done, split).items():
-                found[drafter] += rows
-        return found
+            yield dataclasses.replace(self, runners=runners).report(done, split)
 
     def vary_temperature(
         self,
         temperatures: Sequence[float],
         evaluators: Mapping[Drafter, Callable[[float], PointEvaluator]],
         validation: Split,
-    ) -> Rows:
+    ) -> Iterator[Rows]:
         """Measure the grids on validation at each further temperature, beside vanilla at the same one.
 
         Nothing is chosen from these rows. Their split has the temperature in its name, so that no reader takes them for
@@ -515,7 +508,6 @@ class TaskSweep:
             evaluators: Make what evaluates a drafter's points at a temperature.
             validation: The examples.
         """
-        found = Rows({drafter: [] for drafter in self.runners})
         for runner in self.runners.values():
             runner.remove_other_splits(STEM, {split_at(temperature) for temperature in temperatures})
         for temperature in temperatures:
@@ -526,9 +518,7 @@ class TaskSweep:
                 for drafter, runner in self.runners.items()
             }
             grids = {drafter: points_at(temperature, points) for drafter, points in self.grids.items()}
-            for drafter, rows in TaskSweep(runners, grids, self.start).validate(split).items():
-                found[drafter] += rows
-        return found
+            yield TaskSweep(runners, grids, self.start).validate(split)
 
 
 def points_at(temperature: float, points: Sequence[SweepPoint]) -> list[SweepPoint]:
