@@ -105,7 +105,11 @@ def paired_differences(points: NDArray[np.generic], vanilla: NDArray[np.generic]
     """
     if points.ndim != 3 or points.shape[1:] != vanilla.shape or not len(vanilla):
         raise ValueError(f"statistics of shape {points.shape} beside vanilla's {vanilla.shape}; [points, examples, values]")
-    values, influence = _influence(np.concatenate((vanilla[None], points)).astype(np.float64))
+    statistics, examples = np.concatenate((vanilla[None], points)).astype(np.float64), len(vanilla)
+    sums = statistics.sum(axis=1)
+    values = values_of(sums, examples)
+    influence = examples * np.matmul(statistics, gradients_of(sums, examples)[:, :, None])[:, :, 0]
+    influence -= influence.mean(axis=1, keepdims=True)
     return PairedDifferences(values[1:] - values[0], influence[1:] - influence[0], possible_loss(vanilla))
 
 
@@ -124,13 +128,6 @@ def possible_loss(vanilla: NDArray[np.generic]) -> float:
     own = vanilla.astype(np.float64)
     losses = len(own) * (own - nothing) @ gradients_of(own.sum(axis=0, keepdims=True), len(own))[0]
     return float(np.percentile(losses[losses > 0], 95)) if (losses > 0).any() else 0.0
-
-
-def _influence(statistics: Floats) -> tuple[Floats, Floats]:
-    """Quality of each point, and the influence of each example on it: `[points]` and `[points, examples]`."""
-    sums, examples = statistics.sum(axis=1), statistics.shape[1]
-    influence = examples * np.matmul(statistics, gradients_of(sums, examples)[:, :, None])[:, :, 0]
-    return values_of(sums, examples), influence - influence.mean(axis=1, keepdims=True)
 
 
 # One-sided bounds of the differences, with and without a correction for comparing many points.
@@ -399,14 +396,12 @@ def controlled(points: Sequence[_Tested], risk: RiskSettings) -> list[TestedSequ
         if point.method == CONTROLLED and point.loss_share is not None and point.examples:
             fixed = tuple((name, value) for name, value in point.settings.items() if name != _THRESHOLD)
             found.setdefault(fixed, []).append(point)
-    return [_tested(dict(shared), own, risk.tolerance, risk.level / len(found)) for shared, own in found.items()]
-
-
-def _tested(fixed: Settings, own: Sequence[_Tested], tolerance: float, level: float) -> TestedSequence[_Tested]:
-    points = sorted(own, key=threshold_of, reverse=True)
-    # `controlled` leaves out what has no loss or no examples.
-    p_values = [hoeffding_bentkus(point.loss_share or 0.0, point.examples or 1, tolerance) for point in points]
-    return TestedSequence(fixed, points, p_values, level, fixed_sequence(p_values, level))
+    sequences, level = [], risk.level / max(1, len(found))
+    for shared, own in found.items():
+        ordered = sorted(own, key=threshold_of, reverse=True)
+        p_values = [hoeffding_bentkus(one.loss_share or 0.0, one.examples or 1, risk.tolerance) for one in ordered]
+        sequences.append(TestedSequence(dict(shared), ordered, p_values, level, fixed_sequence(p_values, level)))
+    return sequences
 
 
 def threshold_of(point: TimedRow | TimedPoint) -> float:

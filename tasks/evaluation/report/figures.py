@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 import altair as alt
 
@@ -206,12 +207,10 @@ _UNVERIFIED = ("token_cascade", "sequence_cascade")
 """Methods that keep all their drafts, or draft nothing: no token of theirs is verified."""
 
 
-def _calls(point: OperatingPoint) -> float | None:
-    return point.large_calls_per_token
-
-
-_BY_LATENCY: dict[str, Across] = {"latency relative to vanilla large (= 1)": lambda point: point.relative_latency}
+_calls: Across = attrgetter("large_calls_per_token")
+_BY_LATENCY: dict[str, Across] = {"latency relative to vanilla large (= 1)": attrgetter("relative_latency")}
 _BY_CALLS: dict[str, Across] = {"large calls for each token": _calls}
+_arm: Name = attrgetter("arm")
 
 
 def _points(summary: Summary) -> str:
@@ -230,10 +229,6 @@ def curve_name(point: OperatingPoint) -> str:
     if "tuned" in settings:
         name += ", β tuned" if settings["tuned"] else ", β = 1"
     return name if point.drafter == "small" else f"{name}, {point.drafter}"
-
-
-def _arm(point: OperatingPoint) -> str:
-    return point.arm
 
 
 def _along(point: OperatingPoint) -> str:

@@ -408,17 +408,14 @@ def over_bild(summary: Summary, sweeps: Sweeps) -> list[dict[str, Any]]:
         if method == "bild" or bild is None:
             continue
         split = REPORTED_ON if point.test and bild.test else CHOSEN_ON
-        own, its = (_visits(_timed_row(one, sweeps, split)) for one in (point, bild))
+        rows = (row for one in (point, bild) for row in _timed_rows(parts.rows_of(one, sweeps)) if row.split == split)
+        own, its = map(_visits, rows)
         same = len(own[0].latency_ms) == len(its[0].latency_ms)
         ratio, interval = speed_ratio(own, its, _SAMPLES, _SEED) if same else (speedup_of(own) / speedup_of(its), None)
         about = {"method": method, "arm": arm, "choice": choice, "split": split, "settings": point.settings}
         measured = {name: getattr(point.test if split == REPORTED_ON else point, name) for name in _BESIDE_BILD}
         found.append({**about, **measured, "bild_settings": bild.settings, "over_bild": ratio, "over_bild_interval": interval})
     return sorted(found, key=lambda row: (CHOICES.index(row["choice"]), ARMS.index(row["arm"]), -row["over_bild"]))
-
-
-def _timed_row(point: TimedPoint, sweeps: Sweeps, split: str) -> TimedRow:
-    return next(row for row in parts.rows_of(point, sweeps) if isinstance(row, TimedRow) and row.split == split)
 
 
 def temperature_points(

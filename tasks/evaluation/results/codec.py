@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -82,7 +83,7 @@ def decode(kind: type[_Record], value: object, source: Source) -> _Record:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         path = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and part[:1].isupper()))
-        found = "is missing" if first["type"] == "missing" else f"is {_short(first['input'])}: {first['msg']}"
+        found = "is missing" if first["type"] == "missing" else f"is {reprlib.repr(first['input'])}: {first['msg']}"
         raise source.error(f"field {path!r} {found}") from None
     return record
 
@@ -142,8 +143,3 @@ def _plain(value: Any, digits: int | None) -> Any:
             return str(float(value))
         return float(f"{value:.{digits}g}") if digits else float(value)
     return value
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

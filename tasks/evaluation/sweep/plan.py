@@ -99,14 +99,9 @@ class Overheads:
         return max(work.runs_ms + more, _MIN_SHARE_OF_RUNS * work.runs_ms)
 
 
-def _prior(methods: int, spread: float, step_ms: float) -> Array:
-    """Prior standard deviations of the coefficients."""
-    own = [_OWN_TEXT * step_ms * spread, _OWN_CALL * step_ms * spread]
-    return np.array([_TEXT * step_ms, _CALL * step_ms, _SMALL, *own * methods])
-
-
 def _posterior(design: Array, rest: Array, noise: Array, prior: Array) -> tuple[float, Array]:
-    """The logarithm of the evidence for these standard deviations, and the mean of the coefficients given the points."""
+    """The logarithm of the evidence for these standard deviations of the points and of the coefficients, and the mean of the
+    coefficients given the points."""
     weighted = design * prior**2
     covariance = weighted @ design.T + np.diag(noise**2)
     solved = np.linalg.solve(covariance, rest)
@@ -129,11 +124,11 @@ def fitted_overheads(timed: Sequence[tuple[str, Work, float]], step_ms: float) -
         row[own : own + 2] = row[:2]
     measured = np.array([one for *_, one in timed])
     rest = measured - np.array([work.runs_ms for _, work, _ in timed])
-    fits = [
-        (*_posterior(design, rest, noise * _NOISE * measured, _prior(len(methods), spread, step_ms)), noise**2 * spread**0.5)
-        for noise in _NOISES
-        for spread in _SPREADS
-    ]
+    fits = []
+    for noise, spread in itertools.product(_NOISES, _SPREADS):
+        own_prior = [_OWN_TEXT * step_ms * spread, _OWN_CALL * step_ms * spread]
+        prior = np.array([_TEXT * step_ms, _CALL * step_ms, _SMALL, *own_prior * len(methods)])
+        fits.append((*_posterior(design, rest, noise * _NOISE * measured, prior), noise**2 * spread**0.5))
     # Wider factors need evidence: a few points do not tell noise from deviations.
     found = max(fits, key=lambda fit: fit[0] - math.log(fit[2]))[1]
     text, call, small = found[:_COMMON].tolist()

@@ -222,7 +222,9 @@ def statistics_of(
     exact = differs = 0
     for own, other, example in zip(found, vanilla, examples, strict=True):
         references = texts_to_match(example.references, metric)
-        words += _nearest_length(own.words, references)
+        # The reference that is nearest in length counts; of equally near ones the shorter, as in BLEU.
+        lengths = (len(text.split()) for text in references)
+        words += min(lengths, key=lambda length: (abs(length - own.words), length))
         exact += own.text in references
         differs += own.text != other.text
     return records.OutputStatistics(
@@ -270,11 +272,6 @@ def details_of(texts: Sequence[str], others: Sequence[str], examples: Sequence[E
             for index, loss in sorted(losses.items(), key=lambda item: (-item[1], item[0]))[:_WORST]
         ],
     )
-
-
-def _nearest_length(words: int, references: Sequence[str]) -> int:
-    """Words of the reference that is nearest in length; of equally near ones the shorter, as in BLEU."""
-    return min((len(text.split()) for text in references), key=lambda length: (abs(length - words), length))
 
 
 # Outputs that run away: those in which a stretch of tokens repeats itself.
@@ -425,11 +422,11 @@ class RowWriter:
             return self._report(self._with_bounds(found, outcome))
         if found is not None and _agrees(found, row):
             return self._report(found)
-        return self._append(row)
+        return self._report(self.rows.append(row))
 
     def write_failed(self, point: SweepPoint, split: Split, error: str) -> SweepRow:
         """The row of a point that could not be measured: its error and no number."""
-        return self._append(joined(records.FailedRow, self._header(point, split), error=error))
+        return self._report(self.rows.append(joined(records.FailedRow, self._header(point, split), error=error)))
 
     def _with_bounds(self, found: TimedRow, outcome: Outcome | None) -> TimedRow:
         """A row of the file, again where its bounds are of another grid: they depend on the points that are compared."""
@@ -470,9 +467,6 @@ class RowWriter:
 
     def _find(self, point: SweepPoint, split: Split) -> SweepRow | None:
         return self.rows.find(split.name, point.method, point.plain_settings)
-
-    def _append(self, row: SweepRow) -> SweepRow:
-        return self._report(self.rows.append(row))
 
     def _report(self, row: SweepRow) -> SweepRow:
         self.on_row(row)
