@@ -44,7 +44,7 @@ doctor: ## Check this machine: what is missing for what; also where setup failed
 	done; echo "error: no Python starts here; install Python 3.11" >&2; exit 1
 
 repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
-	@python -c "from pathlib import Path; from flows.stage import mend; mend(Path())"
+	@python -c "from pathlib import Path; from flows.stage import repair; repair(Path())"
 	dvc repro
 
 smoke: $(READY) ## Run every stage once in about a minute and a half, on tiny models in build/smoke; its numbers mean nothing

@@ -78,7 +78,7 @@ class StageRunner:
     """Runs stages of one repository in supervised processes; safe to use from many threads."""
 
     def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = _DVC) -> None:
-        """Store the options, and mend what an earlier `dvc` may have left; `run` starts the processes.
+        """Store the options, and repair what an earlier `dvc` may have left; `run` starts the processes.
 
         Args:
             root: the folder of the repository.
@@ -87,7 +87,7 @@ class StageRunner:
             dvc: the command before `repro`.
         """
         self.root, self._timeout, self._dvc = root, timeout, tuple(dvc)
-        mend(root)
+        repair(root)
         self._environment = environment(flow_run)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ class _Output:
         return any(line.startswith(_DVC_ERROR) and line.endswith(f"exited with {STATUS_BAD_INPUT}") for line in self.lines)
 
 
-def mend(root: Path) -> None:
+def repair(root: Path) -> None:
     """Remove what a `dvc` that was killed, or had no space left, leaves behind and every later one would fail on.
 
     That is its note of who reads and writes what, if it is only half there, and empty folders of its cache of runs.

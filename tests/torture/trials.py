@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from flows.stage import mend
+from flows.stage import repair
 from tasks.files import SUMS
 from tests.services import free_port
 from tests.torture.children import Forks, Run
@@ -173,7 +173,7 @@ class Trial:
             if run.status == 0 or run.hung:
                 return
             if self.fault.stage == "dvc":
-                mend(self.place.project)  # as a flow and `make repro` do
+                repair(self.place.project)  # as a flow and `make repro` do
         self.outcome.add("lost", f"run again, it ends with status {run.status}: {last_line(run)}")
 
     def _judge(self, run: Run, *, may_fail: bool) -> None:

@@ -53,7 +53,7 @@ def test_a_stage_runs_once_and_is_then_cached(repository: Repository) -> None:
     assert lines.count("counted") == 1
 
 
-def test_what_a_killed_dvc_leaves_is_mended(repository: Repository) -> None:
+def test_what_a_killed_dvc_leaves_is_repaired(repository: Repository) -> None:
     root = repository({"count": {"cmd": "cat in > out", "deps": ["in"], "outs": ["out"]}})
     (root / "in").write_text("one\n", encoding="utf-8")
     note = root / ".dvc" / "tmp" / "rwlock"
