@@ -51,16 +51,9 @@ def page(summary: Summary, sweeps: Sweeps, drawn: dict[str, Figure]) -> str:
     made.filters["breakable"] = formatting.breakable
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     modules = {"formatting": formatting, "points_of": results, "recommendation": recommendation, "tables": tables}
-    return made.get_template("page.html.j2").render(
-        **modules,
-        page=sys.modules[__name__],
-        summary=summary,
-        sweeps=sweeps,
-        figures=drawn,
-        charts=specs,
-        vega=vega_script(),
-        rendered_tables=tables.rendered_tables(summary),
-    )
+    shown = {"summary": summary, "sweeps": sweeps, "figures": drawn, "charts": specs, "vega": vega_script()}
+    rendered = tables.rendered_tables(summary)
+    return made.get_template("page.html.j2").render(page=sys.modules[__name__], rendered_tables=rendered, **modules, **shown)
 
 
 def all_figures(summary: Summary, sweeps: Sweeps) -> dict[str, Figure]:

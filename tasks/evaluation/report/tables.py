@@ -138,18 +138,14 @@ def notes(summary: Summary) -> list[str]:
     limits = {"no_loss": f"{margins.no_loss:g}", "one_point": f"{margins.one_point:g}", "sure": f"{margins.confidence:.0%}"}
     found = [note.format(**limits) for note in formatting.packaged("tables.yaml")["table_1"]["notes"]]
     if best is not None and best.test is not None and large is not None:
-        vanilla = [point.test.latency_ms * point.test.speedup for _, point in summary.chosen_points() if point.test is not None]
-        shared = max(vanilla) < 1.0005 * min(vanilla)  # the rows round both factors
-        beside = "On test all settings are timed beside the same runs" if shared else "Every row is timed beside its own runs"
         found.append(
-            f"{beside} of vanilla large: {best.test.latency_ms * best.test.speedup:.2f} ms for the recommended point, as the "
-            f"verdict says, {large.latency_ms:.2f} ms in vanilla's own row, which runs every text once more."
+            f"On test vanilla large takes {best.test.latency_ms * best.test.speedup:.2f} ms beside the recommended point, as "
+            f"the verdict says, and {large.latency_ms:.2f} ms in its own row, which runs every text once more."
         )
     if metric_of(summary.metric).name == PERPLEXITY:
         found.append("Quality is minus the perplexity, so that more is better; a point is a point of perplexity.")
     if summary.failed:
-        count = len(summary.failed)
-        found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
+        found.append(f"Points that failed: {len(summary.failed)}; see `failed` in summary.json.")
     pairs = {arm: summary.pairs.of(arm) for arm in ARMS}
     signatures = {formatting.METRIC_NAMES[metric_of(summary.metric).name]: summary.signature, "chrF": summary.chrf_signature}
     found += [f"{name}: {signature}." for name, signature in signatures.items() if signature]
@@ -161,11 +157,7 @@ def notes(summary: Summary) -> list[str]:
     return [*found, *(f"Published {column['dataset']}: {column['remark']}." for column in columns if column["remark"])]
 
 
-_FINDINGS = {
-    "open": "it is open whether alignment helps",
-    "helps": "alignment helps",
-    "hurts": "alignment hurts",
-}
+_FINDINGS = {"open": "it is open whether alignment helps", "helps": "alignment helps", "hurts": "alignment hurts"}
 
 
 def alignment_sentences(summary: Summary) -> list[str]:

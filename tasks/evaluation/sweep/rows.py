@@ -188,13 +188,8 @@ def _rounded(milliseconds: Sequence[float]) -> list[float]:
 
 def counts_record(counts: Counts) -> records.DecodingCounts:
     """Counts as rows hold them: `kept` by `drafted/kept`."""
-    return records.DecodingCounts(
-        **{
-            **vars(counts),
-            "verified": dict(sorted(counts.verified.items())),
-            "kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in sorted(counts.kept.items())},
-        }
-    )
+    kept = {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in sorted(counts.kept.items())}
+    return records.DecodingCounts(**{**vars(counts), "verified": dict(sorted(counts.verified.items())), "kept": kept})
 
 
 # Outputs as texts with their statistics, each distinct output once: points of a sweep share most of them.

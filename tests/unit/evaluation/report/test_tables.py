@@ -105,7 +105,7 @@ def test_the_text_shows_numbers_intervals_settings_and_published(sweeps: Sweeps)
     ]
     assert "speculative, aligned" in text and "γ 3" in line(text, "speculative, aligned")
     assert "other models, other hardware" in text
-    assert "1 point failed" in text
+    assert "Points that failed: 1" in text
     assert len({row.index("40.") for row in text.splitlines() if "· 1." in row and "40." in row}) == 1
 
 
@@ -611,8 +611,5 @@ def test_both_times_of_vanilla_are_explained(sweeps: Sweeps) -> None:
     tested = [row for row in sweeps["unaligned"] if row["split"] == "test" and "error" not in row]
     for row in tested:
         row["latency_ms"] = [9.0, 31.5] if row["method"] == "vanilla_large" else row["latency_ms"]
-    says = "20.00 ms for the recommended point, as the verdict says, 20.25 ms in vanilla's own row"
-    assert any(f"beside the same runs of vanilla large: {says}" in note for note in notes(summary_record("bleu", sweeps)))
-    for row in tested:
-        row["speedup"] *= 1.01
-    assert any(f"beside its own runs of vanilla large: {says}" in note for note in notes(summary_record("bleu", sweeps)))
+    says = "20.00 ms beside the recommended point, as the verdict says, and 20.25 ms in its own row"
+    assert any(says in note for note in notes(summary_record("bleu", sweeps)))
