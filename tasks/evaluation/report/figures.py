@@ -101,13 +101,15 @@ def _lettered(summary: Summary, shown: Sequence[str]) -> tuple[list[Record], lis
         named.append({"x": point.relative_latency, "y": point.quality, **look, "name": letter})
         what = f"{point.speedup:.2f}× {formatting.method_name(point.method)}, {point.arm}: {', '.join(words)}"
         keys.append(f"{letter}  {what}{' (contradicted on test)' if red else ''}")
-        result = f"{test.speedup:.2f}×, {formatting.difference_text(test)}" if test else "not measured on test"
-        test_keys.append(f"{letter}  {result}{', contradicted' if red and test else ''}")
-        if test is not None and (difference := test.quality_difference) is not None:
-            fast, slow = test.speedup_interval or (test.speedup, test.speedup)
-            low, high = test.quality_difference_interval or (difference, difference)
-            place = {"x": test.relative_latency, "left": 1 / slow, "right": 1 / fast, "y": difference, "low": low, "high": high}
-            tested.append({**place, **look, "name": f"{letter} contradicted" if red else letter})
+        if test is None or (difference := test.quality_difference) is None:
+            test_keys.append(f"{letter}  not measured on test")
+            continue
+        lost = formatting.field_text(test, "quality_difference")
+        test_keys.append(f"{letter}  {test.speedup:.2f}×, {lost} points{', contradicted' if red else ''}")
+        fast, slow = test.speedup_interval or (test.speedup, test.speedup)
+        low, high = test.quality_difference_interval or (difference, difference)
+        place = {"x": test.relative_latency, "left": 1 / slow, "right": 1 / fast, "y": difference, "low": low, "high": high}
+        tested.append({**place, **look, "name": f"{letter} contradicted" if red else letter})
     return named, tested, keys, test_keys
 
 

@@ -149,17 +149,9 @@ def speed_text(measured: Measurements) -> str:
     return field_text(measured, "speedup")
 
 
-def difference_text(measured: Measurements) -> str:
-    """`-0.78 points [-1.49, -0.26]` from vanilla; `no difference measured` where vanilla was not measured on that split."""
-    if measured.quality_difference is None:
-        return "no difference measured"
-    difference = f"{measured.quality_difference:+.2f}".replace("-0.00", "+0.00")
-    return f"{difference} points" + interval_text(measured.quality_difference_interval, "+")
-
-
 def quality_text(measured: Measurements, metric: str) -> str:
-    """`BLEU 93.90 (+0.04 points [-0.30, +0.40] from vanilla)`."""
-    return f"{metric_name(metric)} {measured.quality:.2f} ({difference_text(measured)} from vanilla)"
+    """`BLEU 93.90 (+0.04 [-0.30, +0.40] from vanilla)`."""
+    return f"{metric_name(metric)} {measured.quality:.2f} ({field_text(measured, 'quality_difference')} from vanilla)"
 
 
 def markdown_table(headings: list[str], rows: list[list[str]]) -> list[str]:
