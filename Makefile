@@ -43,9 +43,8 @@ doctor: ## Check this machine: what is missing for what; also where setup failed
 		if "$$python" -c "" 2> /dev/null; then exec "$$python" -m tasks.doctor; fi; \
 	done; echo "error: no Python starts here; install Python 3.11" >&2; exit 1
 
-repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
-	@python -c "from pathlib import Path; from flows.stage import repair; repair(Path())"
-	dvc repro
+repro: $(READY) ## Run the whole pipeline, stages side by side; what is up to date is not run again
+	python -m flows.pipeline
 
 smoke: $(READY) ## Run every stage once in about a minute and a half, on tiny models in build/smoke; its numbers mean nothing
 	python -m tests.smoke

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from tasks.settings import read_options
 
 _DEFAULTS = PipelineSettings()
 _POLL_SECONDS = 2.0
+_TERMINAL = 120
 _CANCELLED_POLL_SECONDS = 15.0
 UNFINISHED = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 RUN_LOCK = CACHE / "flow-run"
@@ -170,19 +172,29 @@ def read_state(run_id: str) -> StateType | None:
 
 
 def _create_artifacts(stages: Sequence[Stage], states: dict[str, State[StageResult]], results: dict[str, StageResult]) -> None:
-    """Show the table of stages on the run's page, and each `table.md` that a stage of this run has brought up to date."""
+    """Show the table of stages on the run's page, and each verdict that a stage of this run has brought up to date."""
     rows = []
     for stage in stages:
         result = results.get(stage.name)
         state = result.state if result else "failed" if states[stage.name].is_failed() else "not run"
         rows.append({"stage": stage.name, "state": state, "seconds": round(result.seconds, 1) if result else None})
-        for out in stage.outs if result else ():
-            if out.name == "table.md":
-                # Prefect allows lower-case letters, digits and dashes.
-                key = "verdict-" + re.sub("[^a-z0-9]+", "-", stage.name.rpartition("@")[2].lower()).strip("-")
-                text = out.read_text(encoding="utf-8")
-                create_markdown_artifact(text, key=key, description=f"The verdict of {stage.name}.")
+    for stage, file in verdicts(stage for stage in stages if stage.name in results):
+        # Prefect allows lower-case letters, digits and dashes.
+        key = "verdict-" + re.sub("[^a-z0-9]+", "-", stage.name.rpartition("@")[2].lower()).strip("-")
+        create_markdown_artifact(file.read_text(encoding="utf-8"), key=key, description=f"The verdict of {stage.name}.")
     create_table_artifact(rows, key="stages", description="The result of each stage in this flow run.")
+
+
+def verdicts(stages: Iterable[Stage]) -> Iterator[tuple[Stage, Path]]:
+    """Yield the stages that write a `table.md`, each with that file."""
+    yield from ((stage, out) for stage in stages for out in stage.outs if out.name == "table.md")
+
+
+def print_verdicts(stages: Iterable[Stage]) -> None:
+    """Print the headline of each verdict, the paragraph below its title, and where the whole report is."""
+    for _, file in verdicts(stages):
+        for headline in file.read_text(encoding="utf-8").split("\n\n")[1:2]:
+            print(f"\n{textwrap.fill(headline, _TERMINAL)}\nThe whole report: {os.path.relpath(file.with_name('report.html'))}")
 
 
 def first_line(state: State) -> str:
@@ -195,7 +207,7 @@ def main() -> int:
     with one_line_errors():
         options = pipeline_parser("Run DVC's stages as one flow run.").parse_args()
         execution = read_options(PipelineSettings, options)
-        read_graph(Path.cwd(), options.targets)  # report a wrong target before a server is started
+        stages = read_graph(Path.cwd(), options.targets)  # reports a wrong target before a server is started
         try:
             with prefect_server():
                 state = pipeline(options.targets or None, execution, return_state=True)
@@ -204,6 +216,7 @@ def main() -> int:
             return 130  # as a shell says of a program that SIGINT ended
     if state.is_completed():
         print(state.message)
+        print_verdicts(stages)
         return 0
     log.error("%s", first_line(state))
     return 1
