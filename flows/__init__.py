@@ -6,6 +6,7 @@ its telemetry off, unless the environment says otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from tasks.paths import CACHE
 SERVER_STARTUP_SECONDS = 300
 """A Prefect server creates its database at its first start: half a minute on two cores, minutes beside several trainings."""
 
-if "PREFECT_HOME" not in os.environ:
-    (Path.cwd() / CACHE / "prefect").mkdir(parents=True, exist_ok=True)
-    os.environ["PREFECT_HOME"] = str(Path.cwd() / CACHE / "prefect")
+_home = os.environ.setdefault("PREFECT_HOME", str(Path.cwd() / CACHE / "prefect"))
+with contextlib.suppress(OSError):  # Prefect makes one folder alone, and says itself what it cannot write
+    Path(_home).mkdir(parents=True, exist_ok=True)
 for _name, _value in {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": str(SERVER_STARTUP_SECONDS),
     # A server whose database was away for a moment answers 500 once; without a retry the run would fail at its end.
