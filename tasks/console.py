@@ -25,8 +25,8 @@ log = logging.getLogger("draftline")
 _PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
 _USER_AND_PASSWORD = re.compile(r"//[^/@\s]+@")
 _SECRET_VALUE = re.compile(r"([?&][\w-]*(?:token|key|password|secret|signature)=)[^&\s'\"]+", re.IGNORECASE)
-_INTERVAL = 30.0
-"""Seconds between two lines of progress where standard error is not a terminal."""
+_SHORT = 30.0
+"""Seconds: where standard error is not a terminal, what takes no longer shows no progress."""
 
 
 def without_secrets(text: str) -> str:
@@ -109,14 +109,14 @@ def _progress_lines() -> type[tqdm[Any]]:
     class ProgressLines(tqdm):  # type: ignore[type-arg]  # tqdm is no generic when it runs
         def __init__(self, iterable: Iterable[Any] | None, **options: Any) -> None:
             line = "{desc}: {n_fmt} of {total_fmt} {unit}s in {elapsed}, {remaining} left{postfix}"
-            every = {"mininterval": _INTERVAL, "maxinterval": 2 * _INTERVAL}
-            self._logged: float = -1
-            super().__init__(iterable, **{**options, **every, "bar_format": line, "file": io.StringIO()})
+            self._tenth = 0
+            super().__init__(iterable, **{"mininterval": 1.0, **options, "bar_format": line, "file": io.StringIO()})
 
         def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002 (tqdm calls it with both)
-            """Log the state, but nothing of what takes less than one interval."""
-            if self.format_dict["elapsed"] >= _INTERVAL and self.n != self._logged:
-                self._logged = self.n
+            """Log the state after each tenth, but nothing of what takes a short time."""
+            tenth = int(10 * self.n / self.total) if self.total else 0
+            if self.format_dict["elapsed"] >= _SHORT and tenth > self._tenth:
+                self._tenth = tenth
                 log.info("%s", self)
 
     return ProgressLines
@@ -127,7 +127,7 @@ def progress(iterable: Iterable[T], **options: Any) -> tqdm[T]: ...
 @overload
 def progress(*, total: int, **options: Any) -> tqdm[None]: ...
 def progress(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm[Any]:
-    """Return a bar of `tqdm` on a terminal; elsewhere, as in a log file, one that logs a line every half minute.
+    """Return a bar of `tqdm` on a terminal; elsewhere, as in a log file, one that logs a line at each tenth.
 
     Args:
         iterable: What a loop runs over; None where the caller counts with `update`.

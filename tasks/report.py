@@ -36,6 +36,12 @@ from tasks.paths import ARMS, TaskPaths
 
 _TERMINAL = 120
 """Characters in a line of the recommendation."""
+COLUMNS = (
+    *("recommended_test_speedup", "recommended_test_quality_difference"),
+    *("alignment_counted_ratio", "alignment_counted_ratio_low", "alignment_counted_ratio_high"),
+    *("bild_aligned_no_loss_test_speedup", "bild_unaligned_no_loss_test_speedup", "speculative_aligned_test_speedup"),
+)
+"""The metrics that DVC sets side by side, few enough for a screen; MLflow has all, and `summary.json` everything."""
 _CSV = ("relative_latency", "speedup", "quality", "arm", "method", "settings")
 
 FrontierRow = tuple[float, float, float, str, str, str]
@@ -141,10 +147,11 @@ def frontier_csv(summary: Summary) -> str:
 def writers(summary: Summary, sweeps: Sweeps) -> dict[str, Writer]:
     """Every file of the report by its name in the folder of results, and what writes it."""
     figures = all_figures(summary, sweeps)
+    numbers = {name: value for name, value in flat_metrics(summary).items() if name in COLUMNS}
     verdict = f"# Task {summary.task}: the verdict\n\n{as_lines(summary)}"
     texts = {
         "summary.json": summary_json(summary),
-        "metrics.json": json.dumps(flat_metrics(summary), indent=2, allow_nan=False) + "\n",
+        "metrics.json": json.dumps(numbers, indent=2, allow_nan=False) + "\n",
         "table.md": f"{verdict}\n{tables_markdown(summary)}",
         "frontier.csv": frontier_csv(summary),
         "report.html": page(summary, sweeps, figures),

@@ -60,15 +60,16 @@ def test_secrets_of_urls_are_not_shown(said: str, shown: str, capsys: pytest.Cap
     assert capsys.readouterr().err == f"error: {shown}\n"
 
 
-def test_progress_elsewhere_than_on_a_terminal_is_a_line_at_times(
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_at_each_tenth(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert list(progress([1, 2], desc="sweep", unit="point")) == [1, 2]
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(console, "_INTERVAL", 0.0)
-    with progress(total=3, desc="sweep", unit="point") as bar:
-        bar.update(3)
-    assert capsys.readouterr().err.splitlines()[-1].startswith("sweep: 3 of 3 points in 00:00, ")
+    monkeypatch.setattr(console, "_SHORT", 0.0)
+    assert len(list(progress(range(95), desc="sweep", unit="point", mininterval=0))) == 95
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("sweep: 95 of 95 points in 00:00, ")
+    assert [int(line.split()[1]) for line in lines] == [10, 19, 29, 38, 48, 57, 67, 76, 86, 95]
     console.set_up(30)
     assert list(progress([1, 2], desc="sweep", unit="point")) == [1, 2]
     assert capsys.readouterr().err == ""
