@@ -34,6 +34,6 @@ def test_the_verdict_recommends_nothing_and_says_why(tmp_path: Path, monkeypatch
     assert summary.recommended is None
     assert text.startswith("These models support no recommendation: ")
     assert "gives 1 distinct output for 24 inputs, 'w7' for 100% of them" in text
-    assert "the large model is not better than the aligned small model alone" in text
+    assert "the large model is not shown to beat the aligned small model alone" in text
     assert "Deploy" not in text
     assert len(summary.recommendation.against) >= 3

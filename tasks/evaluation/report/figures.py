@@ -56,9 +56,9 @@ _LATENCY = alt.X(
     f"{{task}}: {{metric}} against latency, within {_CLOSE:g} points of vanilla large", "Kim et al. 2023, Figure 4", height=360
 )
 def pareto(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Further left is faster, higher is better; steps are the best of all methods. Pale: beaten by another point of the same
-    arm. Dark rim: chosen on validation. On test the lettered points are differences from vanilla large there; bars are 95 %
-    intervals, across of the speed-up, upwards of the difference; dotted: what a choice may lose."""
+    """Further left is faster, higher is better; steps: Pareto frontier over all methods. Pale: beaten by another point of the
+    same arm. Dark rim: chosen on validation. On test the lettered points are differences from vanilla large there; bars are
+    95 % intervals (horizontal: speed-up, vertical: quality difference); dotted: margin."""
     least = summary.vanilla.large.quality - _CLOSE
 
     def near(point: TimedPoint) -> bool:
@@ -350,9 +350,9 @@ def ablations(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("BiLD's thresholds", "Kim et al. 2023, Figure 10")
 def thresholds(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Each curve is one rollback threshold; along it the fallback threshold moves, and the small model falls back more often
-    where calls are more. A smaller rollback threshold rolls back more often. Of all curves those with the most points are
-    drawn, against latency only of timed points, against calls of all, from counts."""
+    """Each curve is one rollback threshold; along it the fallback threshold varies: more fallbacks mean more calls of the large
+    model. A smaller rollback threshold rolls back more often. The curves with most points are drawn: against latency the timed
+    points, against calls all points, from counts."""
 
     def name_of(point: OperatingPoint) -> str:
         return _named_by(point, "rollback_threshold", "max_draft") if point.settings.get("fallback_threshold") else ""
@@ -373,8 +373,8 @@ def perplexity(summary: Summary, _: Sweeps) -> list[Panel]:
 @figure("Cascades: quality against deferrals", "Narasimhan et al. 2024, Figure 1")
 def deferrals(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each curve is one deferral rule as its α moves from the small model alone to the large model alone. The oracle runs both
-    models at every step, so it shows only what its rule could do. Speculative decoding has a mark for each window: it defers
-    once a draft and writes several tokens by it."""
+    models at every step, so it shows only what its rule could do. Speculative decoding has a mark for each γ: it defers once a
+    draft, for several tokens at a time."""
 
     def deferred(point: OperatingPoint) -> float | None:
         # The oracle calls the large model at every token; it defers where it takes the large model's.
@@ -389,8 +389,8 @@ def deferrals(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("Cascades: quality against the large model's share", "Narasimhan et al. 2024, Figures 3, 10 and 11")
 def cascades(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Each curve is one deferral rule as its α moves. Further left the large model is asked, or rejects, less often; higher is
-    better. The rejected share is of the drafted tokens that the large model verified."""
+    """Each curve is one deferral rule as its α moves. Further left: fewer calls of the large model, or fewer rejections; higher
+    is better. The rejected share is of the drafted tokens that the large model verified."""
 
     def rejected(point: OperatingPoint) -> float | None:
         # Tokens after a rejection do not count.

@@ -184,7 +184,7 @@ def mark_of(status: TestStatus | None, margin: float | None) -> Mark:
     if status.speed == "contradicted":
         return Mark("contradicted", "contradicted: slower than vanilla")
     if status.speed == "open":
-        return Mark("open", "open: not faster than vanilla beyond noise")
+        return Mark("open", "open: not shown to be faster than vanilla")
     if status.quality == "open":
         return Mark("open", f"open: may lose{more}")
     if status.quality is None:

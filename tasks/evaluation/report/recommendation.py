@@ -91,7 +91,7 @@ def recommend(summary: Summary) -> Recommendation:
     """
     if reasons := reasons_against(summary):
         return Recommendation(
-            headline="These models support no recommendation: the large model is not better than something cheaper, so a "
+            headline="These models support no recommendation: the large model is not shown to beat something cheaper, so a "
             "speed-up over it is worth nothing.",
             text=f"On validation, {'; '.join(reasons)}. No point of the sweeps is recommended.",
             changes=[
@@ -128,8 +128,8 @@ def reasons_against(summary: Summary) -> list[str]:
         interval = small.quality_difference_interval
         if interval is not None and interval[1] >= 0:
             difference = f"{small.quality - summary.vanilla.large.quality:+.2f}{interval_text(interval, '+')}"
-            clause = f"the large model is not better than the {arm} small model alone, which differs from it by {difference}"
-            found[f"{clause} {metric_name(summary.metric)} points"] = None
+            clause = f"the large model is not shown to beat the {arm} small model alone, which is at {difference}"
+            found[f"{clause} {metric_name(summary.metric)} points of it"] = None
     return list(found)
 
 
@@ -190,12 +190,12 @@ def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
     """What to deploy, then what the split that played no part in the choice says of it, then what validation says."""
     point, margin = found.point, summary.margins.of(found.held_to)
     if found.choice == "one_point" and found.first:
-        yield "No timed setting at no loss is faster than the vanilla large model beyond noise."
+        yield "No timed setting within the no-loss margin is shown to beat the large model."
     yield f"Deploy {point_text(point)}."
     if point.lossless:
         yield "Its output is the large model's own (in greedy decoding; when sampling, the same distribution)."
     if point.test is None:
-        yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
+        yield "Not measured on test: these validation numbers were used to choose it, so they are optimistic."
     elif not point.lossless:
         yield f"Test says of the choice: {mark_of(found.status, margin).words}."
     rank = "timed setting" if found.first else "timed setting of its method"
@@ -225,7 +225,7 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     if found is not None:
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
-        yield "seeds", f"of the drafters of seeds {', '.join(map(str, seeds))}, this is that of {pair.seed}" if several else ""
+        yield "seeds", f"drafter of seed {pair.seed}, of seeds {', '.join(map(str, seeds))}" if several else ""
 
 
 def _models(pair: PairRecord) -> str:
@@ -245,8 +245,8 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
     favoured = None if counted is None else {"helps": "aligned", "hurts": "unaligned"}.get(counted.finding)
     if counted is not None and found is not None and favoured not in (None, found.point.arm):
         yield (
-            f"That alignment {counted.finding} is a finding about BiLD over all its settings and seeds; the choice is between "
-            "the fastest settings of all methods, with the drafters of one seed."
+            f"That alignment {counted.finding} is about BiLD over all settings and seeds; the choice, with one drafter seed, "
+            "is between the fastest settings of all methods."
         )
     points, timed = len(summary.points), len(summary.timed_points())
     counts = f"Of {points} settings of both sweeps {timed} were timed; only these were compared."

@@ -140,7 +140,7 @@ def notes(summary: Summary) -> list[str]:
     if best is not None and best.test is not None and large is not None:
         found.append(
             f"On test vanilla large takes {best.test.latency_ms * best.test.speedup:.2f} ms beside the recommended point, as "
-            f"the verdict says, and {large.latency_ms:.2f} ms in its own row, which runs every text once more."
+            f"the verdict says, and {large.latency_ms:.2f} ms in its own row, from another pass."
         )
     if metric_of(summary.metric).name == PERPLEXITY:
         found.append("Quality is minus the perplexity, so that more is better; a point is a point of perplexity.")
@@ -184,7 +184,7 @@ def _clock_sentences(known: Alignment) -> list[str]:
     if test is not None:
         holds = "holds 1, as it must" if test.finding == "equal" else "must hold 1"
         ratio = f"{number_text(test.ratio, test.interval, digits=3)} times as long for equal work"
-        found.append(f"The small models alone, unaligned over aligned, took {ratio}; the interval {holds}.")
+        found.append(f"Null test, small models alone, unaligned/aligned: {ratio}; the interval {holds}.")
     return found
 
 
@@ -196,7 +196,7 @@ def clock_warning(summary: Summary) -> str:
     ratio = number_text(test.ratio, test.interval, digits=3)
     return (
         f"The clock of this sweep cannot be trusted: two small models of one architecture differ by {ratio} at equal work. "
-        "Sweep again on an idle machine; what is counted stands."
+        "Sweep again on an idle machine; the counts remain valid."
     )
 
 

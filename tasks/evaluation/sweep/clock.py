@@ -5,9 +5,8 @@ group, back to back in random order, so that a machine that slows down slows all
 of its own, started for it: code and caches lie differently in each, and a difference that lasts as long as a process would
 otherwise be taken for one between the points.
 
-At its end a sweep times vanilla and the fastest chosen points at several batch sizes, on the same texts, side by side. At batch
-1 the fastest executor runs each method, as in the sweep. Larger batches of a speculative method run in the general loop, which
-decides between two model runs in Python; so does vanilla.
+At its end a sweep times vanilla and the fastest chosen points at several batch sizes, on the same texts, side by side. The
+fastest executor that can runs each of them, at batch 1 the one of the sweep.
 """
 
 from __future__ import annotations

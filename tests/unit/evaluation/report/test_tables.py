@@ -544,7 +544,7 @@ def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(
     assert "by counts" in first and clock.startswith(
         "By the clock, both arms in turn, over the timed settings it is 1.10 [1.05"
     )
-    assert "took 1.002 [0.990, 1.010] times as long for equal work; the interval holds 1, as it must." in null
+    assert "unaligned/aligned: 1.002 [0.990, 1.010] times as long for equal work; the interval holds 1, as it must." in null
     assert clock_warning(summary) == ""
     unequal = dataclasses.replace(known, null_test=NullTest(ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
     assert "cannot be trusted" in clock_warning(dataclasses.replace(summary, alignment=unequal))
