@@ -84,9 +84,11 @@ def draw_sentences(rng: random.Random) -> Iterator[tuple[Sentence, str]]:
     grammar = Grammar(rng)
     while True:
         sentence = grammar.sentence()
-        source = join_words(german.render(sentence))
-        if len(source.split()) in _LENGTHS and not _repeats(sentence, source):
-            yield sentence, source
+        words = german.render(sentence)
+        if sum(word.count(" ") + 1 for word in words if word != ",") in _LENGTHS:
+            source = join_words(words)
+            if not _repeats(sentence, source):
+                yield sentence, source
 
 
 def join_words(words: list[str]) -> str:

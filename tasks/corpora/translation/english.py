@@ -180,8 +180,8 @@ def _determiner(phrase: NounPhrase, choose: Choose, kein: str) -> list[str]:
     if kind == "poss":
         return [PRONOUNS[phrase.owner.english]["owner"]]
     if kind == "number":
-        spoken = NUMBERS[phrase.count]["english"]
-        return [choose((spoken, str(phrase.count)) if phrase.count > 12 else (spoken,))]
+        spoken = NUMBERS[phrase.quantity]["english"]
+        return [choose((spoken, str(phrase.quantity)) if phrase.quantity > 12 else (spoken,))]
     if kind == "kein":
         uncounted = phrase.many or "mass" in phrase.noun.tags
         return ["no" if kein == "no" else "any" if uncounted else "a"]

@@ -133,7 +133,7 @@ def _noun_phrase(phrase: NounPhrase, case: str) -> list[str]:
     if isinstance(phrase.possessor, Name):
         before, kind = _nominal(phrase.possessor, "gen"), ""
     elif kind == "number":
-        before, kind = [NUMBERS[phrase.count]["german"]], ""
+        before, kind = [NUMBERS[phrase.quantity]["german"]], ""
     elif kind == "poss":
         before = [ENDINGS[PRONOUNS[phrase.owner.key]["possessive"], gender][case]]
     else:

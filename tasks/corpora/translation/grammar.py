@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tasks.corpora.translation import lexicon
 from tasks.corpora.translation.lexicon import MONTHS, NUMBERS, Adjective, Noun, Slot, Tags, Verb, Words
@@ -14,8 +14,7 @@ from tasks.corpora.translation.lexicon import MONTHS, NUMBERS, Adjective, Noun, 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """What verbs and pronouns agree with: `key` is ich, wir, m, f, n or pl; `human` tells he and she from it."""
 
     key: str
@@ -54,11 +53,10 @@ class Gap:
     agreement: Agreement
 
 
-@dataclass(frozen=True)
-class NounPhrase:
+class NounPhrase(NamedTuple):
     """A noun with its determiner, adjective, possessor and relative clause.
 
-    `determiner` is der, dieser, jeder, ein, kein, poss (of `owner`), number (`count`) or empty.
+    `determiner` is der, dieser, jeder, ein, kein, poss (of `owner`), number (`quantity`) or empty.
     """
 
     noun: Noun
@@ -66,7 +64,7 @@ class NounPhrase:
     many: bool = False
     adjective: Adjective | None = None
     owner: Agreement = Agreement("ich")
-    count: int = 0
+    quantity: int = 0
     possessor: NounPhrase | Name | None = None
     relative: Clause | None = None
 
@@ -88,8 +86,7 @@ def relative_of(nominal: Nominal) -> Clause | None:
     return nominal.relative if isinstance(nominal, NounPhrase) else None
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A phrase of place or direction: `where` is a nominal, or the name of a city."""
 
     german: str
@@ -98,8 +95,7 @@ class Place:
     where: NounPhrase | Words
 
 
-@dataclass(frozen=True)
-class Tense:
+class Tense(NamedTuple):
     """Tense and aspect of the verb: `german` is present, preterite, perfect, pluperfect or future.
 
     `english` is present, progressive, since, will, past, either (past or present perfect), pluperfect or reported.
@@ -117,8 +113,7 @@ class Complement:
     clause: Clause
 
 
-@dataclass(frozen=True)
-class Clause:
+class Clause(NamedTuple):
     """A verb with its arguments and adverbials.
 
     `arguments` pairs each slot of the verb with its filler; `front` names what stands first in a German main clause: subject,
@@ -152,8 +147,7 @@ class Link:
     order: str
 
 
-@dataclass(frozen=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A main clause, perhaps with a second one joined to it, which comes before it if `second_first`."""
 
     main: Clause
@@ -202,8 +196,7 @@ _FRAMES = (("past", 0.42), ("future", 0.16), ("habit", 0.14), ("now", 0.12), ("s
 _TOLD_FRAMES = (("past", 0.65), ("future", 0.2), ("habit", 0.15))
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """The conditions for a clause.
 
     `frame` is its time (past, now, habit, future, since); `tense` fixes the tense if a conjunction requires one; `single` is
@@ -233,6 +226,29 @@ def _relative_verbs(noun: Noun) -> tuple[tuple[Verb, Slot | None], ...]:
     return tuple(found)
 
 
+# What many sentences ask for alike.
+
+_VERBS = {"plain": _PLAIN, "of people": _OF_PEOPLE, "with object": _WITH_OBJECT}
+
+
+@cache
+def _usable(verbs: str, frame: str) -> tuple[Verb, ...]:
+    """Return those of `_VERBS[verbs]` that can be used in the frame."""
+    unfit = {"now": {"state", "luck"}, "habit": {"luck"}, "future": {"luck"}}.get(frame, set())
+    return tuple(verb for verb in _VERBS[verbs] if not verb.flags & unfit and (frame != "since" or "dur" in verb.flags))
+
+
+@cache
+def _adverbs(frame: str) -> tuple[Words, ...]:
+    fitting = (words for words in lexicon.ADVERBS if frame in words.kinds)
+    return tuple(words for words in fitting if frame == "habit" or "habit" not in words.kinds)
+
+
+@cache
+def _times(frame: str) -> tuple[Words, ...]:
+    return tuple(words for words in lexicon.TIMES if frame in words.kinds)
+
+
 class Grammar:
     """Draws sentences from one random generator."""
 
@@ -260,7 +276,7 @@ class Grammar:
         """Draw two clauses of which one is the reason for the other, stands in contrast to it, or is merely added."""
         context = Context(self._pick(_TOLD_FRAMES))
         main = self._of_person(context)
-        second = self._second(replace(context, timed=False), main.subject)
+        second = self._second(context._replace(timed=False), main.subject)
         return self._joined(main, self._rng.choice(_REASONS), second)
 
     def _in_time(self) -> Sentence:
@@ -276,9 +292,9 @@ class Grammar:
         """Draw a clause whose subject or object has a relative clause."""
         context = Context(self._pick(_TOLD_FRAMES))
         if self._happens(0.5):
-            verb = self._verb(context, _PLAIN)
+            verb = self._verb(context, "plain")
             return Sentence(self._clause(context, verb, self._related(verb.subject, context.frame)))
-        verb = self._verb(context, _WITH_OBJECT)
+        verb = self._verb(context, "with object")
         return Sentence(self._clause(context, verb, None, self._related(verb.slots[0].tags, context.frame)))
 
     def _reported(self) -> Sentence:
@@ -286,23 +302,23 @@ class Grammar:
         verb, past = self._rng.choice(_ASKING), self._happens(0.6)
         kind = next(iter(_kinds(verb) & {"dass", "ob"}))
         context = Context("past" if past else "habit", _PAST if past else _PRESENT, timed=False)
-        main = replace(self._clause(context, verb, self._subject(_PERSON)), adverb=None)
+        main = self._clause(context, verb, self._subject(_PERSON))._replace(adverb=None)
         inner = Context("past", Tense(self._rng.choice(("perfect", "pluperfect")), "reported"), timed=False)
         if not past:
             inner = Context("future" if kind == "ob" else self._pick(_TOLD_FRAMES))
-        return Sentence(replace(main, complement=Complement(kind, self._second(inner, main.subject))))
+        return Sentence(main._replace(complement=Complement(kind, self._second(inner, main.subject))))
 
     def _controlled(self) -> Sentence:
         """Draw what somebody tries or begins to do, or what they go somewhere for."""
         purpose = self._happens(0.25)
         verb = self._rng.choice(_GOING if purpose else _CONTROL)
         frame = "past" if "state" in verb.flags or self._happens(0.7) else "future"
-        main = replace(self._clause(Context(frame, timed=not purpose), verb, self._subject(_PERSON)), adverb=None)
+        main = self._clause(Context(frame, timed=not purpose), verb, self._subject(_PERSON))._replace(adverb=None)
         kind = "purpose" if purpose else next(iter(_kinds(verb) & {"zu", "ing", "both"}))
         owner = (main.arguments[0][1] if main.arguments else main.subject).agreement
         action = self._rng.choice(_ACTIONS)
         inner = self._located(Clause(action, Pronoun(owner), _PRESENT, self._arguments(action, owner)))
-        return Sentence(replace(main, negated=main.negated and not purpose, complement=Complement(kind, inner)))
+        return Sentence(main._replace(negated=main.negated and not purpose, complement=Complement(kind, inner)))
 
     # Clauses
 
@@ -311,7 +327,7 @@ class Grammar:
         if link.order != "final" or not self._happens(0.4):
             return Sentence(main, link, second)
         if isinstance(second.subject, Pronoun):
-            main, second = replace(main, subject=second.subject), replace(second, subject=main.subject)
+            main, second = main._replace(subject=second.subject), second._replace(subject=main.subject)
         return Sentence(main, link, second, second_first=True)
 
     def _second(self, context: Context, subject: Nominal) -> Clause:
@@ -322,33 +338,30 @@ class Grammar:
             tense = _PAST if context.frame == "past" else _PRESENT
             return Clause(_BE, again, tense, predicate=self._rng.choice(adjectives), negated=self._happens(0.2))
         if again.agreement.human and self._happens(0.5):
-            return self._clause(context, self._verb(context, _OF_PEOPLE), again)
+            return self._clause(context, self._verb(context, "of people"), again)
         return self._clause(context)
 
     def _of_person(self, context: Context) -> Clause:
-        return self._clause(context, self._verb(context, _OF_PEOPLE), self._subject(_PERSON))
+        return self._clause(context, self._verb(context, "of people"), self._subject(_PERSON))
 
-    def _verb(self, context: Context, verbs: Sequence[Verb]) -> Verb:
-        """Draw one of `verbs` that can be used in the frame."""
-        if context.frame == "since":
-            return self._rng.choice([verb for verb in verbs if "dur" in verb.flags])
-        unfit = {"now": {"state", "luck"}, "habit": {"luck"}, "future": {"luck"}}.get(context.frame, set())
-        return self._rng.choice([verb for verb in verbs if not verb.flags & unfit])
+    def _verb(self, context: Context, verbs: str) -> Verb:
+        """Draw one of the verbs that can be used in the frame."""
+        return self._rng.choice(_usable(verbs, context.frame))
 
     def _clause(
         self, context: Context, verb: Verb | None = None, subject: Nominal | None = None, first: Nominal | None = None
     ) -> Clause:
         """Draw a clause; verb, subject and the filler of the verb's first slot may be given."""
-        verb = self._verb(context, _PLAIN) if verb is None else verb
+        verb = self._verb(context, "plain") if verb is None else verb
         subject = self._subject(verb.subject) if subject is None else subject
         timed = context.timed and (context.frame in ("now", "since") or self._happens(0.8))
         time = self._time(context.frame) if timed else None
         clause = Clause(verb, subject, self._tense(context, time), self._arguments(verb, subject.agreement, first))
-        clause = self._located(replace(clause, time=time))
+        clause = self._located(clause._replace(time=time))
         plain = context.tense is None and context.frame not in ("since", "now") and not _kinds(verb) & _CLAUSAL
         if plain and subject.agreement.human and not verb.flags & {"state", "luck"} and self._happens(0.2):
             modal = self._rng.choice(("müssen", "können", "wollen", "sollen", "dürfen"))
-            clause = replace(clause, modal=modal, tense=_PAST if context.frame == "past" else _PRESENT)
+            clause = clause._replace(modal=modal, tense=_PAST if context.frame == "past" else _PRESENT)
         if context.tense is None and context.frame != "habit" and self._happens(0.2):
             clause = self._negated(clause)
         if first is None and not clause.negated:
@@ -378,17 +391,17 @@ class Grammar:
                 pairs.append((slot, self._name()))
             elif slot.kind != "prep" or position == 0 or "full" in verb.flags or self._happens(0.6):
                 phrase = self._phrase(self._noun(slot.tags), owner)
-                pairs.append((slot, replace(phrase, determiner="der") if phrase.determiner == "jeder" else phrase))
+                pairs.append((slot, phrase._replace(determiner="der") if phrase.determiner == "jeder" else phrase))
         return tuple(pairs)
 
     def _located(self, clause: Clause) -> Clause:
         """Add the place or goal that the verb requires."""
         for slot in clause.verb.slots:
             if slot.kind == "city" or (slot.kind == "dir" and "town" in slot.tags and self._happens(0.3)):
-                return replace(clause, goal=Place("nach", "dat", ("to",), self._rng.choice(lexicon.CITIES)))
+                return clause._replace(goal=Place("nach", "dat", ("to",), self._rng.choice(lexicon.CITIES)))
             if slot.kind in ("dir", "loc"):
                 there = self._at(self._rng.choice(lexicon.places_for(slot.tags)), slot)
-                return replace(clause, place=there) if slot.kind == "loc" else replace(clause, goal=there)
+                return clause._replace(place=there) if slot.kind == "loc" else clause._replace(goal=there)
         return clause
 
     def _negated(self, clause: Clause) -> Clause:
@@ -398,9 +411,9 @@ class Grammar:
                 if slot.kind != "acc" or filler.determiner == "number" or filler.relative or filler.possessor:
                     return clause
                 pairs = list(clause.arguments)
-                pairs[position] = (slot, replace(filler, determiner="kein"))
-                return replace(clause, arguments=tuple(pairs))
-        return replace(clause, negated=True)
+                pairs[position] = (slot, filler._replace(determiner="kein"))
+                return clause._replace(arguments=tuple(pairs))
+        return clause._replace(negated=True)
 
     def _passive(self, clause: Clause) -> Clause:
         """Turn a clause with a definite object into the passive, sometimes."""
@@ -413,25 +426,24 @@ class Grammar:
         if not self._happens(0.4):
             return clause
         agent = clause.subject if clause.subject.relative is None and self._happens(0.7) else None
-        return replace(clause, subject=theme, arguments=(), passive=True, agent=agent)
+        return clause._replace(subject=theme, arguments=(), passive=True, agent=agent)
 
     def _with_adverbials(self, clause: Clause, context: Context) -> Clause:
         """Add an adverb, a manner and a place, and choose what stands first."""
         negative = clause.negated or any(
             isinstance(filler, NounPhrase) and filler.determiner == "kein" for _, filler in clause.arguments
         )
-        habit = context.frame == "habit"
-        adverbs = [words for words in lexicon.ADVERBS if context.frame in words.kinds and (habit or "habit" not in words.kinds)]
+        adverbs, habit = _adverbs(context.frame), context.frame == "habit"
         if adverbs and not negative and not (habit and clause.time is not None) and self._happens(0.2):
-            clause = replace(clause, adverb=self._rng.choice(adverbs))
+            clause = clause._replace(adverb=self._rng.choice(adverbs))
         active = clause.subject.agreement.human and not clause.passive and not clause.verb.flags & {"state", "luck"}
         if context.single and active:
             if not negative and "dur" not in clause.verb.flags and self._happens(0.25):
                 able = clause.verb.flags | {"person", *(["group"] if clause.subject.agreement.key in ("wir", "pl") else [])}
                 manners = [words for words in lexicon.MANNERS if words.kinds & able]
-                clause = replace(clause, manner=self._rng.choice(manners))
+                clause = clause._replace(manner=self._rng.choice(manners))
             if clause.goal is None and clause.place is None and self._happens(0.4):
-                clause = replace(clause, place=self._place())
+                clause = clause._replace(place=self._place())
         fronts = [("subject", 0.5)] + ([("time", 0.4)] if clause.time is not None else [])
         if clause.arguments and not isinstance(clause.subject, Pronoun | Gap):
             slot, filler = clause.arguments[0]
@@ -439,7 +451,7 @@ class Grammar:
             shown = slot.kind == "dat" or (slot.kind == "acc" and filler.agreement.key == "m")
             plain = isinstance(filler, NounPhrase) and filler.determiner in ("der", "dieser") and filler.relative is None
             fronts += [("object", 0.22)] if shown and plain else []
-        return replace(clause, front=self._pick(fronts))
+        return clause._replace(front=self._pick(fronts))
 
     # Nominals
 
@@ -507,7 +519,7 @@ class Grammar:
         verb, slot = self._rng.choice(_relative_verbs(noun))
         context, gap = Context("past", timed=frame != "past" and self._happens(0.5)), Gap(phrase.agreement)
         clause = self._clause(context, verb, gap) if slot is None else self._clause(context, verb, None, gap)
-        return replace(phrase, relative=clause)
+        return phrase._replace(relative=clause)
 
     # Places and times
 
@@ -528,7 +540,7 @@ class Grammar:
         """Draw a time that fits the frame (past, now, habit, future or since)."""
         if frame == "since":
             return self._span("seit {}", "for {}")
-        fixed = self._rng.choice([words for words in lexicon.TIMES if frame in words.kinds])
+        fixed = self._rng.choice(_times(frame))
         if frame in ("now", "habit"):
             return fixed
         kind = self._pick((("fixed", 0.6), ("date", 0.16), ("span", 0.12), ("clock", 0.12)))
@@ -554,6 +566,9 @@ class Grammar:
 
     def _pick(self, weighted: Sequence[tuple[T, float]]) -> T:
         """Draw one of the values by weight."""
-        values, weights = zip(*weighted, strict=True)
-        chosen: T = self._rng.choices(values, weights)[0]
-        return chosen
+        reached, drawn = 0.0, self._rng.random() * sum(weight for _, weight in weighted)
+        for value, weight in weighted:
+            reached += weight
+            if drawn < reached:
+                return value
+        return weighted[-1][0]

@@ -1,6 +1,5 @@
 """The embedded German to English corpus: its splits, its text, and sentences written by hand in both languages."""
 
-import dataclasses
 import hashlib
 import itertools
 import os
@@ -156,7 +155,7 @@ HELPED = doing(verb("helfen", "help"), Pronoun(grammar.Agreement("wir")), gramma
 CAR = the("Auto", "car")
 PUTS_ON = doing(verb("an|ziehen", "put on"), TEACHER, the("Mantel", "coat"), tense=PRESENT)
 REPLACED = doing(verb("wechseln", "replace"), TEACHER, the("Birne", "bulb"))
-NOT_ALONE = dataclasses.replace(doing(BUY, TEACHER, the("Haus", "house")), negated=True, manner=Words("allein", ("alone",)))
+NOT_ALONE = doing(BUY, TEACHER, the("Haus", "house"))._replace(negated=True, manner=Words("allein", ("alone",)))
 NO_APPLE = doing(BUY, TEACHER, NounPhrase(noun("Apfel", "apple"), "kein"))
 YESTERDAY, TO_THE_PARK = Words("gestern", ("yesterday",)), grammar.Place("in", "acc", ("to",), the("Park", "park"))
 WENT = Clause(verb("gehen", "go"), TEACHER, PERFECT, time=YESTERDAY, goal=TO_THE_PARK)
