@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -25,6 +26,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _CLOSED_WORDS = ("Read-only file system", "Permission denied")
 _FULL_WORDS = ("No space left on device", "database or disk is full", "Disk quota exceeded")
+_NO_THREAD = "can't start new thread"
 _CUT_SHORT = ("PytorchStreamWriter failed", "unexpected pos", "iostream error")
 _BARELY_FREE = 1 << 20
 """Bytes; with less free space, a file of weights that came out too short means a full disk."""
@@ -191,8 +193,24 @@ def _end(line: str) -> NoReturn:
 
 @contextlib.contextmanager
 def stage() -> Iterator[None]:
-    """Run the `main` of a stage inside this: one-line errors, and the stage ends when the `dvc` that started it does."""
+    """Run the `main` of a stage inside this: one-line errors, and the stage ends when the `dvc` that started it does, or when a
+    thread of it has no memory left."""
     if os.environ.get("DVC_STAGE"):
         die_with_parent()
-    with one_line_errors():
-        yield
+    before, threading.excepthook = threading.excepthook, _end_without_memory
+    try:
+        with one_line_errors():
+            yield
+    finally:
+        threading.excepthook = before
+
+
+def _end_without_memory(failed: threading.ExceptHookArgs) -> None:
+    """Show what ended a thread; where that was memory, end the process, which would wait for the thread for ever.
+
+    A thread of `concurrent.futures` that cannot start another one leaves its futures open.
+    """
+    threading.__excepthook__(failed)
+    if isinstance(failed.exc_value, MemoryError) or _NO_THREAD in str(failed.exc_value):
+        console.log.error("no memory is left for a further thread; end other programs and run again")
+        os._exit(1)

@@ -21,10 +21,10 @@ import random
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.torture.children import Forks, compiled, forks
@@ -72,11 +72,9 @@ def run_all(faults: Sequence[Fault], known: dict[str, Undisturbed], folder: Path
             if not outcome.found:
                 shutil.rmtree(place)
 
-    threads = [threading.Thread(target=work, args=(own,)) for own in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(workers)) as pool:
+        for ended in [pool.submit(work, own) for own in workers]:
+            ended.result()
     return done
 
 

@@ -71,11 +71,13 @@ std::string place(int file) {
   return length < 0 ? "" : std::string(where, length);
 }
 
-void say(const std::string& file, int flags, const std::string& line) {
+// Write a line; whether the file could be opened.
+bool say(const std::string& file, int flags, const std::string& line) {
   long descriptor = syscall(SYS_openat, AT_FDCWD, file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
-  if (descriptor < 0) return;
+  if (descriptor < 0) return false;
   syscall(SYS_write, descriptor, line.c_str(), line.size());
   syscall(SYS_close, descriptor);
+  return true;
 }
 
 bool is(const char* kind) { return plan && plan->kind == kind; }
@@ -89,8 +91,8 @@ bool strikes(const std::string& line, long number) {
   bool main = getpid() == plan->main_process;
   if (plan->who == "main" ? !main : main || plan->who != program_invocation_short_name) return false;
   if (number < plan->at) return false;
-  if (access(plan->fired.c_str(), F_OK) == 0) return false;
-  say(plan->fired, O_EXCL, line);
+  // Of several threads that come here at once, one makes the file.
+  if (!say(plan->fired, O_EXCL, line)) return false;
   done = true;
   return true;
 }

@@ -132,3 +132,25 @@ def test_a_stage_under_dvc_ends_with_its_parent() -> None:
         finally:
             if child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
                 child.kill()
+
+
+WAITING = """
+import threading, time
+from tasks.errors import stage
+def run(): raise ERROR
+with stage():
+    threading.Thread(target=run).start()
+    time.sleep(DELAY)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [('RuntimeError("can\'t start new thread")', 1), ("MemoryError()", 1), ('ValueError("of a library")', 0)],
+)
+def test_a_stage_does_not_wait_for_a_thread_that_memory_has_ended(error: str, status: int) -> None:
+    # The first two would wait for ever; the third one, whose thread nobody waits for, ends by itself.
+    code = WAITING.replace("ERROR", error).replace("DELAY", "0.2" if status == 0 else "600")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == status, ended.stderr
+    assert ("error: no memory is left for a further thread" in ended.stderr) == bool(status)
