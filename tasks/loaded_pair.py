@@ -23,7 +23,7 @@ from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
-from tasks.evaluation.acceptance import Drafting, measure_acceptance
+from tasks.evaluation.acceptance import Drafting, Written, measure_acceptance, written_texts
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, PairSizes
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
@@ -198,15 +198,26 @@ def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
 
 
 def measure_pair(
-    loaded: LoadedPair, sources: Rows, request: Request, task: Task, int8: bool, grid: Sequence[SweepPoint]
+    loaded: LoadedPair,
+    sources: Rows,
+    request: Request,
+    task: Task,
+    int8: bool,
+    grid: Sequence[SweepPoint],
+    written: dict[SamplingSettings, Written],
 ) -> tuple[list[AcceptanceRate], PairSizes]:
-    """Acceptance rates of all that the grid drafts with, and sizes of the two models."""
+    """Acceptance rates of all that the grid drafts with, and sizes of the two models.
+
+    `written` keeps the texts of the large model for the pairs of further drafters.
+    """
     sweep, wanted = task.sweep, draftings(grid)
     rates: list[AcceptanceRate] = []
     for sampling in (SamplingSettings(), SamplingSettings(temperature=1.0)):
         own, samples = dataclasses.replace(request, sampling=sampling), sweep.bootstrap_samples
         try:
-            found = measure_acceptance(wanted, loaded.pair, sources, own, sweep.quality_batch, samples=samples)
+            if sampling not in written:
+                written[sampling] = written_texts(loaded.pair, sources, own, sweep.quality_batch)
+            found = measure_acceptance(wanted, loaded.pair, sources, own, written[sampling], samples)
         except RuntimeError as error:
             fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
             raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None

@@ -35,15 +35,40 @@ class Drafting:
     """l of SD, A.5; 1 is speculative sampling."""
 
 
+Written = list[tuple[list[int], list[list[int]]]]
+"""What the large model writes, batch by batch: the numbers of the sources, and a text for each."""
+
+
+@torch.inference_mode()
+def written_texts(pair: Pair, sources: Rows, request: Request, batch: int, most_tokens: int = 10_000) -> Written:
+    """Texts of the large model, on whose prefixes the acceptance of any drafter is measured.
+
+    Args:
+        pair: The large model is used alone.
+        sources: Token ids of each source; they are taken in random order until there are enough tokens.
+        request: How the large model generates; the seed of the order and of the draws; and the most tokens of a text, the end
+            token included.
+        batch: Sources in a batch.
+        most_tokens: Most tokens in all; the last text is cut there.
+    """
+    order = random.Random(request.seed).sample(range(len(sources)), len(sources))  # noqa: S311 (an order, not a secret)
+    found, left = Written(), most_tokens
+    for begin in range(0, len(order), batch):
+        chosen, texts = order[begin : begin + batch], list[list[int]]()
+        rows = [sources[index] for index in chosen]
+        for one in decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen):
+            if left:
+                texts.append(one.tokens[:left])
+                left -= len(texts[-1])
+        found.append((chosen[: len(texts)], texts))
+        if not left:
+            break
+    return found
+
+
 @torch.inference_mode()
 def measure_acceptance(
-    wanted: Sequence[Drafting],
-    pair: Pair,
-    sources: Rows,
-    request: Request,
-    batch: int,
-    most_tokens: int = 10_000,
-    samples: int = 1000,
+    wanted: Sequence[Drafting], pair: Pair, sources: Rows, request: Request, written: Written, samples: int = 1000
 ) -> dict[Drafting, AcceptanceRate]:
     """α = E Σ min(p, q) over prefixes that the large model generates (SD, Corollary 3.6; Table 3 takes 10 000 tokens).
 
@@ -54,32 +79,22 @@ def measure_acceptance(
     Args:
         wanted: What drafts, and how leniently it is accepted.
         pair: The two models, and what the drafters need.
-        sources: Token ids of each source; they are taken in random order until there are enough tokens.
-        request: The sampling transform, with which the large model generates and which all predictions go through; the seed of
-            the order, the draws and the bootstrap; and the most tokens of a text, the end token included.
-        batch: Sources in a batch.
-        most_tokens: Most positions in all; the last text is cut there.
+        sources: Token ids of each source.
+        request: The sampling transform, which all predictions go through, and the seed of the bootstrap.
+        written: Texts of the large model with this request.
         samples: Bootstrap resamples of the examples, for the interval.
 
     Raises:
         ValueError: there is no source.
         InputError: the pair lacks what a drafter needs.
     """
-    order = random.Random(request.seed).sample(range(len(sources)), len(sources))  # noqa: S311 (an order, not a secret)
     sums: dict[Drafting, list[float]] = {one: [] for one in wanted}
     lengths: list[int] = []
-    for begin in range(0, len(order), batch):
-        chosen = order[begin : begin + batch]
-        rows, texts = [sources[index] for index in chosen], list[list[int]]()
-        for one in decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen):
-            if left := most_tokens - sum(lengths):
-                texts.append(one.tokens[:left])
-                lengths.append(len(texts[-1]))
-        given = _Texts(pair, rows[: len(texts)], texts, chosen[: len(texts)], request)
+    for chosen, texts in written:
+        lengths += map(len, texts)
+        given = _Texts(pair, [sources[index] for index in chosen], texts, chosen, request)
         for drafting, found in _agreements(given, wanted).items():
             sums[drafting] += found
-        if sum(lengths) == most_tokens:
-            break
     rates, tokens = dict[Drafting, AcceptanceRate](), sum(lengths)
     for drafting, kept in sums.items():
         interval = ratio_interval(kept, lengths, samples, request.seed)

@@ -295,6 +295,8 @@ def _rouge_scorer(names: tuple[str, ...], tokenizer: str) -> Any:
 
 NGRAMS = 4
 """Orders of n-grams."""
+_EXAMPLES = 1 << 12
+"""Examples whose references are remembered."""
 BLEU_COUNTS = 2 + 2 * NGRAMS
 """Counts of an example, see `bleu_statistics`."""
 _PACKAGES = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "ko-mecab": ("mecab_ko", "sacrebleu[ko]")}
@@ -335,17 +337,17 @@ def bleu_statistics(hypotheses: Texts, references: References, tokenizer: str = 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _bleu_example(hypothesis: str, references: tuple[str, ...], tokenizer: str) -> tuple[int, ...]:
-    found = _sentence_bleu(tokenizer).sentence_score(hypothesis, list(references))
+    found = _bleu_against(references, tokenizer).corpus_score([hypothesis], None)
     return (found.sys_len, found.ref_len, *found.counts, *found.totals)
 
 
-@functools.cache
-def _sentence_bleu(tokenizer: str) -> BLEU:
+# A sweep scores some tens of outputs against the references of each example, whose n-grams are counted once.
+@functools.lru_cache(maxsize=_EXAMPLES)
+def _bleu_against(references: tuple[str, ...], tokenizer: str) -> BLEU:
     from sacrebleu.metrics.bleu import BLEU
 
     require_bleu_tokenizer(tokenizer)
-    # Only the counts are read, which this flag does not change; without it sacrebleu warns at every sentence.
-    return BLEU(effective_order=True, tokenize=tokenizer)
+    return BLEU(tokenize=tokenizer, references=[[one] for one in references])
 
 
 def bleu_of(sums: Sequence[float] | NDArray[Any], *, effective_order: bool = False) -> float:

@@ -26,13 +26,17 @@ from tasks.evaluation.scoring.metrics import chrf_of, chrf_signature, metric_of,
 from tasks.evaluation.scoring.quality import OutputCheck, Quality, check_outputs, score, sentence_scores
 from tasks.evaluation.scoring.statistics import combined, speedup_interval
 from tasks.evaluation.selection import grid_bounds, point_bounds
-from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.settings import CHOSEN_ON, SweepSettings
 from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+Vanilla = dict[str, tuple[Outputs, Quality]]
+"""What the large model alone writes, and its quality, by split."""
 
 
 @dataclass
@@ -45,6 +49,8 @@ class PointEvaluator:
     metric: str
     request: Request
     sweep: SweepSettings
+    known: Vanilla = field(default_factory=dict)
+    """Evaluators of one large model share it."""
 
     def __post_init__(self) -> None:
         """Begin with nothing known."""
@@ -53,7 +59,6 @@ class PointEvaluator:
         self._hypothesis = functools.cache(self._make_hypothesis)
         self._details: dict[tuple[str, int], records.OutputDetails] = {}
         self._qualities: dict[tuple[str, int], Quality] = {}
-        self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
         self._compared: dict[str, int] = {}
 
     @property
@@ -127,7 +132,10 @@ class PointEvaluator:
         """chrF, and what outputs lose against vanilla large's, the worst in full (of timed points alone)."""
         key = split.name, hash(tuple(outputs.tokens))
         if key not in self._details:
-            self._details[key] = details_of(self.texts(outputs), self.texts(self.vanilla(split)), split.examples, self.metric)
+            texts, others = self.texts(outputs), self.texts(self.vanilla(split))
+            # Hundreds of points are timed on validation, and chrF takes longer than timing one of them.
+            chrf = split.name != CHOSEN_ON and metric_of(self.metric).name == "bleu"
+            self._details[key] = details_of(texts, others, split.examples, self.metric, chrf=chrf)
         return self._details[key]
 
     def timing(self, lap: Lap, split: Split, earlier: Timing | None = None) -> Timing:
@@ -154,10 +162,10 @@ class PointEvaluator:
         return statistics_of(self._hypotheses(outputs), vanilla, split.examples, self.metric)
 
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
-        if split.name not in self._vanilla:
+        if split.name not in self.known:
             outputs = self.decoded(VANILLA, split)
-            self._vanilla[split.name] = outputs, self._quality(outputs, split)
-        return self._vanilla[split.name]
+            self.known[split.name] = outputs, self._quality(outputs, split)
+        return self.known[split.name]
 
     def _hypotheses(self, outputs: Outputs) -> list[Hypothesis]:
         return [self._hypothesis(tuple(tokens)) for tokens in outputs.tokens]
@@ -233,8 +241,10 @@ def statistics_of(
     )
 
 
-def details_of(texts: Sequence[str], others: Sequence[str], examples: Sequence[Example], metric: str) -> records.OutputDetails:
-    """chrF beside BLEU, and the losses of outputs by the sentence-level metric.
+def details_of(
+    texts: Sequence[str], others: Sequence[str], examples: Sequence[Example], metric: str, *, chrf: bool
+) -> records.OutputDetails:
+    """The losses of outputs by the sentence-level metric, and chrF where it is asked for.
 
     Args:
         texts: The point's outputs by example.
@@ -243,7 +253,6 @@ def details_of(texts: Sequence[str], others: Sequence[str], examples: Sequence[E
         metric: The task's.
     """
     references = [example.references for example in examples]
-    chrf = metric_of(metric).name == "bleu"
     different = [index for index, (own, other) in enumerate(zip(texts, others, strict=True)) if own != other]
     own, other = (
         sentence_scores([of[index] for index in different], [references[index] for index in different], metric)

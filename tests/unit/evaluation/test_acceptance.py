@@ -16,7 +16,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.evaluation import acceptance
-from tasks.evaluation.acceptance import Drafting, measure_acceptance
+from tasks.evaluation.acceptance import Drafting, measure_acceptance, written_texts
 from tasks.evaluation.report.summarize import acceptance_by_position
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
@@ -35,8 +35,8 @@ SIX = [2, 3, 4, 5, 6, 7]
 def measured(
     pair: Pair, sources: Rows, sampling: SamplingSettings, *, limit: int = 10, batch: int = 4, most: int = 10_000
 ) -> AcceptanceRate:
-    wanted = Drafting()
-    found = measure_acceptance([wanted], pair, sources, Request(limit, sampling, 3), batch, most_tokens=most, samples=50)
+    wanted, request = Drafting(), Request(limit, sampling, 3)
+    found = measure_acceptance([wanted], pair, sources, request, written_texts(pair, sources, request, batch, most), samples=50)
     return found[wanted]
 
 
@@ -169,8 +169,8 @@ CALIBRATION = [[2, 3, 4, END], [2, 3, 5, 6, END], [3, 4, 5, 6, 3, END]]
 
 
 def measured_of(pair: Pair, sources: Rows, sampling: SamplingSettings, *wanted: Drafting, batch: int = 4) -> list[float]:
-    pair = dataclasses.replace(pair, calibration=CALIBRATION)
-    found = measure_acceptance(wanted, pair, sources, Request(10, sampling, 3), batch, samples=50)
+    pair, request = dataclasses.replace(pair, calibration=CALIBRATION), Request(10, sampling, 3)
+    found = measure_acceptance(wanted, pair, sources, request, written_texts(pair, sources, request, batch), samples=50)
     assert list(found) == list(wanted)
     return [one.rate for one in found.values()]
 

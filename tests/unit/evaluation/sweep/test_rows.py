@@ -304,7 +304,8 @@ def split_with(texts: list[tuple[str, ...]]) -> Split:
 
 
 def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:
-    return rows.details_of([one.text for one in of(*own)], [one.text for one in of(*vanilla)], split.examples, metric)
+    texts, others = ([one.text for one in of(*tokens)] for tokens in (own, vanilla))
+    return rows.details_of(texts, others, split.examples, metric, chrf=metric == "bleu")
 
 
 BEFORE = [[number, number + 1, number + 2, number + 3, number + 4, END] for number in range(2, 11)]
@@ -345,6 +346,22 @@ def test_chrf_stands_beside_bleu_alone() -> None:
     assert score(texts, TEXTS, "bleu", 10, 1).signature.startswith("nrefs:1|")
     other = details(own, BEFORE, split, "rougeL")
     assert (other.chrf, other.chrf_signature) == (None, None)
+
+
+def test_chrf_is_of_test_alone_where_few_points_are_timed() -> None:
+    evaluator, validation = ready()
+    for split in (validation, split_of(evaluator.pair, evaluator.sweep, "test")):
+        found = evaluator.details(evaluator.decoded(SPECULATIVE, split), split)
+        assert (found.chrf is None) == (split is validation)
+
+
+def test_evaluators_of_one_large_model_decode_it_once() -> None:
+    first, split = ready()
+    second, _ = ready()
+    second.known = first.known
+    outputs = first.vanilla(split)
+    second.decoded = None  # type: ignore[assignment]  # would fail
+    assert second.vanilla(split) is outputs
 
 
 START, REST = [50, 51, 52, 53], [60, 61, 62, 63, 1]
