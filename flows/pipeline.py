@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,7 +38,6 @@ from tasks.settings import read_options
 
 _DEFAULTS = PipelineSettings()
 _POLL_SECONDS = 2.0
-_TERMINAL = 120
 _CANCELLED_POLL_SECONDS = 15.0
 UNFINISHED = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 RUN_LOCK = CACHE / "flow-run"
@@ -194,7 +192,7 @@ def print_verdicts(stages: Iterable[Stage]) -> None:
     """Print the headline of each verdict, the paragraph below its title, and where the whole report is."""
     for _, file in verdicts(stages):
         for headline in file.read_text(encoding="utf-8").split("\n\n")[1:2]:
-            print(f"\n{textwrap.fill(headline, _TERMINAL)}\nThe whole report: {os.path.relpath(file.with_name('report.html'))}")
+            print(f"\n{headline}\nThe whole report: {os.path.relpath(file.with_name('report.html'))}")
 
 
 def first_line(state: State) -> str:

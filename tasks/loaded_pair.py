@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import gc
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from tasks.evaluation.sweep.clock import PointTimer
 from tasks.evaluation.sweep.fan_out import FanOut, Workers, count_workers
 from tasks.evaluation.sweep.given_text import GivenTextTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint
+from tasks.evaluation.sweep.rows import Vanilla
 from tasks.evaluation.sweep.run import Grids
 from tasks.fingerprint import code_of, fingerprint
 from tasks.models.layers import shared_parameters
@@ -141,6 +143,11 @@ class LoadedPairs:
         """Take what loads the pair of a drafter, beside another one."""
         self._load = load
         self._loaded: dict[Drafter, LoadedPair] = {}
+        # What the large model gives by itself is the same for all drafters.
+        self.vanilla = defaultdict[float, Vanilla](dict)
+        """By temperature."""
+        self.written: dict[SamplingSettings, Written] = {}
+        """On which acceptance is measured."""
 
     def of(self, drafter: Drafter) -> LoadedPair:
         """The pair of a drafter."""

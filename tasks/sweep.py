@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +19,8 @@ from pydantic import JsonValue
 from tasks.config import Params, Task
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.method import Request
 from tasks.errors import InputError, stage
-from tasks.evaluation.acceptance import Written
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.files import SweepRowFile
@@ -36,7 +34,7 @@ from tasks.evaluation.sweep.fan_out import Workers
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import Drafter, expand
 from tasks.evaluation.sweep.replay import Split
-from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter, Vanilla
+from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.sweep.run import (
     Grids,
     Rows,
@@ -83,18 +81,9 @@ class DrafterSweep:
     """What the stage knows of one drafter: its rows' file, its run in MLflow, and what its sweep records of the pair."""
 
     def __init__(
-        self,
-        params: Params,
-        task: Task,
-        paths: TaskPaths,
-        drafter: Drafter,
-        pairs: LoadedPairs,
-        grids: Grids,
-        vanillas: Mapping[float, Vanilla],
+        self, params: Params, task: Task, paths: TaskPaths, drafter: Drafter, pairs: LoadedPairs, grids: Grids
     ) -> None:
         """Load the pair, refuse points that it cannot run, and open the files.
-
-        Drafters share `vanillas`, what the large model alone gives by temperature.
 
         Raises:
             InputError: a model is missing, the two do not fit, or a point cannot be run.
@@ -102,7 +91,7 @@ class DrafterSweep:
         settings, grid = task.sweep, grids[drafter]
         self.params, self.task, self.paths, self.drafter, self.grid = params, task, paths, drafter, grid
         self.first = drafter.seed == task.seeds[0]
-        self._pairs, self._vanillas, self._other = pairs, vanillas, None if self.first else drafter.seed
+        self._pairs, self._other = pairs, None if self.first else drafter.seed
         loaded = pairs.of(drafter)
         self.request = Request(task.text.max_target_tokens, settings.sampling, settings.seed)
         require_composable(grid, loaded.pair, self.request)
@@ -135,14 +124,14 @@ class DrafterSweep:
         tokenizer, request = self._pairs.of(self.drafter).tokenizer, self.request.at(temperature)
         # One cost model serves all seeds, and the first seed's random points say how well it predicts.
         settings = self.task.sweep if self.first else dataclasses.replace(self.task.sweep, sample=0)
-        known = self._vanillas[temperature]
+        known = self._pairs.vanilla[temperature]
         return kind(lambda: self._pairs.of(self.drafter).pair, tokenizer, self.task.metric, request, settings, known)
 
-    def measure(self, validation: Split, written: dict[SamplingSettings, Written]) -> None:
-        """Measure what does not depend on the method; `written` is what drafters share of it."""
+    def measure(self, validation: Split) -> None:
+        """Measure what does not depend on the method."""
         params, task, loaded = self.params, self.task, self._pairs.of(self.drafter)
         acceptance, sizes = measure_pair(
-            loaded, validation.sources, self.request, task, params.machine.dtype == "int8", self.grid, written
+            loaded, validation.sources, self.request, task, params.machine.dtype == "int8", self.grid, self._pairs.written
         )
         self.pair = PairRecord(
             arm=self.drafter.arm,
@@ -200,8 +189,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     grids, settings = grids_of(task, arms), task.sweep
     remove_other_seeds(paths, task.seeds)
     pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
-    vanillas = defaultdict[float, Vanilla](dict)
-    drafters = {drafter: DrafterSweep(params, task, paths, drafter, pairs, grids, vanillas) for drafter in grids}
+    drafters = {drafter: DrafterSweep(params, task, paths, drafter, pairs, grids) for drafter in grids}
     workers = Workers()
 
     def close() -> None:
@@ -223,9 +211,8 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         for one in drafters.values():
             held.enter_context(one.record)
         # 2. What is measured of the pairs whatever the method, and one cost model for all of them.
-        written = dict[SamplingSettings, Written]()
         for one in drafters.values():
-            one.measure(validation, written)
+            one.measure(validation)
         given = metric_of(task.metric).name == PERPLEXITY
         costs = None
         if settings.plan and not given:

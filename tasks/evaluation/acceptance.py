@@ -53,16 +53,14 @@ def written_texts(pair: Pair, sources: Rows, request: Request, batch: int, most_
     """
     order = random.Random(request.seed).sample(range(len(sources)), len(sources))  # noqa: S311 (an order, not a secret)
     found, left = Written(), most_tokens
-    for begin in range(0, len(order), batch):
-        chosen, texts = order[begin : begin + batch], list[list[int]]()
+    while left and order:
+        chosen, order, texts = order[:batch], order[batch:], list[list[int]]()
         rows = [sources[index] for index in chosen]
         for one in decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen):
             if left:
                 texts.append(one.tokens[:left])
                 left -= len(texts[-1])
         found.append((chosen[: len(texts)], texts))
-        if not left:
-            break
     return found
 
 
@@ -89,9 +87,8 @@ def measure_acceptance(
         InputError: the pair lacks what a drafter needs.
     """
     sums: dict[Drafting, list[float]] = {one: [] for one in wanted}
-    lengths: list[int] = []
+    lengths = [len(text) for _, texts in written for text in texts]
     for chosen, texts in written:
-        lengths += map(len, texts)
         given = _Texts(pair, [sources[index] for index in chosen], texts, chosen, request)
         for drafting, found in _agreements(given, wanted).items():
             sums[drafting] += found

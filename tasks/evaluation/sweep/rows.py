@@ -132,10 +132,7 @@ class PointEvaluator:
         """chrF, and what outputs lose against vanilla large's, the worst in full (of timed points alone)."""
         key = split.name, hash(tuple(outputs.tokens))
         if key not in self._details:
-            texts, others = self.texts(outputs), self.texts(self.vanilla(split))
-            # Hundreds of points are timed on validation, and chrF takes longer than timing one of them.
-            chrf = split.name != CHOSEN_ON and metric_of(self.metric).name == "bleu"
-            self._details[key] = details_of(texts, others, split.examples, self.metric, chrf=chrf)
+            self._details[key] = details_of(self.texts(outputs), self.texts(self.vanilla(split)), split, self.metric)
         return self._details[key]
 
     def timing(self, lap: Lap, split: Split, earlier: Timing | None = None) -> Timing:
@@ -241,18 +238,18 @@ def statistics_of(
     )
 
 
-def details_of(
-    texts: Sequence[str], others: Sequence[str], examples: Sequence[Example], metric: str, *, chrf: bool
-) -> records.OutputDetails:
-    """The losses of outputs by the sentence-level metric, and chrF where it is asked for.
+def details_of(texts: Sequence[str], others: Sequence[str], split: Split, metric: str) -> records.OutputDetails:
+    """The losses of outputs by the sentence-level metric and, not on validation, chrF beside BLEU.
 
     Args:
         texts: The point's outputs by example.
         others: Vanilla large's.
-        examples: Sources and references.
+        split: Sources and references.
         metric: The task's.
     """
-    references = [example.references for example in examples]
+    references = [example.references for example in split.examples]
+    # Hundreds of points are timed on validation, and chrF takes as long as timing one of them.
+    chrf = split.name != CHOSEN_ON and metric_of(metric).name == "bleu"
     different = [index for index, (own, other) in enumerate(zip(texts, others, strict=True)) if own != other]
     own, other = (
         sentence_scores([of[index] for index in different], [references[index] for index in different], metric)
@@ -267,7 +264,7 @@ def details_of(
         worst=[
             records.WorstOutput(
                 example=index,
-                source=examples[index].source,
+                source=split.examples[index].source,
                 references=list(references[index]),
                 vanilla=others[index],
                 output=texts[index],

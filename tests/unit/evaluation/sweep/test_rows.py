@@ -299,13 +299,13 @@ def test_a_loop_that_ends_is_not_cut_off_and_a_long_text_is_no_loop() -> None:
     assert (long.looping, long.cut_off) == (False, True)
 
 
-def split_with(texts: list[tuple[str, ...]]) -> Split:
-    return Split("validation", examples(*texts), Words(), TextSettings(max_source_tokens=64), sweep_settings())
+def split_with(texts: list[tuple[str, ...]], name: str = "validation") -> Split:
+    return Split(name, examples(*texts), Words(), TextSettings(max_source_tokens=64), sweep_settings())
 
 
 def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:
     texts, others = ([one.text for one in of(*tokens)] for tokens in (own, vanilla))
-    return rows.details_of(texts, others, split.examples, metric, chrf=metric == "bleu")
+    return rows.details_of(texts, others, split, metric)
 
 
 BEFORE = [[number, number + 1, number + 2, number + 3, number + 4, END] for number in range(2, 11)]
@@ -338,7 +338,7 @@ def test_vanilla_loses_nothing_against_itself_and_nothing_more_than_all() -> Non
 
 
 def test_chrf_stands_beside_bleu_alone() -> None:
-    split = split_with(TEXTS)
+    split = split_with(TEXTS, "test")
     own = [BEFORE[0]] * 9
     found, texts = details(own, BEFORE, split), [TEXTS[0][0]] * 9
     assert found.chrf == pytest.approx(chrf_of(texts, TEXTS))
