@@ -19,7 +19,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tasks.evaluation.report import charts, figures, figures_detail, formatting, recommendation, tables  # noqa: F401
 from tasks.evaluation.report.charts import Figure, Spec
 from tasks.evaluation.results import rows as records
-from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row
 from tasks.paths import ARMS
@@ -50,7 +49,7 @@ def page(summary: Summary, sweeps: Sweeps, drawn: dict[str, Figure]) -> str:
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters["breakable"] = formatting.breakable
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    modules = {"formatting": formatting, "points_of": results, "recommendation": recommendation, "tables": tables}
+    modules = {"formatting": formatting, "recommendation": recommendation, "tables": tables}
     shown = {"summary": summary, "sweeps": sweeps, "figures": drawn, "charts": specs, "vega": vega_script()}
     rendered = tables.rendered_tables(summary)
     return made.get_template("page.html.j2").render(page=sys.modules[__name__], rendered_tables=rendered, **modules, **shown)

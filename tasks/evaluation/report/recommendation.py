@@ -183,7 +183,7 @@ def cost_text(measured: Measurements, metric: str, *, lossless: bool) -> str:
         return f"quality differs by {shown}; its noise was not measured"
     if interval[0] <= 0 <= interval[1]:
         return f"no measurable {'loss' if difference <= 0 else 'change'} of quality: {shown}"
-    return f"quality {'falls' if difference < 0 else 'rises'} by {abs(difference):.2f} {unit_of(metric)}: {shown}"
+    return f"quality {'falls' if difference < 0 else 'rises'}: {shown}"
 
 
 def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Run the sweeps of all drafters of a task, from their baselines to their chosen points.
 
 On validation the grid of each drafter is replayed and planned, and the points of all plans are timed in turn. On test the
-chosen points are replayed and timed alike. A point is timed in several rounds, each in a process of its own. Beside the grid, a
+chosen points are decoded and timed alike. A point is timed in several rounds, each in a process of its own. Beside the grid, a
 sweep measures it at further temperatures, and the fastest choices at several batch sizes.
 """
 
@@ -369,16 +369,11 @@ class SweepRunner:
         return found
 
     def prepare_chosen(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> SplitSweep:
-        """Replay or decode, on another split, the baselines and the points that the validation rows choose."""
+        """Decode the baselines and the points that the validation rows choose, on another split: too few for a replay."""
         chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self.writer.evaluator.sweep)}
         wanted = [point for point in points if (point.method, str(point.plain_settings)) in chosen]
         found = SplitSweep(self.drafter, self.writer, split)
-        waiting = [point for point in wanted if not self.writer.is_finished(point, split)]
-        if self._planned_with() is not None and waiting:
-            outputs = {waiting[index]: one for index, one in self._replayed(waiting, split).outputs.items()}
-            self.writer.keep(outputs, split)
-            for point, one in outputs.items():
-                found.time(point, _Asked("chosen", (one, self._assess(point, one, split))))
+        self._planned_with()
         self._decode(found, dict.fromkeys(BASELINES, "baseline") | dict.fromkeys(wanted, "chosen"))
         return found
 

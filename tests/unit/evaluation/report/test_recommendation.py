@@ -221,7 +221,7 @@ def test_the_text_lists_every_change_and_the_models_alone_leave_vanilla(sweeps: 
     ("interval", "cost"),
     [
         ([-0.41, 0.02], "no measurable loss of quality: -0.60 BLEU [-0.41, +0.02]"),
-        ([-0.92, -0.25], "quality falls by 0.60 BLEU: -0.60 BLEU [-0.92, -0.25]"),
+        ([-0.92, -0.25], "quality falls: -0.60 BLEU [-0.92, -0.25]"),
         (None, "quality differs by -0.60 BLEU; its noise was not measured"),
     ],
 )
@@ -238,7 +238,7 @@ def test_the_headline_says_what_to_deploy_how_fast_at_what_cost_and_where(
 
 def test_a_headline_without_test_names_validation_and_a_gain_is_called_one(sweeps: Sweeps) -> None:
     on_test(sweeps, -0.1, 0.9, quality={"bleu": 60.3}, quality_difference_interval=[0.02, 0.72])
-    assert "; quality rises by 0.30 BLEU: +0.30 BLEU [+0.02, +0.72]." in headline_of(sweeps)
+    assert "; quality rises: +0.30 BLEU [+0.02, +0.72]." in headline_of(sweeps)
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["split"] == "validation" or row["method"] != "bild"]
     assert "as fast as the large model alone on validation (" in headline_of(sweeps)
     assert "Not measured on test" in summarized("bleu", sweeps)["verdict"]["text"]
