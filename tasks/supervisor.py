@@ -86,15 +86,17 @@ def workers(size: int, prepare: Callable[..., object] | None = None, *arguments:
     from concurrent.futures import ProcessPoolExecutor
 
     # A forked process would share this one's memory, threads and locks.
-    executor = ProcessPoolExecutor(size, multiprocessing.get_context("spawn"), _begin, (prepare, *arguments))
+    executor = ProcessPoolExecutor(size, multiprocessing.get_context("spawn"), _begin, (os.getpid(), prepare, *arguments))
     try:
         yield executor
     finally:
         executor.shutdown(cancel_futures=True)
 
 
-def _begin(prepare: Callable[..., object] | None, *arguments: Any) -> None:
+def _begin(parent: int, prepare: Callable[..., object] | None, *arguments: Any) -> None:
     die_with_parent()
+    if os.getppid() != parent:  # it ended while this process was starting
+        os._exit(1)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as in a shell's background
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker at once, without a traceback beside its parent's
     if prepare is not None:

@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", type=int, default=320, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--stages", default=",".join(STAGES), help="their names, separated by commas (default: all)")
-    parser.add_argument("--only", type=int, help="the fault of this number alone")
+    parser.add_argument("--only", default="", help="the faults of these numbers alone, separated by commas")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults at a time (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="where to work, and to leave what went wrong (default: a temporary folder)")
     options = parser.parse_args(argv)
@@ -114,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with forks(compiled(folder), options.jobs) as workers:
             known = build(folder / "undisturbed", workers, stages)
             faults = drawn(options.faults, options.seed, stages)
-            done = run_all([one for one in faults if options.only in (None, one.number)], known, folder, workers)
+            only = {int(number) for number in options.only.split(",") if number}
+            done = run_all([one for one in faults if not only or one.number in only], known, folder, workers)
     found = Counter(column for one in done for column in {column for column, _ in one.found})
     counts = {"faults": sum(bool(one.place) for one in done)} | {column: found[column] for column in COLUMNS}
     more = {"unfired": sum(not one.place for one in done), "seed": options.seed, "seconds": round(time.monotonic() - begun)}

@@ -147,3 +147,26 @@ def test_workers_end_with_their_parent_and_ctrl_c_shows_one_traceback(tmp_path: 
     assert gone([worker])
     assert said.count("KeyboardInterrupt") == (number == signal.SIGINT)
     assert said.count("Traceback") == said.count("KeyboardInterrupt")
+
+
+def test_a_worker_whose_parent_ended_while_it_was_starting_ends(tmp_path: Path) -> None:
+    script, written = tmp_path / "parent.py", tmp_path / "pid"
+    code = f"""
+        import os, pathlib, time
+        from tasks import supervisor
+
+        if __name__ == "__main__":
+            with supervisor.workers(1) as executor:
+                executor.submit(int).result()
+        else:  # the worker imports this file before its first work
+            pathlib.Path({str(written)!r}).write_text(f"{{os.getpid()}}\\n")
+            parent = os.getppid()
+            while os.getppid() == parent:
+                time.sleep(0.01)
+    """
+    script.write_text(textwrap.dedent(code), encoding="utf-8")
+    with subprocess.Popen([sys.executable, script], env=os.environ | {"PYTHONPATH": str(ROOT)}) as parent:
+        until("a worker", lambda: written.exists() and written.read_text().endswith("\n"))
+        worker = psutil.Process(int(written.read_text()))
+        parent.kill()
+    assert gone([worker])

@@ -217,7 +217,7 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     measured, split = results.reported(found.point) if found else (summary.vanilla.large, summary.split)
     if measured.examples and measured.timed_examples:
         how = [f"quality on {measured.examples:,} texts of {split}; time on {measured.timed_examples:,} of them"]
-        for name, unit in (("latency_rounds", "round"), ("latency_threads", "thread")):
+        for name, unit in (("latency_rounds", "or more round"), ("latency_threads", "thread")):
             number = formatting.field_text(pair, f"lineage.settings.sweep.{name}")
             how += [f"{number} {unit}{'s' if number != '1' else ''}"] if number not in ("0", formatting.NOTHING) else []
         yield "measured", ", ".join([*how, "batch 1"])
