@@ -137,8 +137,7 @@ def seal(folder: Path) -> None:
     """Write the checksums of a folder's files, last of all: a folder without them was not finished, or is a user's own."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file != folder / SUMS)
     lines = [f"{checksum(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
-    # The last line tells a whole list from one that was cut; `sha256sum` takes it for a comment.
-    atomic_write(folder / SUMS, "".join([*lines, _count(lines)]))
+    atomic_write(folder / SUMS, "".join([*lines, _last_line(lines)]))
 
 
 def is_sealed(folder: Path) -> bool:
@@ -152,7 +151,8 @@ def damage(path: Path) -> str:
     if not (folder / SUMS).is_file():
         return ""
     *lines, last = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) or [""]
-    if not lines or last != _count(lines):
+    # Lists of an earlier release end with the number of files alone.
+    if not lines or last not in (_last_line(lines), f"# {len(lines)} files\n"):
         return f"{SUMS} is not as it was written"
     for line in lines:
         known, _, name = line.rstrip("\n").partition("  ")
@@ -167,8 +167,9 @@ def damage(path: Path) -> str:
     return ""
 
 
-def _count(lines: Sequence[str]) -> str:
-    return f"# {len(lines)} files\n"
+def _last_line(lines: Sequence[str]) -> str:
+    """What tells a whole list from one that was cut or changed; `sha256sum` takes it for a comment."""
+    return f"# {len(lines)} files {hashlib.sha256(''.join(lines).encode()).hexdigest()}\n"
 
 
 @functools.lru_cache(maxsize=4096)

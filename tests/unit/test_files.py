@@ -160,12 +160,24 @@ def test_a_folder_is_sealed_when_it_is_whole(sealed_folder: Path, folder: Path) 
             lambda folder: (folder / SUMS).write_text((folder / SUMS).read_text().split("\n", 1)[1]),
             "SHA256SUMS is not as it was written",
         ),
+        (
+            lambda folder: (folder / SUMS).write_text((folder / SUMS).read_text().replace("b.txt", "c.txt")),
+            "SHA256SUMS is not as it was written",
+        ),
     ],
 )
 def test_what_was_changed_or_lost_is_named(change: Callable[[Path], object], said: str, sealed_folder: Path) -> None:
     change(sealed_folder)
     assert damage(sealed_folder) == said and not is_sealed(sealed_folder)
     assert damage(sealed_folder / "a.txt") == (said if SUMS in said else "")  # a file stands for itself
+
+
+def test_a_list_of_an_earlier_release_is_read(sealed_folder: Path) -> None:
+    *lines, _ = (sealed_folder / SUMS).read_text().splitlines()
+    (sealed_folder / SUMS).write_text("\n".join([*lines, f"# {len(lines)} files", ""]))
+    assert is_sealed(sealed_folder)
+    (sealed_folder / "a.txt").write_text("b")
+    assert damage(sealed_folder) == "a.txt is not as it was written"
 
 
 def test_every_changed_byte_of_a_sealed_object_is_noticed() -> None:
