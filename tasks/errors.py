@@ -26,7 +26,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _CLOSED_WORDS = ("Read-only file system", "Permission denied")
 _FULL_WORDS = ("No space left on device", "database or disk is full", "Disk quota exceeded")
-_NO_THREAD = "can't start new thread"
 _CUT_SHORT = ("PytorchStreamWriter failed", "unexpected pos", "iostream error")
 _BARELY_FREE = 1 << 20
 """Bytes; with less free space, a file of weights that came out too short means a full disk."""
@@ -211,6 +210,6 @@ def _end_without_memory(failed: threading.ExceptHookArgs) -> None:
     A thread of `concurrent.futures` that cannot start another one leaves its futures open.
     """
     threading.__excepthook__(failed)
-    if isinstance(failed.exc_value, MemoryError) or _NO_THREAD in str(failed.exc_value):
+    if isinstance(failed.exc_value, MemoryError) or "can't start new thread" in str(failed.exc_value):
         console.log.error("no memory is left for a further thread; end other programs and run again")
         os._exit(1)

@@ -208,9 +208,9 @@ def _send_children(client: MlflowClient, experiment: str, run: dict[str, Any], r
         _log_values(client, child_id, child)
         client.set_terminated(child_id, child["status"], child["start"])
 
-    # A server answers four requests in the time of one; an SQLite file has one writer.
-    with ThreadPoolExecutor(1 if sqlite_file(uri) else 4) as pool:
-        list(pool.map(send, run["children"].values()))
+    # A server answers four requests in the time of one. An SQLite file has one writer, and needs no thread that could hang.
+    with ThreadPoolExecutor(4) as pool:
+        list((map if sqlite_file(uri) else pool.map)(send, run["children"].values()))
 
 
 def _create(client: MlflowClient, experiment: str, run: dict[str, Any], tags: dict[str, str] | None = None) -> str:
