@@ -41,7 +41,7 @@ def _train(arm: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> 
         kept = {str(seed) for seed in task.seeds}
         for folder in (paths.model(arm), paths.training_log(arm, task.seeds[0]).parent):
             for other in folder.iterdir() if folder.is_dir() else ():
-                if other.stem not in kept:
+                if kept.isdisjoint(other.name.split(".")):  # another process may be writing `.partial.1`
                     remove(other)
     for seed in task.seeds:
         settings = dataclasses.replace(task.align if arm == "aligned" else task.align.control, seed=seed)
