@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 RUN_FILE = "run.jsonl"
 KEY_TAG, PARENT_TAG = "draftline.key", "mlflow.parentRunId"
+_TABLES_TAG = "mlflow.loggedArtifacts"
+"""By which MLflow's pages list the tables of a run; `log_table` sets it after the upload."""
 Metric = tuple[str, float, int, int]
 """Name, value, time in milliseconds since the epoch, and step, as `mlflow.entities.Metric` takes them."""
 _ATTEMPTS, _PAUSE_SECONDS = 3, 1.0
@@ -183,8 +185,11 @@ def _send_parts(client: MlflowClient, folder: Path, run: dict[str, Any], uri: st
         client.log_artifact(run_id, str(folder / copy), into or None)
     held = {file.path for file in client.list_artifacts(run_id)}
     for table in (folder / copy for copy in run["tables"]):
+        entry = {"path": table.name, "type": "table"}
         if table.name not in held:  # `log_table` would append to it
             client.log_table(run_id, json.loads(table.read_text(encoding="utf-8")), table.name)
+        elif entry not in (known := json.loads(client.get_run(run_id).data.tags.get(_TABLES_TAG, "[]"))):
+            client.set_tag(run_id, _TABLES_TAG, json.dumps([*known, entry]))
     if run["datasets"]:
         client.log_inputs(run_id, [_dataset_input(data) for data in run["datasets"]])
     if "note" in run:

@@ -49,6 +49,7 @@ def check_whole(mlflow: FaultyClient) -> None:
     assert text_of(mlflow, "train", "figures/figure.svg") == "as recorded"
     table = json.loads(text_of(mlflow, "train", "frontier.json"))
     assert (table["columns"], table["data"]) == (["speedup", "method"], [[1.0, "bild"], [2.0, "bild"]])
+    assert json.loads(train.data.tags["mlflow.loggedArtifacts"]) == [{"path": "frontier.json", "type": "table"}]
     (data,) = train.inputs.dataset_inputs
     assert (data.dataset.name, data.dataset.digest, data.tags[0].value) == ("data/text/train.jsonl", "abc.dir", "training")
     for window in (1, 2):
@@ -70,6 +71,21 @@ def test_everything_arrives_once_and_the_outbox_is_empty_after(outbox: Path, mlf
     requests = len(mlflow.requests)
     assert upload_all(outbox, tracking_uri()) == (0, [])
     assert len(mlflow.requests) == requests
+
+
+def test_a_table_whose_upload_ended_before_its_tag_is_listed(
+    outbox: Path, mlflow: FaultyClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_a_task(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(mlflow.client, "set_tag", killed)  # which `log_table` calls last
+        upload_all(outbox, tracking_uri())
+    assert upload_all(outbox, tracking_uri()) == (2, [])
+    check_whole(mlflow)
 
 
 @pytest.mark.parametrize("name", ["figure.svg", "frontier.json"])
