@@ -24,7 +24,7 @@ from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
-from tasks.evaluation.acceptance import Drafting, Written, measure_acceptance, written_texts
+from tasks.evaluation.acceptance import Drafting, LargeTexts, measure_acceptance, write_texts
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, PairSizes
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
@@ -146,7 +146,7 @@ class LoadedPairs:
         # What the large model gives by itself is the same for all drafters.
         self.vanilla = defaultdict[float, Vanilla](dict)
         """By temperature."""
-        self.written: dict[SamplingSettings, Written] = {}
+        self.large_texts: dict[SamplingSettings, LargeTexts] = {}
         """On which acceptance is measured."""
 
     def of(self, drafter: Drafter) -> LoadedPair:
@@ -211,20 +211,20 @@ def measure_pair(
     task: Task,
     int8: bool,
     grid: Sequence[SweepPoint],
-    written: dict[SamplingSettings, Written],
+    large_texts: dict[SamplingSettings, LargeTexts],
 ) -> tuple[list[AcceptanceRate], PairSizes]:
     """Acceptance rates of all that the grid drafts with, and sizes of the two models.
 
-    `written` keeps the texts of the large model for the pairs of further drafters.
+    `large_texts` keeps the texts of the large model for the pairs of further drafters.
     """
     sweep, wanted = task.sweep, draftings(grid)
     rates: list[AcceptanceRate] = []
     for sampling in (SamplingSettings(), SamplingSettings(temperature=1.0)):
         own, samples = dataclasses.replace(request, sampling=sampling), sweep.bootstrap_samples
         try:
-            if sampling not in written:
-                written[sampling] = written_texts(loaded.pair, sources, own, sweep.quality_batch)
-            found = measure_acceptance(wanted, loaded.pair, sources, own, written[sampling], samples)
+            if sampling not in large_texts:
+                large_texts[sampling] = write_texts(loaded.pair, sources, own, sweep.quality_batch)
+            found = measure_acceptance(wanted, loaded.pair, sources, own, large_texts[sampling], samples)
         except RuntimeError as error:
             fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
             raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None

@@ -131,7 +131,7 @@ class DrafterSweep:
         """Measure what does not depend on the method."""
         params, task, loaded = self.params, self.task, self._pairs.of(self.drafter)
         acceptance, sizes = measure_pair(
-            loaded, validation.sources, self.request, task, params.machine.dtype == "int8", self.grid, self._pairs.written
+            loaded, validation.sources, self.request, task, params.machine.dtype == "int8", self.grid, self._pairs.large_texts
         )
         self.pair = PairRecord(
             arm=self.drafter.arm,

@@ -35,12 +35,12 @@ class Drafting:
     """l of SD, A.5; 1 is speculative sampling."""
 
 
-Written = list[tuple[list[int], list[list[int]]]]
+LargeTexts = list[tuple[list[int], list[list[int]]]]
 """What the large model writes, batch by batch: the numbers of the sources, and a text for each."""
 
 
 @torch.inference_mode()
-def written_texts(pair: Pair, sources: Rows, request: Request, batch: int, most_tokens: int = 10_000) -> Written:
+def write_texts(pair: Pair, sources: Rows, request: Request, batch: int, most_tokens: int = 10_000) -> LargeTexts:
     """Texts of the large model, on whose prefixes the acceptance of any drafter is measured.
 
     Args:
@@ -52,7 +52,7 @@ def written_texts(pair: Pair, sources: Rows, request: Request, batch: int, most_
         most_tokens: Most tokens in all; the last text is cut there.
     """
     order = random.Random(request.seed).sample(range(len(sources)), len(sources))  # noqa: S311 (an order, not a secret)
-    found, left = Written(), most_tokens
+    found, left = LargeTexts(), most_tokens
     while left and order:
         chosen, order, texts = order[:batch], order[batch:], list[list[int]]()
         rows = [sources[index] for index in chosen]
@@ -66,7 +66,7 @@ def written_texts(pair: Pair, sources: Rows, request: Request, batch: int, most_
 
 @torch.inference_mode()
 def measure_acceptance(
-    wanted: Sequence[Drafting], pair: Pair, sources: Rows, request: Request, written: Written, samples: int = 1000
+    wanted: Sequence[Drafting], pair: Pair, sources: Rows, request: Request, large_texts: LargeTexts, samples: int = 1000
 ) -> dict[Drafting, AcceptanceRate]:
     """α = E Σ min(p, q) over prefixes that the large model generates (SD, Corollary 3.6; Table 3 takes 10 000 tokens).
 
@@ -79,7 +79,7 @@ def measure_acceptance(
         pair: The two models, and what the drafters need.
         sources: Token ids of each source.
         request: The sampling transform, which all predictions go through, and the seed of the bootstrap.
-        written: Texts of the large model with this request.
+        large_texts: Texts of the large model with this request.
         samples: Bootstrap resamples of the examples, for the interval.
 
     Raises:
@@ -87,8 +87,8 @@ def measure_acceptance(
         InputError: the pair lacks what a drafter needs.
     """
     sums: dict[Drafting, list[float]] = {one: [] for one in wanted}
-    lengths = [len(text) for _, texts in written for text in texts]
-    for chosen, texts in written:
+    lengths = [len(text) for _, texts in large_texts for text in texts]
+    for chosen, texts in large_texts:
         given = _Texts(pair, [sources[index] for index in chosen], texts, chosen, request)
         for drafting, found in _agreements(given, wanted).items():
             sums[drafting] += found

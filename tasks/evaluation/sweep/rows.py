@@ -49,7 +49,7 @@ class PointEvaluator:
     metric: str
     request: Request
     sweep: SweepSettings
-    known: Vanilla = field(default_factory=dict)
+    vanilla_by_split: Vanilla = field(default_factory=dict)
     """Evaluators of one large model share it."""
 
     def __post_init__(self) -> None:
@@ -159,10 +159,10 @@ class PointEvaluator:
         return statistics_of(self._hypotheses(outputs), vanilla, split.examples, self.metric)
 
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
-        if split.name not in self.known:
+        if split.name not in self.vanilla_by_split:
             outputs = self.decoded(VANILLA, split)
-            self.known[split.name] = outputs, self._quality(outputs, split)
-        return self.known[split.name]
+            self.vanilla_by_split[split.name] = outputs, self._quality(outputs, split)
+        return self.vanilla_by_split[split.name]
 
     def _hypotheses(self, outputs: Outputs) -> list[Hypothesis]:
         return [self._hypothesis(tuple(tokens)) for tokens in outputs.tokens]
@@ -248,7 +248,7 @@ def details_of(texts: Sequence[str], others: Sequence[str], split: Split, metric
         metric: The task's.
     """
     references = [example.references for example in split.examples]
-    # Hundreds of points are timed on validation, and chrF takes as long as timing one of them.
+    # Many points are timed on validation, and no page shows their chrF.
     chrf = split.name != CHOSEN_ON and metric_of(metric).name == "bleu"
     different = [index for index, (own, other) in enumerate(zip(texts, others, strict=True)) if own != other]
     own, other = (

@@ -16,7 +16,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.evaluation import acceptance
-from tasks.evaluation.acceptance import Drafting, measure_acceptance, written_texts
+from tasks.evaluation.acceptance import Drafting, measure_acceptance, write_texts
 from tasks.evaluation.report.summarize import acceptance_by_position
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
@@ -36,7 +36,7 @@ def measured(
     pair: Pair, sources: Rows, sampling: SamplingSettings, *, limit: int = 10, batch: int = 4, most: int = 10_000
 ) -> AcceptanceRate:
     wanted, request = Drafting(), Request(limit, sampling, 3)
-    found = measure_acceptance([wanted], pair, sources, request, written_texts(pair, sources, request, batch, most), samples=50)
+    found = measure_acceptance([wanted], pair, sources, request, write_texts(pair, sources, request, batch, most), samples=50)
     return found[wanted]
 
 
@@ -170,7 +170,7 @@ CALIBRATION = [[2, 3, 4, END], [2, 3, 5, 6, END], [3, 4, 5, 6, 3, END]]
 
 def measured_of(pair: Pair, sources: Rows, sampling: SamplingSettings, *wanted: Drafting, batch: int = 4) -> list[float]:
     pair, request = dataclasses.replace(pair, calibration=CALIBRATION), Request(10, sampling, 3)
-    found = measure_acceptance(wanted, pair, sources, request, written_texts(pair, sources, request, batch), samples=50)
+    found = measure_acceptance(wanted, pair, sources, request, write_texts(pair, sources, request, batch), samples=50)
     assert list(found) == list(wanted)
     return [one.rate for one in found.values()]
 
