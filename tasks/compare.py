@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from tasks.config import DEFAULT
-from tasks.console import command_parser, log
+from tasks.console import add_json, answer, command_parser, log
 from tasks.decoding.method import LOOK_UPS, OF_SMALL
 from tasks.errors import InputError, stage
 from tasks.evaluation.effect import milliseconds
@@ -533,11 +533,10 @@ def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("first", metavar="A", help="the earlier result")
     parser.add_argument("second", metavar="B", help="the later result")
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    add_json(parser)
     arguments = parser.parse_args()
     comparison = compare(open_result(arguments.first), open_result(arguments.second))
-    values = dataclasses.asdict(comparison)
-    print(json.dumps(values, ensure_ascii=False, indent=2) if arguments.json else as_text(comparison))
+    answer(arguments, as_text(comparison), **dataclasses.asdict(comparison))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from tasks.alignment.settings import AlignSettings, CalibrateSettings
 from tasks.consistency import check_task
-from tasks.console import command_parser, without_secrets
+from tasks.console import add_json, answer, command_parser, without_secrets
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
@@ -323,6 +323,7 @@ def main() -> None:
     parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print every setting as Markdown")
     parser.add_argument("--presets", action="store_true", help="print the presets of sweep.grid as Markdown")
+    add_json(parser)
     arguments = parser.parse_args()
     if arguments.table:
         print(table())
@@ -334,9 +335,10 @@ def main() -> None:
             if not source.exists():
                 fix = f"correct the path, or move {name} to inactive"
                 raise InputError(f"{arguments.params}: active.{name}: there is no {source}; {fix}")
-        print(f"{arguments.params}: {len(params.tasks)} tasks, active: {', '.join(params.active)}")
-        for name, task in params.tasks.items():
-            print(f"  {name}: {len(expand(task.sweep.grid))} points in its grid")
+        points = {name: len(expand(task.sweep.grid)) for name, task in params.tasks.items()}
+        said = [f"{arguments.params}: {len(params.tasks)} tasks, active: {', '.join(params.active)}"]
+        said += (f"  {name}: {count} points in its grid" for name, count in points.items())
+        answer(arguments, "\n".join(said), active=list(params.active), grid_points=points)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 import io
+import json
 import logging
 import os
 import re
@@ -99,6 +100,16 @@ def command_parser(description: str | None, *words: str) -> argparse.ArgumentPar
     ):
         group.add_argument(name, action=_SetLevel, nargs=0, const=level, default=argparse.SUPPRESS, help=shown)
     return parser
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`, by which a command prints one line for programs (`answer`)."""
+    parser.add_argument("--json", action="store_true", help="print one line of JSON instead")
+
+
+def answer(arguments: argparse.Namespace, text: str, **values: Any) -> None:
+    """Print what a command has to say: with `--json` its values as a line of JSON, else the text."""
+    print(json.dumps(values, ensure_ascii=False) if arguments.json else text)
 
 
 @functools.cache

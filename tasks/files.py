@@ -14,7 +14,7 @@ import functools
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 
@@ -81,30 +81,30 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     remove(old)
 
 
-def link_folder(folder: Path, new: Path, twins: Iterable[Path] = ()) -> None:
-    """Make a folder with the files of another one, as hard links where the file system allows it, else as copies.
+def link_folder(folder: Path, new: Path) -> None:
+    """Give a folder the files of another one, as hard links where the file system allows it, else as copies.
 
     A link takes no space, and keeps its content when the other name is removed or replaced. Only for files that nobody
     rewrites in place.
 
     Args:
         folder: The folder whose files are wanted.
-        new: The folder to make; it must not exist.
-        twins: Folders with the same content, preferred to `folder`. They may disappear meanwhile.
+        new: The folder that gets them, made if only it is missing; files of these names are replaced.
     """
-    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
-        name = file.relative_to(folder)
-        target = new / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for source in [*(twin / name for twin in twins), file]:
-            try:
-                os.link(source, target)
-                break
-            except OSError:  # gone, or on another file system
-                continue
-        else:
-            with atomic_path(target) as partial:
-                shutil.copy2(file, partial)
+    new.mkdir(exist_ok=True)
+    for path in sorted(folder.rglob("*")):
+        target = new / path.relative_to(folder)
+        if path.is_dir():
+            target.mkdir(exist_ok=True)
+            continue
+        partial = partial_path(target)
+        partial.unlink(missing_ok=True)
+        try:
+            os.link(path, partial)
+        except OSError:  # on another file system
+            shutil.copy2(path, partial)
+        partial.replace(target)
+        partial.unlink(missing_ok=True)  # still there where both names were links to one file
 
 
 def remove(path: Path) -> None:

@@ -23,7 +23,7 @@ import pyarrow.parquet
 import yaml
 
 from tasks import config
-from tasks.console import command_parser
+from tasks.console import add_json, answer, command_parser
 from tasks.corpora.example import Corpus
 from tasks.corpora.files import open_records
 from tasks.corpora.reading import read
@@ -293,6 +293,7 @@ def main() -> None:
     parser.add_argument("--target", help="column of the targets")
     parser.add_argument("--metric", help="bleu, rougeL, exact_match or another of docs/evaluation.md")
     parser.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
+    add_json(parser)
     given = parser.parse_args()
     if given.name in config.load(given.params).tasks:
         raise InputError(f"{given.params} has a task {given.name} already; choose another name, or remove that one")
@@ -303,12 +304,16 @@ def main() -> None:
     proposal = Proposal(settings, look_at(read(FileSettings(**settings), folder), given.metric))
     lines = proposal.lines(given.name)
     atomic_write(given.params, added(text, given.name, str(folder), lines, str(given.params)))
-    look, minutes = proposal.look, proposal.seconds() / 60
+    look, minutes = proposal.look, max(1, round(proposal.seconds() / 60))
     columns = ", ".join([settings.get("source_field", ""), *settings.get("reference_fields", ())])
-    print("\n".join(lines))
-    print(f"\n{look.examples} examples to train on{f' (columns {columns})' if columns.strip(', ') else ''}, text in {folder}.")
-    print(f"Training takes about {max(1, round(minutes))} minutes here, by two steps; the sweep and the report come on top.")
-    print(f"Written to {given.params}. Next: draftline run {given.name}   (dvc repro report@{given.name})")
+    said = [
+        *lines,
+        f"\n{look.examples} examples to train on{f' (columns {columns})' if columns.strip(', ') else ''}, text in {folder}.",
+        f"Training takes about {minutes} minutes here, by two steps; the sweep and the report come on top.",
+        f"Written to {given.params}. Next: draftline run {given.name}   (dvc repro report@{given.name})",
+    ]
+    values = {"task": given.name, "folder": str(folder), "settings": proposal.sections(), "training_minutes": minutes}
+    answer(given, "\n".join(said), **values, next=f"draftline run {given.name}")
 
 
 if __name__ == "__main__":

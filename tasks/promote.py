@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tasks import supervisor, tracking
 from tasks.config import Params
-from tasks.console import log
+from tasks.console import add_json, answer, log
 from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import VANILLA, DecodingPair, load_pair
@@ -339,13 +339,14 @@ def main() -> int:
     parser.add_argument("--version", metavar="N", help="the candidate by its number (default: the version with the alias)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of timing (default: %(default)s)")
     parser.add_argument("--again", action="store_true", help="compare a candidate that was refused before")
+    add_json(parser)
     arguments = parser.parse_args()
     if arguments.rounds < _FEWEST_ROUNDS:
         raise InputError(f"--rounds is {arguments.rounds}; an interval over rounds needs at least {_FEWEST_ROUNDS}")
     params, task = load(arguments.params), arguments.task
     params.task(task)
     promoted, why = promote(params, task, Champions(task), arguments.version, arguments.rounds, arguments.again)
-    print(f"{'promoted' if promoted else 'not promoted'}: {why}")
+    answer(arguments, f"{'promoted' if promoted else 'not promoted'}: {why}", promoted=promoted, why=why)
     return 0 if promoted else STATUS_NOT_PROMOTED
 
 

@@ -11,7 +11,6 @@ reads, such as a draft vocabulary, therefore has no effect there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tasks.console import command_parser, log, progress
+from tasks.console import add_json, answer, command_parser, log, progress
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.generation import Counts, Generation, total
@@ -324,7 +323,7 @@ def main() -> int:
     parser.add_argument("--engine", required=True, choices=(TransformersEngine.name,), help="the engine to run the pair in")
     parser.add_argument("--file", type=Path, metavar="TEXTS", help="texts, one a line, UTF-8 (default: the folder's examples)")
     parser.add_argument("--draft-length", type=int, metavar="N", help="tokens drafted at a time (default: the point's)")
-    parser.add_argument("--json", action="store_true", help="one line of JSON in place of the table")
+    add_json(parser)
     arguments = parser.parse_args()
     manifest = read_manifest(arguments.pair)
     draft_length = engine_draft_length(manifest) if arguments.draft_length is None else arguments.draft_length
@@ -343,7 +342,7 @@ def main() -> int:
     mismatches = find_mismatches(pair.decoders.large, sources, *tokens)
     record = certified(manifest, draft_length)
     found = Comparison(draft_length, len(sources), total(ours), total(theirs), mismatches, record)
-    print(json.dumps(as_json(found)) if arguments.json else f"{described(found)}\n{verdict(found)}")
+    answer(arguments, f"{described(found)}\n{verdict(found)}", **as_json(found))
     return 0 if found.holds else 1
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import yaml
 
-from tasks.console import command_parser
+from tasks.console import add_json, answer, command_parser
 from tasks.corpora.presets import DATA_SETS, LOCK, PRESETS, task_section
 from tasks.errors import InputError, one_line_errors
 
@@ -50,8 +50,12 @@ def main() -> None:
     """Print the presets."""
     parser = command_parser(__doc__)
     parser.add_argument("--task", metavar="PRESET", help="print a task of params.yaml with this preset")
+    add_json(parser)
     arguments = parser.parse_args()
-    print(table() if arguments.task is None else pasted(arguments.task))
+    if arguments.task is None:
+        answer(arguments, table(), **PRESETS)
+    else:
+        answer(arguments, pasted(arguments.task), **{arguments.task: task_section(arguments.task)})
 
 
 if __name__ == "__main__":

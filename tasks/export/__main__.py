@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.console import command_parser
+from tasks.console import add_json, answer, command_parser
 from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, engine_draft_length, read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.export.llama_cpp import write_gguf_model
@@ -306,6 +306,7 @@ def main() -> None:
     parser.add_argument("pair", type=Path, metavar="PAIR", help="a folder with pair.json, which the report stage writes")
     parser.add_argument("--to", required=True, choices=FORMS, help="the engine that is to open the pair")
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder to write; it must not exist")
+    add_json(parser)
     arguments = parser.parse_args()
     source, out = read_source(arguments.pair), arguments.out
     if out.exists():
@@ -316,7 +317,8 @@ def main() -> None:
         exported = FORMS[arguments.to](source, partial)
         lost = [*exported.lost, *source.left_behind()]
         (partial / "README.md").write_text(readme(source, exported, lost), encoding="utf-8")
-    print(f"{out}: for {arguments.to}; not carried over: {'; '.join(lost)}")
+    said = f"{out}: for {arguments.to}; not carried over: {'; '.join(lost)}"
+    answer(arguments, said, folder=str(out), engine=arguments.to, not_carried_over=lost)
 
 
 if __name__ == "__main__":

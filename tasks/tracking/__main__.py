@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from tasks.console import command_parser
+from tasks.console import add_json, answer, command_parser
 from tasks.locks import host_lock
 from tasks.tracking.recorder import outbox_folder, tracking_uri
 from tasks.tracking.upload import RUN_FILE, upload_all
@@ -14,11 +14,14 @@ def main() -> int:
     """Send what waits, as soon as nothing is timed, and print one line; return 1 if something still waits."""
     route = "the outbox (.cache/mlflow-outbox, or DRAFTLINE_OUTBOX) to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI)"
     description = f"Send every run that waits in {route}. Exit status 1 if a run still waits."
-    command_parser(description).parse_args()
+    parser = command_parser(description)
+    add_json(parser)
+    arguments = parser.parse_args()
     outbox = outbox_folder()
     with host_lock() if any(outbox.glob(f"*/{RUN_FILE}")) else contextlib.nullcontext():
         sent, waiting = upload_all(outbox, tracking_uri())
-    print(f"runs sent to MLflow: {sent}; still waiting: {len(waiting)}" + (f" in {outbox} ({waiting[0]})" if waiting else ""))
+    said = f"runs sent to MLflow: {sent}; still waiting: {len(waiting)}" + (f" in {outbox} ({waiting[0]})" if waiting else "")
+    answer(arguments, said, sent=sent, waiting=list(map(str, waiting)))
     return 1 if waiting else 0
 
 

@@ -150,12 +150,16 @@ class Recorder:
         """Keep a pair that is to be registered, its files as hard links where possible: a large model is not copied.
 
         The pair's folder may be replaced or removed later, but its files must not be rewritten in place. Runs that wait with
-        the same pair share its files.
+        the same pair share its files; one whose files were damaged meanwhile has them back.
         """
         folder = Path(model.path)
         content = folder_checksum(folder)
         kept = Path("models", content)
-        link_folder(folder, self.folder / kept, [*self.folder.parent.glob(f"*/{kept}")])
+        (self.folder / kept.parent).mkdir(exist_ok=True)
+        link_folder(folder, self.folder / kept)
+        for twin in self.folder.parent.glob(f"*/{kept}"):
+            with contextlib.suppress(OSError):  # it may be sent and removed at this moment
+                link_folder(self.folder / kept, twin)
         self._append(sums={str(kept): content}, models=[vars(replace(model, path=str(kept), content=content))])
 
     def log_inputs(self, inputs: Iterable[DataSet]) -> None:

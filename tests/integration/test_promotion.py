@@ -5,6 +5,7 @@ writes something else. `short` has another tokenizer, writes fewer tokens, and i
 the processor, so that a busy machine changes nothing.
 """
 
+import json
 import os
 import sys
 import time
@@ -127,6 +128,7 @@ def test_a_champion_is_replaced_by_what_is_better_beyond_noise(workspace: Worksp
     assert (status, workspace.champion()) == (0, fast), line
     assert line.startswith("promoted: faster and better: ")
     assert workspace.run() == (0, f"promoted: version {fast} is the champion already")
+    assert json.loads(workspace.run("--json")[1]) == {"promoted": True, "why": f"version {fast} is the champion already"}
 
     # A slower and worse one is refused, and not tried again on the same examples.
     status, line = workspace.run("--version", slow)

@@ -1,6 +1,7 @@
 """params.yaml as a schema: what it accepts, and how a mistake is named."""
 
 import copy
+import json
 import math
 import re
 import sys
@@ -161,6 +162,10 @@ def test_a_check_counts_the_points_of_each_grid(
     monkeypatch.setattr(sys, "argv", ["config", "--params", str(written(tmp_path, params))])
     main()
     assert "translation: 24 points" in capsys.readouterr().out, "20 of the preset and 4 at 0.9; those at 0.8 are there already"
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--json"])
+    main()
+    said = json.loads(capsys.readouterr().out)
+    assert (said["active"], said["grid_points"]["translation"]) == (["translation"], 24)
 
 
 def test_a_mistake_has_its_line(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def test_a_table_of_two_columns_becomes_a_task_in_few_lines(run: Run, tmp_path: 
 
 def test_files_beside_others_are_copied_to_a_folder_of_their_own(run: Run, tmp_path: Path) -> None:
     file = table(tmp_path / "chat.csv", ["a", "b"], chats(300))
-    assert run("chat", "chat.csv").status == 0
+    said = json.loads(run("chat", "chat.csv", "--json").printed)
+    assert (said["next"], said["training_minutes"], said["settings"]["metric"]) == ("draftline run chat", 2, "bleu")
     assert config.load(tmp_path / "params.yaml").active["chat"] == Path("data/chat-text")
     assert (tmp_path / "data/chat-text/chat.csv").read_bytes() == file.read_bytes()
 

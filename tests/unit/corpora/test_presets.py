@@ -1,5 +1,6 @@
 """The presets: each is a task that the schema accepts, and the command lists all of it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,5 +49,7 @@ def test_the_table_is_printed_and_a_task_can_be_pasted(
     run = runner(main, monkeypatch, capsys)
     assert run().printed.strip() == table()
     assert run("--task", "xsum").printed.strip() == pasted("xsum")
+    assert json.loads(run("--task", "xsum", "--json").printed) == {"xsum": task_section("xsum")}
+    assert json.loads(run("--json").printed).keys() == PRESETS.keys()
     with pytest.raises(InputError, match="no preset 'imdb'; there are iwslt17-de-en, "):
         pasted("imdb")

@@ -41,8 +41,8 @@ def export(
     """Exports a pair, by name or folder, for an engine to `out`; gives exit status and the last line that was written."""
     run = runner(command.main, monkeypatch, capsys)
 
-    def export(pair: str | Path, form: str, out: Path = tmp_path / "out") -> tuple[int, str]:
-        status, printed, said = run(pairs.get(str(pair), pair), "--to", form, out)
+    def export(pair: str | Path, form: str, out: Path = tmp_path / "out", *options: str) -> tuple[int, str]:
+        status, printed, said = run(pairs.get(str(pair), pair), "--to", form, out, *options)
         return status, (said if status else printed).splitlines()[-1]
 
     return export
@@ -81,8 +81,10 @@ def test_the_drafter_for_transformers_drafts_as_the_certificate_says(
     export: Export, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its folder holds the settings, so the engine is opened with others and must not need its own."""
-    _, line = export("t5", "transformers")
-    assert line.endswith("not carried over: measurements and certificate, which stay in pair.json"), "the pair is lossless"
+    out = tmp_path / "out"
+    lost = ["measurements and certificate, which stay in pair.json"]  # the pair is lossless
+    said = {"folder": str(out), "engine": "transformers", "not_carried_over": lost}
+    assert json.loads(export("t5", "transformers", out, "--json")[1]) == said
     monkeypatch.setattr("tasks.verify.draft_constantly", lambda drafter, draft_length: None)
     pair, engine = load_pair(pairs["t5"]), TransformersEngine(tmp_path / "out", 0)
     sources, limit = pair.encode(LETTERS), pair.manifest.text.max_target_tokens

@@ -120,9 +120,9 @@ def test_a_server_that_hangs_delays_nobody(outbox: Path, mlflow: FaultyClient, c
 
 def test_the_command_has_nothing_to_send_from_an_empty_outbox(tmp_path: Path) -> None:
     environment = {"DRAFTLINE_OUTBOX": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    command = [sys.executable, "-m", "tasks.tracking"]
+    command = [sys.executable, "-m", "tasks.tracking", "--json"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "runs sent to MLflow: 0; still waiting: 0\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{"sent": 0, "waiting": []}\n', "")
 
 
 def test_the_command_sends_nothing_while_something_is_timed(
@@ -156,7 +156,10 @@ def test_the_environment_sets_outbox_and_server(tmp_path: Path, monkeypatch: pyt
 
 
 def test_waiting_runs_share_the_files_of_a_pair_that_is_written_anew(outbox: Path, tmp_path: Path) -> None:
+    """Files that were damaged in the waiting runs, by one name for all of them, are then right again."""
     for number in range(3):
+        for file in outbox.glob("*/models/*/large/model.safetensors"):
+            file.write_text("we", encoding="utf-8")
         folder = tmp_path / f"pair-{number}"
         (folder / "large").mkdir(parents=True)
         (folder / "large/model.safetensors").write_text("weights", encoding="utf-8")
@@ -165,4 +168,5 @@ def test_waiting_runs_share_the_files_of_a_pair_that_is_written_anew(outbox: Pat
     weights = list(outbox.glob("*/models/*/large/model.safetensors"))
     assert len(weights) == 3
     assert len({file.stat().st_ino for file in weights}) == 1
-    assert weights[0].samefile(tmp_path / "pair-0/large/model.safetensors"), "a pair that is kept is not copied"
+    assert weights[0].samefile(tmp_path / "pair-2/large/model.safetensors"), "a pair that is kept is not copied"
+    assert weights[0].read_text(encoding="utf-8") == "weights"
