@@ -76,6 +76,8 @@ def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
     """
     import torch
 
+    for name in ("threads", "processes", "workers"):
+        require_cores(f"machine.{name}", getattr(machine, name))
     # The share of this process, of `threads` or of torch's default, which OMP_NUM_THREADS replaces.
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if machine.threads or (processes > 1 and "OMP_NUM_THREADS" not in os.environ):
@@ -87,6 +89,13 @@ def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
     if found and machine.device != "cpu":
         device = _own_gpu() if "LOCAL_RANK" in os.environ else torch.device("cuda")
     return device, torch.bfloat16 if machine.dtype == "bfloat16" else torch.float32
+
+
+def require_cores(name: str, count: int) -> None:
+    """Raise `InputError` where a setting asks for more threads or processes than a small multiple of the cores here."""
+    most = max(16, 4 * (os.cpu_count() or 1))
+    if count > most:
+        raise InputError(f"{name} is {count}, which is too many for the cores here; set it to at most {most}")
 
 
 def _own_gpu() -> torch.device:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_type_hints
@@ -39,13 +40,18 @@ def setting(
     le: float | None = None,
     lt: float | None = None,
     choices: tuple[object, ...] = (),
+    infinite: bool = False,
 ) -> Any:
-    """Declare a dataclass field with a description and bounds; without a default it is required."""
+    """Declare a dataclass field with a description and bounds; without a default it is required.
+
+    A number is finite unless the field is `infinite`; NaN is never accepted.
+    """
     metadata = {
         "description": description,
         "unit": unit,
         "bounds": {name: value for name, value in (("ge", ge), ("gt", gt), ("le", le), ("lt", lt)) if value is not None},
         "choices": choices,
+        "infinite": infinite,
     }
     if default_factory is not None:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
@@ -79,6 +85,8 @@ def _check_field(field: dataclasses.Field[object], value: Any) -> None:
             holds, words, _ = _BOUNDS[name]
             if item is not None and not holds(item, bound):
                 raise ValueError(f"{field.name} is {item}; it must be {words} {bound}")
+        if isinstance(item, float) and not math.isfinite(item) and not (math.isinf(item) and field.metadata.get("infinite")):
+            raise ValueError(f"{field.name} is {item}; it must be a finite number")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))

@@ -12,6 +12,7 @@ from tasks.compare import LoadedResult, point_name
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, point_key
 from tasks.evaluation.results.summary import Summary
+from tasks.files import sealed
 
 Row = dict[str, Any]
 Work = dict[str, dict[float, NDArray[np.int32]]]
@@ -127,5 +128,5 @@ def write(folder: Path, summary: Row, work: Work) -> Path:
         (folder / "sweep" / arm).mkdir(parents=True)
         kept = {point_key("bild", _settings(one)): KeptOutputs(["a text"] * _TEXTS, points[one]) for one in points}
         HypothesisFile(folder / "sweep" / arm / "hypotheses-test.parquet", "work").add(kept)
-    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    (folder / "summary.json").write_text(sealed(json.dumps(summary)), encoding="utf-8")
     return folder

@@ -137,6 +137,7 @@ class AlignSettings(TrainingSettings):
         if self.has_auxiliary_losses and self.loss != "sequence":
             fix = "with exit_loss, draft_heads or exit_classifier it must be sequence"
             raise ValueError(f"loss is {self.loss}, which reads the last logits alone; {fix}")
+        SamplingSettings(temperature=self.writing_temperature)
         if not self.on_policy:
             return
         if self.reference == "stored":

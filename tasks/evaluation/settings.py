@@ -150,6 +150,7 @@ class SweepSettings:
     def validate(self) -> None:
         """Check that batch sizes ascend from 1, with which all others are compared, and that temperatures differ."""
         found, own = list(self.temperatures), self.sampling.temperature
+        _ = [SamplingSettings(temperature=temperature) for temperature in found]
         if found != sorted(set(found)) or min(found, default=0) < 0 or own in found or not all(map(math.isfinite, found)):
             raise ValueError(
                 f"temperatures is {found}; it must ascend from 0 or more without sampling.temperature, which is {own:g}"

@@ -18,6 +18,7 @@ import torch
 from tasks.decoding.decoder import Decoder, Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
+from tasks.machine import require_cores
 
 if TYPE_CHECKING:  # a machine with a GPU may lack what a sweep needs
     from tasks.evaluation.sweep.grid import SweepPoint
@@ -42,7 +43,12 @@ def synchronised_clock(device: str) -> Callable[[], float]:
 
 @contextlib.contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """Limits torch to `count` CPU threads inside the block; 0 leaves the number unchanged."""
+    """Limit torch to `count` CPU threads inside the block; 0 leaves the number unchanged.
+
+    Raises:
+        InputError: they are too many for the cores of this machine.
+    """
+    require_cores("sweep.latency_threads", count)
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -20,6 +20,7 @@ from tasks.decoding.method import CALIBRATED
 from tasks.decoding.pair_folder import PairManifest
 from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError
+from tasks.files import unsealed
 from tasks.models.pair import check_pair
 from tasks.models.prompting import encode
 from tasks.models.tokenizers import load_tokenizer
@@ -155,7 +156,7 @@ def choose(task: str, asked: MethodChoice) -> Chosen:
         fix = f"make it with dvc repro report@{task} (make repro runs all tasks), or name a --method"
         raise InputError(f"{path} is missing, so that no point is recommended yet; {fix}")
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
+        summary = json.loads(unsealed(path.read_text(encoding="utf-8")))
         if asked.tune is not None:
             return _tuned(summary, asked.tune, asked.arm)
         best = summary["verdict"].get("point")

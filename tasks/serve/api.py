@@ -17,6 +17,7 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from tasks.decoding.inference import DecodingPair
 from tasks.decoding.method import Request as DecodingRequest
@@ -132,6 +133,8 @@ class Completions:
                         raise RefusedError(413, f"the body has more than {most} bytes; send fewer or shorter prompts")
         except TimeoutError:
             raise RefusedError(408, f"the body did not arrive within {patience:g} s; send it at once") from None
+        except ClientDisconnect:  # nobody reads the answer
+            raise RefusedError(400, "the connection was closed before the whole body had arrived") from None
         return bytes(body)
 
     def _parsed(self, body: bytes, form: Form) -> CompletionRequest | ChatRequest:

@@ -1,5 +1,6 @@
 """The device, the number format and the threads of a stage, and the limits of control groups in both versions."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from tasks.errors import InputError
+from tasks.evaluation.timing import on_threads
 from tasks.machine import MachineSettings, core_limit, memory_limit, set_up
 
 
@@ -57,6 +59,16 @@ def test_processes_share_out_the_threads(
         monkeypatch.setenv("OMP_NUM_THREADS", shared_out)
     set_up(MachineSettings(device="cpu", threads=threads))
     assert now == [own]
+
+
+def test_more_threads_or_processes_than_some_for_each_core_are_refused() -> None:
+    most = max(16, 4 * (os.cpu_count() or 1))
+    for name in ("threads", "processes", "workers"):
+        settings: dict[str, Any] = {name: most + 1}
+        with pytest.raises(InputError, match=rf"machine\.{name} is {most + 1}, which is too many .* at most {most}$"):
+            set_up(MachineSettings(device="cpu", **settings))
+    with pytest.raises(InputError, match="latency_threads is 1000, which is too many"), on_threads(1000):
+        pass
 
 
 @pytest.mark.parametrize(

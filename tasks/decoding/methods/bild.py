@@ -28,6 +28,7 @@ class BildSettings(DraftingSettings):
         default=2.0,
         unit="nats",
         ge=0,
+        infinite=True,
     )
     max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
     large_first: bool = setting("The large model generates the first token.", default=False)
@@ -53,6 +54,7 @@ class BildAuthorsSettings(DraftingSettings):
         default=5.0,
         unit="nats",
         ge=0,
+        infinite=True,
     )
     max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
 
@@ -62,7 +64,11 @@ class BildOracleSettings:
     """The oracle study: both models at every step (BiLD, 3.1 and Figure 2)."""
 
     rollback_threshold: float = setting(
-        "Largest distance -log p(y) at which the small model's token is accepted.", default=2.0, unit="nats", ge=0
+        "Largest distance -log p(y) at which the small model's token is accepted.",
+        default=2.0,
+        unit="nats",
+        ge=0,
+        infinite=True,
     )
 
 

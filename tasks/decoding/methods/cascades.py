@@ -78,7 +78,9 @@ class TokenCascadeSettings:
         default="chow",
         choices=("chow", "chow_log"),
     )
-    deferral_cost: float = setting(f"α of the rule: {_FIT}. At the smallest the large model writes all.", default=0.5)
+    deferral_cost: float = setting(
+        f"α of the rule: {_FIT}. At the smallest the large model writes all.", default=0.5, infinite=True
+    )
     max_draft: int = setting("Most small-model tokens in a row.", default=10, unit="tokens", ge=1, le=64)
 
     def validate(self) -> None:
@@ -94,7 +96,7 @@ class DiffOracleSettings:
         default="diff",
         choices=("diff", "diff_log"),
     )
-    deferral_cost: float = setting(f"α of the rule: {_FIT}. The smallest always defers.", default=0.1)
+    deferral_cost: float = setting(f"α of the rule: {_FIT}. The smallest always defers.", default=0.1, infinite=True)
 
     def validate(self) -> None:
         _require_in_bounds(self.rule, self.deferral_cost)
@@ -109,6 +111,7 @@ class SpeculativeCascadeSettings(SpeculativeSettings):
         "α of the rule: -1 to 1 where it compares probabilities, at least 0 for bild, any number for opt and for entropies "
         "(_log). The smallest is speculative decoding; the paper varies probabilities from 0 to 1.",
         default=0.1,
+        infinite=True,
     )
 
     def validate(self) -> None:

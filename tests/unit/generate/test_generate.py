@@ -205,6 +205,15 @@ def test_what_cannot_be_chosen(task: str, asked: MethodChoice, message: str) -> 
         choose(task, asked)
 
 
+def test_a_changed_digit_of_a_result_is_noticed(task: str) -> None:
+    path = Path("results") / task / "summary.json"
+    text = path.read_text(encoding="utf-8")
+    assert text.count('"changes": [], "point": 4') == 1
+    path.write_text(text.replace('"changes": [], "point": 4', '"changes": [], "point": 3'), encoding="utf-8")
+    with pytest.raises(InputError, match=r"summary\.json is damaged \(ValueError it is not as it was written\); make it anew"):
+        choose(task, MethodChoice())
+
+
 def test_without_a_result_it_says_what_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"results/toy/summary\.json is missing, .* dvc repro report@toy .* name a --method"):

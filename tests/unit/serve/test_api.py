@@ -98,6 +98,11 @@ def test_draws_follow_the_seed(client: TestClient, pair: DecodingPair) -> None:
     assert len(other | {first}) > 1
 
 
+def test_a_temperature_that_float32_takes_for_none_is_greedy(client: TestClient) -> None:
+    greedy, cold = (client.post(URL, json={"prompt": SOURCES[1], "temperature": one}).json() for one in (0, 1e-46))
+    assert cold["choices"][0]["text"] == greedy["choices"][0]["text"] != ""
+
+
 def test_without_a_seed_draws_differ(client: TestClient) -> None:
     asked = {"prompt": SOURCES[1], "temperature": 1.0}
     assert len({client.post(URL, json=asked).json()["choices"][0]["text"] for _ in range(5)}) > 1
@@ -128,6 +133,7 @@ def test_a_stream_makes_the_same_texts(prompts: list[str], client: TestClient) -
         ({"prompt": "a", "max_tokens": 25}, 400, "max_tokens is 25; at most 24"),
         ({"prompt": "a", "temperature": 3}, 400, "temperature: "),
         ({"prompt": "a", "top_p": 0}, 400, "top_p: "),
+        ({"prompt": "a", "top_p": 1e-46}, 400, "top_p: "),
         ({"prompt": "a", "n": 2}, 400, "n is not supported; leave it out"),
         ({"prompt": "a", "colour": "red"}, 400, "colour is not supported"),
         ({"prompt": "a", "model": "gpt"}, 404, "there is no model gpt; this server has toy"),

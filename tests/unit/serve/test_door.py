@@ -4,7 +4,9 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import pytest
 import uvicorn
@@ -14,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tasks.decoding import DecodingPair
 from tasks.serve.api import Completions
 from tasks.serve.door import Door, PatientProtocol
+from tasks.serve.protocol import CompletionRequest, RefusedError
 from tasks.serve.scheduler import ServerSettings
 from tests.unit.serve.conftest import HeldEngine, app_of
 
@@ -122,9 +125,37 @@ def test_an_answer_may_take_longer_than_the_question() -> None:
 
 def test_a_half_closed_client_is_let_go_in_silence(pair: DecodingPair, caplog: pytest.LogCaptureFixture) -> None:
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        logging.getLogger("uvicorn.error").addHandler(caplog.handler)  # it does not pass records on
         writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n{")
         writer.write_eof()
         return await reader.read()
 
-    served(echo(pair), client)
+    try:
+        served(echo(pair), client)
+    finally:
+        logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
     assert not [one for one in caplog.records if one.exc_info or one.levelno >= logging.ERROR]
+
+
+def test_others_are_answered_while_a_long_text_is_encoded(pair: DecodingPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding happens off the event loop: here it waits until somebody else had an answer."""
+    begun, answered = threading.Event(), threading.Event()
+
+    def encoded(*_: object) -> NoReturn:
+        begun.set()
+        answered.wait(60)
+        raise RefusedError(400, "encoded at last")
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        body = json.dumps(ASKED).encode()
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await asyncio.to_thread(begun.wait, 60)
+        further, writing = await asyncio.open_connection(*writer.get_extra_info("peername"))
+        writing.write(HEALTH)
+        await further.readuntil(b'"ok"}')
+        answered.set()
+        writing.close()
+        return await reader.readuntil(b"encoded at last")
+
+    monkeypatch.setattr(CompletionRequest, "rows", encoded)
+    assert served(echo(pair), client).startswith(b"HTTP/1.1 400 ")

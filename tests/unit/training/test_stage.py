@@ -122,7 +122,8 @@ def test_quality_is_measured_where_it_chooses_beside_the_spec(job: TrainingJob, 
 def test_a_record_ends_with_the_weights_that_are_kept(
     job: TrainingJob, measured: list[dict[str, float]], recorder: MagicMock
 ) -> None:
-    training, model = dataclasses.replace(job.training, seed=5), dataclasses.replace(job.model, seed=3)
+    # Seeds as users have them: a time of day, and the largest one.
+    training, model = dataclasses.replace(job.training, seed=20261124153400), dataclasses.replace(job.model, seed=2**64 - 1)
     job = dataclasses.replace(job, training=training, model=model)
     train_stage(job, evaluated_spec)
     (curve, step), (end, last) = (call.args for call in recorder.return_value.log_metrics.call_args_list)
@@ -132,7 +133,7 @@ def test_a_record_ends_with_the_weights_that_are_kept(
     assert end == {"seconds": 1.0, "steps": 4, "target_tokens": 0, **kept}
     about = recorder.call_args.kwargs
     assert about["tags"]["work"] == open_context(job).resume.name
-    assert (about["params"]["seed"], about["params"]["model_seed"]) == (5, 3)
+    assert (about["params"]["seed"], about["params"]["model_seed"]) == (20261124153400, 2**64 - 1)
     recorder.return_value.log_artifact.assert_called_once_with(job.folder / "README.md")
     assert (job.folder / "README.md").is_file()
     assert inputs_of(recorder) == []
