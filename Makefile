@@ -34,6 +34,7 @@ $(READY): requirements.lock requirements-cuda.lock
 		$(INSTALL) --requirement requirements-cuda.lock; }
 	$(INSTALL) --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -c 'import vl_convert; print(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))' > $(VENV)/vega.js
 	@$(BIN)/python -m pip check
 	@touch $@
 	@echo "ready: source $(BIN)/activate"

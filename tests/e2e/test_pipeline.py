@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from tasks.decoding.registry import METHODS, ORACLES
 from tasks.evaluation.selection import BASELINES
 from tasks.generate.__main__ import main as generate
 from tasks.tracking import tracking_uri, upload_all
-from tests.e2e.conftest import GRID, PLANTED, copy_of, key_of, read_params, repro, stages_run, write_params
+from tests.e2e.conftest import GRID, PLANTED, copy_of, key_of, read_params, repro, run_in, stages_run, write_params
 from tests.local_mlflow import local_mlflow, runs_of
 
 ARMS = [f"{stage} seed {seed}" for stage in ("control unaligned", "align aligned") for seed in (1, 2)]
@@ -135,6 +136,17 @@ def test_every_stage_that_trains_or_measures_leaves_a_complete_record(clone: Pat
     assert runs.keys() == {"finetune large", "finetune small", *ARMS, *SWEEPS, "report"}
     assert {run.info.status for run in found} == {"FINISHED"}
     assert set(parents.values()) - {None} == {runs[name].info.run_id for name in SWEEPS}
+
+
+def test_plots_need_no_network(clone: Path) -> None:
+    """DVC's page has the scripts of this environment, and keeps those of the network for where they are missing."""
+    done = run_in(clone, "dvc", "plots", "show")
+    assert done.returncode == 0, done.stderr
+    page = (clone / "dvc_plots" / "index.html").read_text(encoding="utf-8")
+    assert page.count("vegaEmbed('#") > 1, "a frontier and the losses of a training at least"
+    outside = re.sub('<template id="network">.*?</template>', "", page, flags=re.DOTALL)
+    assert re.findall('<script src="(.*?)"', outside) == ["../.venv/vega.js"]
+    assert "vegaEmbed" in (Path(sys.prefix) / "vega.js").read_text(encoding="utf-8"), "make setup writes it"
 
 
 def test_a_second_run_runs_nothing(clone: Path) -> None:
