@@ -17,6 +17,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tasks.console import log
+
 
 def partial_path(path: Path) -> Path:
     """Return the temporary name for `path`; it keeps the suffix, since libraries choose a file's format by it."""
@@ -141,8 +143,15 @@ def seal(folder: Path) -> None:
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether a folder was finished and nothing in it has changed since."""
-    return (folder / SUMS).is_file() and not damage(folder)
+    """Whether a folder was finished and nothing in it has changed since; a change is named, since the folder is made again."""
+    if changed := damage(folder):
+        warn_of_damage(folder, changed)
+    return (folder / SUMS).is_file() and not changed
+
+
+def warn_of_damage(path: Path, reason: object) -> None:
+    """Name what was kept and cannot be used again, before it is made again."""
+    log.warning("%s is damaged (%s); it is made again", path, reason)
 
 
 def damage(path: Path) -> str:

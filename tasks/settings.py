@@ -85,8 +85,9 @@ def _check_field(field: dataclasses.Field[object], value: Any) -> None:
             holds, words, _ = _BOUNDS[name]
             if item is not None and not holds(item, bound):
                 raise ValueError(f"{field.name} is {item}; it must be {words} {bound}")
-        if isinstance(item, float) and not math.isfinite(item) and not (math.isinf(item) and field.metadata.get("infinite")):
-            raise ValueError(f"{field.name} is {item}; it must be a finite number")
+        infinite = field.metadata.get("infinite", False)
+        if isinstance(item, float) and (math.isnan(item) or (math.isinf(item) and not infinite)):
+            raise ValueError(f"{field.name} is {item}; it must be a {'number' if infinite else 'finite number'}")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))

@@ -27,7 +27,7 @@ from tasks.decoding.methods.speculative import SpeculativeSettings, fixed_window
 from tasks.decoding.registry import METHODS
 from tasks.decoding.rules import AcceptanceResult, AcceptanceRule, BonusToken
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.files import sealed, unsealed
+from tasks.files import sealed, unsealed, warn_of_damage
 from tasks.training import distributed
 from tasks.training.checkpoints import KEPT_CHECKPOINTS, writing_to_resume
 from tasks.training.data import Batch, BatchSource, BucketBatchSampler, TokenDataset, own_parts, split_microbatches
@@ -137,7 +137,10 @@ def _read(file: Path) -> Rows | None:
     """Return saved texts; None if the file is missing or damaged."""
     try:
         texts: Rows = json.loads(unsealed(file.read_text()))["texts"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        warn_of_damage(file, error)
         return None
     return texts
 

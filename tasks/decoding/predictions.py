@@ -23,7 +23,7 @@ from tasks.decoding.distributions import CachedStatistics, TokenScore, TokenStat
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
-from tasks.files import atomic_write, sealed, unsealed
+from tasks.files import atomic_write, sealed, unsealed, warn_of_damage
 
 SMALL_MODEL, LARGE_MODEL = 0, 1
 """Which model's statistics are meant, in a node and in calls."""
@@ -136,7 +136,10 @@ def load_trie(path: Path, source: list[int], look_up: LookUp) -> PrefixTrie:
             node = trie.root if parent < 0 else nodes[parent].step(token)
             node.statistics = [_from_json(one, functools.partial(look_up, node, model)) for model, one in enumerate(statistics)]
             nodes.append(node)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except FileNotFoundError:
+        return trie
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        warn_of_damage(path, error)
         return PrefixTrie(source)
     return trie
 

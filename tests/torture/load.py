@@ -106,12 +106,17 @@ class Answer:
     hung: bool = False
 
 
-async def exchange(port: int, sent: bytes, read: int = -1) -> Answer:
-    """Send bytes over a new connection and read until the server closes it, or leave after `read` bytes of its answer."""
+async def exchange(port: int, sent: bytes, read: int = -1, *, close: bool = False) -> Answer:
+    """Send bytes over a new connection and read until the server closes it, or leave after `read` bytes of its answer.
+
+    With `close` this side of the connection ends with what is sent.
+    """
     try:
         async with asyncio.timeout(_PATIENCE + _GRACE), _connection(port) as (reader, writer):
             writer.write(sent)
             await writer.drain()
+            if close:
+                writer.write_eof()
             received = await reader.read(read)
     except TimeoutError:
         return Answer(hung=True)
@@ -169,6 +174,7 @@ class Way:
     statuses: tuple[int, ...] = (200, 429)
     texts: int = 1
     read: int = -1
+    close: bool = False
 
 
 _WHOLE = Way("whole", lambda texts: _post({"prompt": texts[0]}))
@@ -180,6 +186,7 @@ WAYS = [
     Way("leaves at once", lambda texts: _post({"prompt": texts}), (0,), 8, 0),
     Way("leaves its stream", lambda texts: _post({"prompt": texts[0], "stream": True}), (200, 429), 0, 200),
     Way("half a body", lambda texts: _post({"prompt": texts[0]})[:-4], (408,)),
+    Way("half a body, half closed", lambda texts: _post({"prompt": texts[0]})[:-4], (0, 400), close=True),
     Way("half a head", lambda texts: _post({"prompt": texts[0]})[:60], (0,)),
     Way("a million characters", lambda texts: _post({"prompt": texts[0] * (1_000_000 // len(texts[0]))}), (400,)),
     Way("two million bytes", lambda _: _post(b"x" * 2_000_000), (413, 0)),
@@ -203,7 +210,7 @@ class Load:
             way = rng.choice(WAYS)
             texts = rng.sample(SOURCES, max(way.texts, 1))
             before = self.server.disturbed
-            answer = await exchange(self.server.port, way.make(texts), way.read)
+            answer = await exchange(self.server.port, way.make(texts), way.read, close=way.close)
             self.count(way, texts, answer, peaceful=before == self.server.disturbed and before % 2 == 0)
             await asyncio.sleep(1.0 if answer.status in (0, 429) else rng.random() / 4)
 

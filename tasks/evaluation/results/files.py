@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.console import log
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION, Settings, Source, encode, parse
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
 from tasks.evaluation.settings import CHOSEN_ON
-from tasks.files import append_line, atomic_path, atomic_write, sealed
+from tasks.files import append_line, atomic_path, atomic_write, sealed, warn_of_damage
 
 _WORK = b"draftline.fingerprint"
 _PAGE_BYTES = 1 << 26
@@ -54,12 +54,16 @@ class SweepRowFile:
         self.path, self.fingerprint = path, fingerprint
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: list[SweepRow] = []
-        source = Source(str(path), "remove the line")
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ():
-            with contextlib.suppress(InputError):
+        source = Source(str(path), "its point is measured again")
+        # What follows the last line break is a row that a killed sweep was writing.
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else ():
+            try:
                 row = row_from(parse(line, source), source)
-                if isinstance(row, MeasuredRow) and row.fingerprint == fingerprint:
-                    self.rows.append(row)
+            except InputError as error:
+                log.warning("%s", error)
+                continue
+            if isinstance(row, MeasuredRow) and row.fingerprint == fingerprint:
+                self.rows.append(row)
         self.compact()
 
     def append(self, row: SweepRow) -> SweepRow:
@@ -118,9 +122,11 @@ class HypothesisFile(dict[tuple[str, str], KeptOutputs]):
 
         super().__init__()
         self.path, self._fingerprint = path, fingerprint
-        with contextlib.suppress(ArrowException, OSError, InputError):
-            if (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
+        try:
+            if path.is_file() and (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
                 self.update(read_hypotheses(path))
+        except (ArrowException, OSError, InputError) as error:
+            warn_of_damage(path, error)
 
     def add(self, points: Mapping[tuple[str, str], KeptOutputs]) -> None:
         """Add the outputs of points, and write the file."""

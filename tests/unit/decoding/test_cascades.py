@@ -149,9 +149,9 @@ def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha
     [
         ("chow", 1.01, "with the rule chow it must be at most 1"),
         ("diff", -1.01, "with the rule diff it must be at least -1"),
-        ("opt", math.nan, "deferral_cost is nan; with the rule opt"),
-        ("token_v3", math.nan, "deferral_cost is nan; with the rule token_v3"),
-        ("diff_log", math.nan, "deferral_cost is nan; with the rule diff_log"),
+        ("opt", math.nan, "deferral_cost is nan; it must be a number"),
+        ("token_v3", math.nan, "deferral_cost is nan; it must be a number"),
+        ("diff_log", math.nan, "deferral_cost is nan; it must be a number"),
         ("bild", -0.5, "deferral_cost is -0.5; with the rule bild it must be at least 0"),
         ("best", 0.5, "rule is 'best'; it must be one of chow"),
     ],
