@@ -17,7 +17,7 @@ from tasks.decoding.method import OF_SMALL
 from tasks.decoding.registry import METHODS
 from tasks.evaluation.report import formatting
 from tasks.evaluation.report.formatting import interval_text, mark_of, metric_name, point_text, speed_text
-from tasks.evaluation.report.tables import alignment_sentences, batch_sentence
+from tasks.evaluation.report.tables import alignment_sentences, batch_sentence, clock_warning
 from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, TestStatus, TimedMeasurements, TimedPoint
@@ -111,7 +111,7 @@ def recommend(summary: Summary) -> Recommendation:
         choice=None if found is None else found.choice,
         test=None if found is None else found.status,
         passed_over=passed_over,
-        headline=headline(summary, found),
+        headline=" ".join(filter(None, [clock_warning(summary), headline(summary, found)])),
         basis={name: text for name, text in _basis(summary, found) if text},
         text=" ".join([*sentences, *objections]),
         evidence=list(_evidence(summary, found)),

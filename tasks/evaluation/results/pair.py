@@ -221,6 +221,8 @@ class BatchTimings:
 class NullTest:
     """The small models alone, unaligned over aligned, at equal work: models of one architecture must come out equal."""
 
+    split: str = ""
+    """On whose texts; of several splits the worst."""
     ratio: float
     interval: Interval
     """95 %, over texts and rounds (`statistics.null_test`)."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from tasks.console import log, progress
 from tasks.decoding.method import Request
@@ -230,14 +232,17 @@ def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | Non
             while batch := [(sweep, one) for sweep in sweeps for one in sweep.waiting()]:
                 with start() as lap:
                     _time_each(batch, lap, together)
-        found, split = null_test(equal_models(sweeps)), sweeps[0].split.name
+        found = null_test_of(sweeps)
         if found is None:
             break
-        ratio, (low, high) = found
-        log.info("%s: the small models alone, unaligned over aligned at equal work: %.3f [%.3f, %.3f]", split, ratio, low, high)
-        if low <= 1 <= high or further == _FURTHER_ROUNDS:
+        ratios = found.ratio, *found.interval
+        log.info("%s: the small models alone, unaligned over aligned at equal work: %.3f [%.3f, %.3f]", found.split, *ratios)
+        if found.finding == "equal":
             break
-        log.info("%s: equal models must come out equal; all points get another round", split)
+        if further == _FURTHER_ROUNDS:
+            log.warning("%s: the clock cannot be trusted: equal models stay unequal; sweep on an idle machine", found.split)
+            break
+        log.info("%s: equal models must come out equal; all points get another round", found.split)
         further += 1
         for sweep in sweeps:
             sweep.writer.further_rounds += 1
@@ -279,7 +284,17 @@ def _groups(
     yield from filter(None, (small, *(others[begin : begin + count] for begin in range(0, len(others), count))))
 
 
-def equal_models(sweeps: Sequence[SplitSweep]) -> list[Equals]:
+def null_test_of(sweeps: Sequence[SplitSweep]) -> NullTest | None:
+    """Whether the small models alone, of one architecture, come out equal on a split; None where they were not compared."""
+    found = null_test(_equal_models(sweeps))
+    if found is None:
+        return None
+    ratio, (low, high) = found
+    finding: Literal["equal", "unequal"] = "equal" if low <= 1 <= high else "unequal"
+    return NullTest(split=sweeps[0].split.name, ratio=ratio, interval=(low, high), finding=finding)
+
+
+def _equal_models(sweeps: Sequence[SplitSweep]) -> list[Equals]:
     """Rounds and steps of the small models alone, unaligned and aligned, of each seed that has both."""
     small, found = BASELINES[1], dict[Drafter, tuple[Sequence[TimedRound], list[int]]]()
     for sweep in sweeps:
@@ -448,22 +463,18 @@ class TaskSweep:
     start: Start
     plans: dict[Drafter, SweepPlan | None] = field(default_factory=dict)
     """How the grids were worked through, for `pair.json`; None in a sweep that does not plan."""
-    equals: list[Equals] = field(default_factory=list)
-    """Of the splits so far, for the null test of the clock."""
+    null_tests: list[NullTest] = field(default_factory=list)
+    """Of the clock, on the splits so far."""
 
     def null_test(self) -> NullTest | None:
-        """Whether equal models came out equal on the splits so far."""
-        found = null_test(self.equals)
-        if found is None:
-            return None
-        ratio, (low, high) = found
-        return NullTest(ratio=ratio, interval=(low, high), finding="equal" if low <= 1 <= high else "unequal")
+        """The worst of the splits so far."""
+        return max(self.null_tests, key=lambda one: (one.finding == "unequal", abs(math.log(one.ratio))), default=None)
 
     def validate(self, split: Split) -> Rows:
         """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
         sweeps = {drafter: runner.prepare(self.grids[drafter], split) for drafter, runner in self.runners.items()}
         seconds, found = time_in_turn(list(sweeps.values()), self.start), Rows()
-        self.equals += equal_models(list(sweeps.values()))
+        self.null_tests += filter(None, [null_test_of(list(sweeps.values()))])
         for drafter, sweep in sweeps.items():
             found[drafter], self.plans[drafter] = sweep.finish(seconds)
             sweep.writer.rows.compact()
@@ -474,7 +485,7 @@ class TaskSweep:
         sweeps = [one.prepare_chosen(done[drafter], self.grids[drafter], split) for drafter, one in self.runners.items()]
         # All in one group: what the report compares was timed beside the same runs of the large model.
         time_in_turn(sweeps, self.start, together=None)
-        self.equals += equal_models(sweeps)
+        self.null_tests += filter(None, [null_test_of(sweeps)])
         for sweep in sweeps:
             sweep.writer.rows.compact()
         return {sweep.drafter: sweep.in_order() for sweep in sweeps}

@@ -546,8 +546,10 @@ def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(
     )
     assert "unaligned/aligned: 1.002 [0.990, 1.010] times as long for equal work; the interval holds 1, as it must." in null
     assert clock_warning(summary) == ""
-    unequal = dataclasses.replace(known, null_test=NullTest(ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
-    assert "cannot be trusted" in clock_warning(dataclasses.replace(summary, alignment=unequal))
+    unequal = dataclasses.replace(known, null_test=NullTest(split="test", ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
+    warned = dataclasses.replace(summary, alignment=unequal)
+    assert "1.200 [1.100, 1.300] on test at equal work" in clock_warning(warned)
+    assert recommend(warned).headline.startswith("The clock of this sweep cannot be trusted: "), "first wherever it is read"
     assert clock_warning(dataclasses.replace(summary, alignment=None)) == ""
 
 

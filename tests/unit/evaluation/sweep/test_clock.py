@@ -108,6 +108,24 @@ def test_equal_models_that_come_out_unequal_are_timed_again_and_then_not_trusted
     assert found is not None and found.finding == "unequal" and found.ratio == pytest.approx(1.2, abs=0.01)
 
 
+def test_one_split_with_unequal_clocks_is_not_hidden_by_another(tmp_path: Path) -> None:
+    clock = Clock()
+    pairs = pairs_of(clock)
+    _, whole = swept(tmp_path, pairs, clock, FEW[:1])
+    for drafter in DRAFTERS:
+        if drafter.arm == "unaligned":
+            small = pairs[drafter].small
+            assert isinstance(small, TickingDecoder)
+            small.price = Price(1.2 * small.price.encode, 1.2 * small.price.step)
+    runner = whole.runners[DRAFTERS[0]]
+    split = split_of(runner.writer.evaluator.pair, runner.writer.evaluator.sweep)
+    split.name, done = "test", {drafter: one.writer.rows.rows for drafter, one in whole.runners.items()}
+    whole.report(done, split)
+    assert [one.finding for one in whole.null_tests] == ["equal", "unequal"]
+    found = whole.null_test()
+    assert found is not None and found.split == "test" and found.ratio == pytest.approx(1.2, abs=0.01)
+
+
 def test_a_point_that_fails_while_timed_leaves_those_beside_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, settings = Clock(), sweep_settings()
     pair = ticking_pair(clock)
