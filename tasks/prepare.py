@@ -65,8 +65,8 @@ def _embedded(settings: EmbeddedSettings) -> Corpus:
 def check_starts(large: ModelSettings, small: ModelSettings) -> None:
     """Check that local checkpoints can be opened, and that the large one has the layers that the small model takes.
 
-    Configurations alone are read. Names of the hub are left to the stages that load them, and so are folders that do not
-    exist, since another task of params.yaml may be about to make them.
+    Configurations alone are read, those of hub models too. Folders that do not exist are left to the stages that load them,
+    since another task of params.yaml may be about to make them.
 
     Raises:
         InputError: names the setting, what is wrong with the checkpoint, and the fix.

@@ -16,6 +16,8 @@ _COMPARED = 5_000
 """Examples of a split whose sides are compared."""
 _TOLD_APART = 0.8
 """Share of them whose sides words tell apart, from which on the others count."""
+_SURE = math.log(20)
+"""How much likelier a text has to be on one side than on the other."""
 TRAIN, VALIDATION, TEST = SPLITS
 
 Tokenise = Callable[[list[str]], list[list[int]]]
@@ -156,8 +158,8 @@ def _swapped(examples: Sequence[Example], sides: Sequence[Callable[[str], float]
 
     sample = examples[:: -(-len(examples) // _COMPARED) or 1]
     found = [(like_source(one.source), like_source(one.references[0])) for one in sample if one.references]
-    right, wrong = (sum(left * sign > 0 > right * sign for left, right in found) for sign in (1, -1))
-    return wrong / len(found) if max(right, wrong) > _TOLD_APART * len(found) else 0.0
+    right, wrong = (sum(left * sign > _SURE and right * sign < -_SURE for left, right in found) for sign in (1, -1))
+    return wrong / len(found) if right + wrong > _TOLD_APART * len(found) else 0.0
 
 
 def _lengths(texts: Sequence[str], tokenise: Tokenise, unknown: int | None, limit: int) -> TokenLengths:

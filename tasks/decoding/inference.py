@@ -119,6 +119,11 @@ class DecodingPair:
     manifest: PairManifest
     """The operating point and lengths; of a folder that the report stage wrote also measurements and origin."""
 
+    def __repr__(self) -> str:
+        """One line: task, operating point, runtime and device."""
+        name = self.manifest.task or "of two models"
+        return f"<pair {name}: {self.manifest.point}; {self.decoders.described}, {self.device}>"
+
     def generate(
         self,
         texts: str | Sequence[str],
@@ -148,10 +153,13 @@ class DecodingPair:
             streamer: Receives tokens as they become final, of a single text. A method of several passes gives them at the end.
 
         Raises:
-            InputError: a method or setting is wrong, does not fit the pair, or several texts are to be streamed.
+            InputError: a text is missing or empty, a method or setting is wrong or does not fit the pair, or several texts are
+                to be streamed.
         """
         sampling = _sampling(do_sample=do_sample, temperature=temperature, top_k=top_k, top_p=top_p)
-        sources = [texts] if isinstance(texts, str) else list(texts)
+        sources = [texts] if texts is None or isinstance(texts, str) else list(texts)
+        if not all(isinstance(text, str) and text.strip() for text in sources):
+            raise InputError("a text is missing or empty; give one, or a list of some")
         # 1. What is asked for, 2. the method that answers it, 3. all texts side by side.
         request = Request(self.manifest.text.max_target_tokens if max_new_tokens is None else max_new_tokens, sampling, seed)
         running = self.method(self.point(method, settings), request)

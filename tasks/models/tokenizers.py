@@ -150,6 +150,8 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
     except (InputError, ImportError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 (a damaged file fails wherever a library first uses a value, and in its own way)
+        if "can't start new thread" in str(error):
+            raise MemoryError(str(error)) from None
         reason = (str(error) or type(error).__name__).strip().split("\n")[0].rstrip(".")
         if "trust_remote_code" in str(error):
             reason = "it needs Python code of its own (auto_map), which is never run"

@@ -142,8 +142,9 @@ class Completions:
             asked = form.request.model_validate_json(body)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the body"
-            raise RefusedError(400, f"{place}: {first['msg']}", place) from None
+            # Of a field that may be a text or a list, the place also names the kind that was tried.
+            place = ".".join(str(part) for part in first["loc"] if part not in ("str", "list[str]")) or "the body"
+            raise RefusedError(400, f"{place}: {first['msg'].removeprefix('Value error, ')}", place) from None
         unsupported = asked.unsupported()
         if unsupported is not None:
             raise RefusedError(400, f"{unsupported} is not supported; leave it out", unsupported)

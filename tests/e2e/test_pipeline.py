@@ -131,6 +131,7 @@ def test_every_stage_that_trains_or_measures_leaves_a_complete_record(clone: Pat
         _, waiting = upload_all(tmp_path / "outbox", tracking_uri())
         found = runs_of(mlflow)
     assert waiting == []
+    assert not [one for one in tmp_path.rglob("*") if one.is_file() and PLANTED.encode() in one.read_bytes()], "a secret"
     parents = {run.info.run_id: run.data.tags.get("mlflow.parentRunId") for run in found}
     runs = {run.info.run_name: run for run in found if parents[run.info.run_id] is None}
     assert runs.keys() == {"finetune large", "finetune small", *ARMS, *SWEEPS, "report"}

@@ -94,6 +94,8 @@ def test_each_warning_names_its_split_its_number_and_the_fix(splits: dict[str, A
         ({"validation": GOOD, "test": GOOD}, "validation: 50 of 50 examples (100.0%) are in test as they are"),
         ({"train": [*examples(400)[:370], *swapped(examples(400)[370:])]}, "train: 8% of the examples have source and target"),
         ({"test": swapped(GOOD)}, "test: 100% of the examples have source and target swapped"),
+        ({"test": [*GOOD[::2], *swapped(GOOD[1::2])]}, "test: 50% of the examples have source and target swapped"),
+        ({"train": [*examples(400)[:280], *swapped(examples(400)[280:])]}, "train: 30% of the examples have source and target"),
     ],
 )
 def test_what_makes_training_senseless_is_an_error(splits: dict[str, Any], words: str) -> None:

@@ -1,6 +1,7 @@
 """The Python surface: one call opens a pair, one generates; the same texts as the registry's, in every way of asking."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,13 @@ def test_a_streamer_receives_turn_by_turn(pair: DecodingPair) -> None:
     with pytest.raises(InputError, match="a streamer takes one text, but there are 2"):
         pair.generate(SOURCES[:2], streamer=turns)
     assert pair.generate([]) == []
+
+
+def test_a_pair_is_one_line_and_texts_have_some_text(pair: DecodingPair) -> None:
+    assert re.fullmatch(r"<pair of two models: bild drafter=small [^\n]*; native, float32, cpu>", repr(pair))
+    for texts in (None, "", " ", ["red", ""], [None]):
+        with pytest.raises(InputError, match="a text is missing or empty; give one, or a list of some"):
+            pair.generate(texts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

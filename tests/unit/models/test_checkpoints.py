@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import safetensors.torch
@@ -17,7 +18,7 @@ from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.extras import add_heads
 from tasks.models.prompting import encode
 from tasks.models.settings import ModelSettings
-from tasks.models.tokenizers import load_tokenizer
+from tasks.models.tokenizers import load_from, load_tokenizer
 from tests.training import same_weights
 
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
@@ -244,6 +245,12 @@ def test_one_flipped_bit_is_named(load: Callable[[Path], object], name: str, own
     (own / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"^(model|tokenizer) at {own}: {name} is not as it was written; make it again \(dvc"):
         load(own)
+
+
+def test_a_thread_that_cannot_start_is_no_missing_model(own: Path) -> None:
+    failing = MagicMock(side_effect=RuntimeError("can't start new thread"))
+    with pytest.raises(MemoryError, match="can't start new thread"):
+        load_from(failing, own, "model")
 
 
 def test_pickled_weights_are_refused_by_name(folder: Path) -> None:

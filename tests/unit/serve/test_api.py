@@ -127,7 +127,8 @@ def test_a_stream_makes_the_same_texts(prompts: list[str], client: TestClient) -
     [
         ({}, 400, "prompt: Field required"),
         ({"prompt": ""}, 400, "prompt: "),
-        ({"prompt": ["a", " "]}, 400, "a text is empty; give each prompt some text"),
+        ({"prompt": ["a", " "]}, 400, "prompt: a text is empty; give each prompt some text"),
+        ({"prompt": 1}, 400, "prompt: Input should be"),
         ({"prompt": ["a"] * 5}, 400, "there are 5 prompts; at most 4"),
         ({"prompt": "red " * 30}, 400, "tokens; the pair reads at most 32"),
         ({"prompt": "a", "max_tokens": 25}, 400, "max_tokens is 25; at most 24"),
