@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tasks import console
 from tasks.files import remove
@@ -196,20 +196,28 @@ def stage() -> Iterator[None]:
     thread of it has no memory left."""
     if os.environ.get("DVC_STAGE"):
         die_with_parent()
-    before, threading.excepthook = threading.excepthook, _end_without_memory
+    before = threading.excepthook, sys.unraisablehook
+    threading.excepthook = lambda failed: _end_without_memory(failed, threading.__excepthook__)
+    sys.unraisablehook = lambda failed: _end_without_memory(failed, sys.__unraisablehook__)
     try:
         with one_line_errors():
             yield
     finally:
-        threading.excepthook = before
+        threading.excepthook, sys.unraisablehook = before
 
 
-def _end_without_memory(failed: threading.ExceptHookArgs) -> None:
+def _end_without_memory(failed: threading.ExceptHookArgs | sys.UnraisableHookArgs, show: Callable[[Any], object]) -> None:
     """Show what ended a thread; where that was memory, end the process, which would wait for the thread for ever.
 
-    A thread of `concurrent.futures` that cannot start another one leaves its futures open.
+    A thread of `concurrent.futures` that cannot start another one leaves its futures open. One that fails before it runs is
+    never reported as started to whoever started it; that error is an unraisable one.
     """
-    threading.__excepthook__(failed)
-    if isinstance(failed.exc_value, MemoryError) or "can't start new thread" in str(failed.exc_value):
-        console.log.error("no memory is left for a further thread; end other programs and run again")
+    if not any(isinstance(one, MemoryError) or "can't start new thread" in str(one) for one in _causes(failed.exc_value)):
+        show(failed)
+        return
+    try:
+        show(failed)
+        # Not by logging, which has an object for the thread made.
+        os.write(2, b"error: no memory is left for a further thread; end other programs and run again\n")
+    finally:
         os._exit(1)

@@ -135,6 +135,14 @@ def test_a_stage_under_dvc_ends_with_its_parent() -> None:
                 child.kill()
 
 
+BEGINNING = """
+import threading
+from tasks.errors import stage
+def fail(thread): raise MemoryError
+threading.Thread._set_ident = fail  # the first that a new thread does
+with stage():
+    threading.Thread(target=print).start()
+"""
 WAITING = """
 import threading, time
 from tasks.errors import stage
@@ -155,3 +163,9 @@ def test_a_stage_does_not_wait_for_a_thread_that_memory_has_ended(error: str, st
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == status, ended.stderr
     assert ("error: no memory is left for a further thread" in ended.stderr) == bool(status)
+
+
+def test_a_stage_does_not_wait_for_a_thread_that_never_began() -> None:
+    """Python waits for ever until the new thread says that it runs."""
+    ended = subprocess.run([sys.executable, "-c", BEGINNING], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1 and "error: no memory is left for a further thread" in ended.stderr
