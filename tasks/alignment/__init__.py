@@ -1,1 +1,1 @@
-"""Alignment of a drafter with the large model: the calibration set, losses, rollouts, and held-out acceptance."""
+"""Alignment of a drafter with the large model: the calibration set, losses, and held-out acceptance."""

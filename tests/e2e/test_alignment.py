@@ -19,8 +19,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "total variation": {"loss": "total_variation", "start": "fine_tuned"},
     "draft vocabulary": {"loss": "jensen_shannon", "reference": "stored", "draft_vocabulary": 64},
     "stored logits": {"loss": "jensen_shannon", "reference": "stored"},
-    "on-policy": {"loss": "forward_kl", "on_policy": 1.0, "write_every": 4},
-    "interleaved": {"loss": "forward_kl", "on_policy": 0.5, "writer": "interleaved", "interleave_top_k": 3},
     "early exit and heads": {"exit_loss": "weighted", "draft_heads": 1, "exit_classifier": True},
     "by quality, in two micro-batches, bfloat16": {"choose_by": "quality", "accumulation": 2, "precision": "bfloat16"},
     "ZeRO": {"optimizer": "adamw", "relative_rate": False, "zero_stage": 2, "batch_tokens": 300, "patience": 1},

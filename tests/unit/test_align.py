@@ -60,10 +60,10 @@ def test_both_arms_differ_in_their_targets_alone(monkeypatch: pytest.MonkeyPatch
         "learning_rate": 0.01,
         "choose_by": "quality",
     }
-    taught: dict[str, Any] = {"loss": "jensen_shannon", "beta": 0.1, "reference": "live", "on_policy": 0.5}
+    taught: dict[str, Any] = {"loss": "jensen_shannon", "beta": 0.1, "reference": "live"}
     aligned, control = (job_of(monkeypatch, tmp_path, drafter, **same, **taught) for drafter in ("aligned", "unaligned"))
     assert dataclasses.asdict(control.training) == {
-        **dataclasses.asdict(aligned.training), "loss": "sequence", "beta": 0.5, "on_policy": 0.0
+        **dataclasses.asdict(aligned.training), "loss": "sequence", "beta": 0.5
     }  # fmt: skip
     assert (aligned.train_file.name, control.train_file.name) == ("calibration.jsonl", "calibration-references.jsonl")
     for name in ("model", "text", "machine", "held_out_file", "metric", "teachers", "code", "seed"):

@@ -93,7 +93,6 @@ MISTAKES: list[tuple[Change, str]] = [
         "temperature is 1e-46, which float32 does not tell from 0; set it to 0",
     ),
     (task_with("sweep", temperatures=[1e-46]), "temperature is 1e-46, which float32 does not tell from 0; set it to 0"),
-    (task_with("align", writing_temperature=1e-46), "temperature is 1e-46, which float32 does not tell from 0; set it to 0"),
     (task_with("align", gradient_clipping=math.inf), "gradient_clipping is inf; it must be a finite number"),
     (task_with("sweep", "sampling", temperature=math.inf), "temperature is inf; it must be a finite number"),
     (lambda params: params["machine"].update(threads=100_000), "machine: threads is 100000; it must be at most 1024"),
