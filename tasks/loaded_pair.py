@@ -241,7 +241,7 @@ def measure_pair(
 
 
 _PLANNING = {
-    *("grid", "plan", "near", "sample", "seed_methods", "margins", "risk", "temperatures"),
+    *("grid", "plan", "near", "sample", "seed_methods", "margins", "temperatures"),
     *("batch_sizes", "batch_examples"),
 }
 """Settings that select points or come after them, and do not change how a point is measured; its row stays valid.

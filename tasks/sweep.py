@@ -141,7 +141,6 @@ class DrafterSweep:
             acceptance=acceptance,
             sizes=sizes,
             margins=task.sweep.margins,
-            risk=task.sweep.risk,
         )
         self.record.pair(self.pair)
 

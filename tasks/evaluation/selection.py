@@ -4,13 +4,6 @@ For each method the fastest timed point is chosen whose quality is not inferior 
 bound of its paired difference lies above minus the margin. Whoever takes the fastest of many points tends to take one whose
 difference came out too high by chance, so the bounds of all points have to hold at once. A difference that merely was not
 proven does not suffice.
-
-CALM's threshold can also be chosen by Learn then Test: which thresholds are shown, with high probability, to lose no more than
-a tolerance. The loss of an example lies in [0, 1]; the risk of a setting is its expectation. Of each setting the hypothesis is
-tested that its risk exceeds the tolerance δ; where it is rejected, the setting is valid. Settings are tested in an order that
-was fixed before the data were seen, each at the whole level ε, and the first that is not rejected ends the tests. Then any
-setting whose risk exceeds δ is accepted with probability at most ε (Angelopoulos et al., Learn then Test, 2021; Schuster et
-al., CALM, 2022).
 """
 
 from __future__ import annotations
@@ -20,17 +13,16 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.decoding.methods.baselines import VANILLA
-from tasks.evaluation.results.codec import Setting, Settings
-from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow, TimedPoint, TimedRow
+from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import Floats
 from tasks.evaluation.scoring.quality import Quality, gradients_of, values_of, worthless
-from tasks.evaluation.settings import CHOICES, CHOSEN_ON, MarginSettings, RiskSettings
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, MarginSettings
 from tasks.paths import ARMS
 
 # Frontiers. Lists hold None for points that failed or were not timed, so that indices stay those of the rows.
@@ -324,86 +316,3 @@ def choose_rows(rows: Sequence[SweepRow], margins: MarginSettings) -> dict[tuple
         for choice in CHOICES:
             found[method, choice] = choose(own, [keeps_quality(bound, margins.of(choice)) for bound in lower])
     return found
-
-
-# Learn then Test.
-
-CONTROLLED = "calm"
-"""The method whose threshold is tested, from the highest, with which tokens exit late."""
-_THRESHOLD = "threshold"
-
-
-_Tested = TypeVar("_Tested", TimedRow, TimedPoint)
-
-
-@dataclass(frozen=True)
-class TestedSequence(Generic[_Tested]):
-    """Settings that differ in their threshold alone, tested from the highest."""
-
-    fixed: Settings
-    """The settings that they share."""
-    points: list[_Tested]
-    """From the highest threshold."""
-    p_values: list[float]
-    level: float
-    """At which each is tested: ε over the number of sequences."""
-    accepted: int
-    """Points before the first that is not shown to be valid."""
-
-    @property
-    def chosen(self) -> _Tested | None:
-        """The valid point of the smallest threshold; None where the first test already fails."""
-        return self.points[self.accepted - 1] if self.accepted else None
-
-
-def hoeffding_bentkus(risk: float, examples: int, tolerance: float) -> float:
-    """p-value of the hypothesis that the expected loss exceeds a tolerance.
-
-    min(exp(−n h(min(r, δ), δ)), e · P(Binomial(n, δ) ≤ ⌈n r⌉)), at most 1, with h the Kullback–Leibler divergence of two
-    Bernoulli laws (Angelopoulos et al., 2021: the Hoeffding–Bentkus inequality; valid for independent losses in [0, 1]).
-
-    Args:
-        risk: mean loss r over the examples, in [0, 1].
-        examples: n, at least 1.
-        tolerance: δ, in (0, 1).
-    """
-    from scipy.special import rel_entr
-    from scipy.stats import binom
-
-    low = min(risk, tolerance)
-    hoeffding = math.exp(-examples * float(rel_entr(low, tolerance) + rel_entr(1.0 - low, 1.0 - tolerance)))
-    bentkus = math.e * float(binom.cdf(math.ceil(examples * risk - _EDGE), examples, tolerance))
-    return min(hoeffding, bentkus, 1.0)
-
-
-def fixed_sequence(p_values: Sequence[float], level: float) -> int:
-    """How many hypotheses of a sequence are rejected: those before the first whose p-value exceeds the level."""
-    return next((index for index, p_value in enumerate(p_values) if p_value > level), len(p_values))
-
-
-def controlled(points: Sequence[_Tested], risk: RiskSettings) -> list[TestedSequence[_Tested]]:
-    """The tested sequences of a sweep: one for each combination of CALM's other settings, in order.
-
-    The sequences share ε equally, so that all that they accept is valid at once with probability at least 1 − ε. A point
-    without a measured loss is left out; that it failed says nothing of its risk.
-
-    Args:
-        points: rows or points of one split; other methods' are ignored.
-        risk: tolerance δ and level ε.
-    """
-    found: dict[tuple[tuple[str, Setting], ...], list[_Tested]] = {}
-    for point in points:
-        if point.method == CONTROLLED and point.loss_share is not None and point.examples:
-            fixed = tuple((name, value) for name, value in point.settings.items() if name != _THRESHOLD)
-            found.setdefault(fixed, []).append(point)
-    sequences, level = [], risk.level / max(1, len(found))
-    for shared, own in found.items():
-        ordered = sorted(own, key=threshold_of, reverse=True)
-        p_values = [hoeffding_bentkus(one.loss_share or 0.0, one.examples or 1, risk.tolerance) for one in ordered]
-        sequences.append(TestedSequence(dict(shared), ordered, p_values, level, fixed_sequence(p_values, level)))
-    return sequences
-
-
-def threshold_of(point: TimedRow | TimedPoint) -> float:
-    """λ of a point."""
-    return float(point.settings[_THRESHOLD] or 0.0)

@@ -61,25 +61,6 @@ class MarginSettings:
 
 
 @settings
-class RiskSettings:
-    """What CALM's threshold may lose when it is chosen by Learn then Test, and how sure that has to be."""
-
-    tolerance: float = setting(
-        "δ: expected loss of a text against vanilla's by the sentence-level metric, as a share from 0 to 1; a text that gains "
-        "counts as 0.",
-        default=0.05,
-        gt=0,
-        lt=1,
-    )
-    level: float = setting(
-        "ε: probability at most that any threshold is accepted whose expected loss exceeds the tolerance.",
-        default=0.05,
-        gt=0,
-        le=0.5,
-    )
-
-
-@settings
 class SweepSettings:
     """Sweep and measurement: quality on whole splits, latency at batch 1 on a subset of examples beside vanilla."""
 
@@ -103,7 +84,6 @@ class SweepSettings:
         "Random points of the rest, of the first seed, that are timed to measure the prediction error.", default=5, ge=0
     )
     margins: MarginSettings = setting("What a choice may lose.", default_factory=MarginSettings)
-    risk: RiskSettings = setting("What CALM's threshold may lose by Learn then Test.", default_factory=RiskSettings)
     seed_methods: tuple[str, ...] = setting(
         "Methods of the grid that drafters of further seeds are swept with; the first seed is swept with all.",
         default=("bild", "speculative"),

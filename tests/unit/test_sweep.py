@@ -37,8 +37,7 @@ from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow
 from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.quality import value_of
-from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
-from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
+from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
 from tasks.loaded_pair import LoadedPair, calibration_targets, files_fingerprint, require_composable, worker_pair
@@ -47,7 +46,7 @@ from tasks.paths import ARMS
 from tasks.report import read_rows_of
 from tests.architectures import models, pair_of, whole_rows
 from tests.sandbox import sandboxed
-from tests.sweeps import Row, by_name, in_file
+from tests.sweeps import by_name, in_file
 from tests.ticking import Words, examples_of
 from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, opened, swept, use
 from tests.toys import prefix_pair, says
@@ -171,7 +170,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
     of_pair = {"version", "arm", "seed", "training", "runtime", "acceptance", "sizes", "outputs", "costs"}
-    of_sweep = {"plan", "lineage", "margins", "risk", "grid", "batches", "unsupported_script", "null_test", "sha256"}
+    of_sweep = {"plan", "lineage", "margins", "grid", "batches", "unsupported_script", "null_test", "sha256"}
     assert pair.keys() == of_pair | of_sweep
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
@@ -192,7 +191,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     [record] = records
     assert named(record.points) == named(rows)
     at_first = {name for name, value in record.pairs[0].items() if value is not None}
-    assert at_first == {"arm", "seed", "runtime", "acceptance", "sizes", "margins", "risk"}
+    assert at_first == {"arm", "seed", "runtime", "acceptance", "sizes", "margins"}
     assert record.pairs[-1]["plan"] == pair["plan"]
     outputs = ["hypotheses-test.parquet", "hypotheses-validation.parquet"]
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]
@@ -351,28 +350,6 @@ def test_a_sweep_by_any_metric_becomes_a_report(records: list[Recorded], monkeyp
     found = read_rows_of(PATHS, metric, "aligned")
     text = tables_markdown(summarize("toy", metric, dict.fromkeys(ARMS, found)))
     assert metric_name(metric) in text and "chrF" not in text and "BLEU" not in text
-
-
-def thresholds(rows: list[Row], split: str) -> dict[float, Row]:
-    return {row["settings"]["threshold"]: row for row in rows if (row["split"], row["method"]) == (split, "calm")}
-
-
-def test_the_valid_threshold_of_calm_is_measured_on_test_although_no_choice_names_it(records: list[Recorded]) -> None:
-    grid = GridSettings(method="calm", values={"confidence": ["softmax"], "threshold": [0.2, 1.0, 0.6], "decay": [0.0]})
-    margins = MarginSettings(no_loss=0.01, one_point=0.01, confidence=0.99)
-    # So few texts show nothing unless nearly all may be lost.
-    rows = swept(grid, margins=margins, risk=RiskSettings(tolerance=0.9, level=0.5))
-    measured, order = thresholds(rows, "validation"), (1.0, 0.6, 0.2)
-    losses = [measured[threshold]["loss_share"] for threshold in order]
-    assert losses[0] == 0 < losses[2], "λ = 1 never exits early"
-    valid = fixed_sequence([hoeffding_bentkus(loss, 6, 0.9) for loss in losses], 0.5)
-    # So few texts prove no margin, not even for vanilla's own output.
-    assert valid > 1 and thresholds(rows, "test").keys() == {order[valid - 1]}
-    pair = json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))
-    assert pair["risk"] == {"tolerance": 0.9, "level": 0.5}
-    changed = swept(grid, margins=margins, risk=RiskSettings(tolerance=0.01, level=0.01))
-    assert not thresholds(changed, "test")
-    assert thresholds(changed, "validation") == measured, "other tolerances leave measured rows valid"
 
 
 def test_further_temperatures_are_swept_beside_vanilla_at_the_same_one(records: list[Recorded]) -> None:

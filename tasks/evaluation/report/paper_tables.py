@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
-from tasks.evaluation.report.formatting import CHOICE_NAMES, mark_of, method_name, packaged, settings_text
+from tasks.evaluation.report.formatting import CHOICE_NAMES, mark_of, method_name, packaged
 from tasks.evaluation.results.rows import OperatingPoint, TimedMeasurements, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary, acceptance_of, cost_ratios_of, fastest, temperature
 from tasks.evaluation.scoring.metrics import compared_as
-from tasks.evaluation.scoring.statistics import Status
-from tasks.evaluation.selection import controlled as controlled_sequences
-from tasks.evaluation.selection import hoeffding_bentkus, keeps_quality, threshold_of
-from tasks.evaluation.settings import CHOICES, RiskSettings
+from tasks.evaluation.selection import keeps_quality
+from tasks.evaluation.settings import CHOICES
 from tasks.paths import ARMS
 
 Row = dict[str, Any]
@@ -60,7 +58,7 @@ def paper_tables(summary: Summary) -> dict[str, list[Row]]:
         summary: With points, choices and pairs; its own tables are not read.
     """
     found = {}
-    for rows in (sizes, shares, sampled, early_exit, controlled, cascade, acceptance, speculative, lenience):
+    for rows in (sizes, shares, sampled, early_exit, cascade, acceptance, speculative, lenience):
         own = [{"source": "measured", **row} for row in rows(summary)]
         found[rows.__name__] = own + (published_rows(rows.__name__, summary.dataset, summary.metric) if own else [])
     return found
@@ -182,36 +180,6 @@ def early_exit(summary: Summary) -> Iterator[Row]:
             for point in summary.front(arm, "calm"):
                 yield row(f"as good as CALM, {where}", point, _fastest_at(own, point.quality))
                 yield row(f"as fast as CALM, {where}", point, _best([one for one in own if one.speedup >= point.speedup]))
-
-
-def controlled(summary: Summary) -> Iterator[Row]:
-    """CALM's threshold by Learn then Test: chosen on validation, reported on test; none where no losses were measured."""
-    for arm in ARMS:
-        risk = summary.pairs.of(arm).risk
-        for sequence in controlled_sequences(summary.timed_points(arm), risk):
-            point, accepted = sequence.chosen, sequence.accepted
-            row: Row = {"label": f"CALM, {settings_text(sequence.fixed)}, {arm} sweep", "tested": len(sequence.points)}
-            row |= {"accepted": accepted, "tolerance_share": risk.tolerance, "level": sequence.level}
-            if accepted < len(sequence.points):
-                row["refused_threshold"] = threshold_of(sequence.points[accepted])
-                row["refused_p_value"] = sequence.p_values[accepted]
-            if point is not None:
-                p_value = sequence.p_values[accepted - 1]
-                row |= {"settings": point.settings, "loss_share": point.loss_share, "p_value": p_value}
-                if point.test is not None:
-                    status = _risk_status(point.test.loss_share, point.test.examples, risk)
-                    row |= {"test_loss_share": point.test.loss_share, "test_status": status, **_measured(point.test)}
-            yield row
-
-
-def _risk_status(loss: float | None, examples: int | None, risk: RiskSettings) -> Status | None:
-    """What the test split says of a chosen threshold by the same p-value, one test at level ε in either direction."""
-    if loss is None or not examples:
-        return None
-    if hoeffding_bentkus(loss, examples, risk.tolerance) <= risk.level:
-        return "confirmed"
-    # A risk of at most δ is a gain of at least 1 - δ, which the same inequality refutes.
-    return "contradicted" if hoeffding_bentkus(1.0 - loss, examples, 1.0 - risk.tolerance) <= risk.level else "open"
 
 
 def cascade(summary: Summary) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from tasks.decoding.runtimes.compiled import LEAST_SHARE
 from tasks.evaluation.results.codec import Settings, Source, read, text_of
 from tasks.evaluation.scoring.quality import OutputCheck
 from tasks.evaluation.scoring.statistics import Interval
-from tasks.evaluation.settings import MarginSettings, RiskSettings
+from tasks.evaluation.settings import MarginSettings
 from tasks.files import atomic_write
 from tasks.models.settings import TrainingRecord
 
@@ -256,8 +256,6 @@ class PairRecord:
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
     margins: MarginSettings = field(default_factory=MarginSettings)
     """What a choice may lose."""
-    risk: RiskSettings = field(default_factory=RiskSettings)
-    """What CALM's threshold may lose by Learn then Test."""
     batches: BatchTimings | None = None
     """Chosen points by batch size, on test; None where that is switched off, and for further seeds."""
     grid: list[GridPoint] | None = None

@@ -61,9 +61,6 @@ class OutputDetails:
     """chrF in points, beside BLEU; None for other metrics."""
     chrf_signature: str | None = None
     """How chrF was computed, in sacrebleu's own words."""
-    loss_share: float | None = None
-    """Mean over the examples of what an output loses against vanilla large's by the sentence-level metric, in [0, 1]; an output
-    that gains counts as 0."""
     worst: list[WorstOutput] | None = None
     """The outputs that lose most against vanilla large's, the worst first."""
 
@@ -301,8 +298,6 @@ class Measurements(Decoded):
     rollback_rate: float | None = None
     chrf: float | None = None
     """chrF in points; of timed points, beside BLEU."""
-    loss_share: float | None = None
-    """Mean loss of an output against vanilla's by the sentence-level metric, gains as 0, in [0, 1]; of timed points."""
     examples: int | None = None
     """Examples of the split."""
     timed_examples: int = 0

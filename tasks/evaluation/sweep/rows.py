@@ -259,8 +259,6 @@ def details_of(texts: Sequence[str], others: Sequence[str], split: Split, metric
     return records.OutputDetails(
         chrf=chrf_of(texts, references) if chrf else None,
         chrf_signature=chrf_signature(max(map(len, references))) if chrf else None,
-        # A perfect sentence BLEU may be slightly more than 100 in floating point.
-        loss_share=sum(min(loss / 100, 1.0) for loss in losses.values()) / len(texts),
         worst=[
             records.WorstOutput(
                 example=index,

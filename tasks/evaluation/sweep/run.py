@@ -26,8 +26,7 @@ from tasks.evaluation.results.pair import Costs, NullTest, SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRound, TimedRow
 from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.statistics import Equals, null_test
-from tasks.evaluation.selection import choose_rows, controlled, tradeoff_of
-from tasks.evaluation.settings import CHOSEN_ON, SweepSettings
+from tasks.evaluation.selection import choose_rows, tradeoff_of
 from tasks.evaluation.sweep import plan as planning
 from tasks.evaluation.sweep import replay
 from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Start, Visit, named
@@ -385,7 +384,8 @@ class SweepRunner:
 
     def prepare_chosen(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> SplitSweep:
         """Decode the baselines and the points that the validation rows choose, on another split: too few for a replay."""
-        chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self.writer.evaluator.sweep)}
+        choices = choose_rows(rows, self.writer.evaluator.sweep.margins).values()
+        chosen = {(rows[index].method, str(rows[index].settings)) for index in choices if index is not None}
         wanted = [point for point in points if (point.method, str(point.plain_settings)) in chosen]
         found = SplitSweep(self.drafter, self.writer, split)
         self._planned_with()
@@ -438,14 +438,6 @@ class SweepRunner:
 
     def _assess(self, point: SweepPoint, outputs: Outputs, split: Split) -> Outcome:
         return self.writer.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
-
-
-def _chosen(rows: Sequence[SweepRow], sweep: SweepSettings) -> list[SweepRow]:
-    """The rows that are chosen on validation, by margins or for their risk; none without a measured vanilla row."""
-    found = [rows[index] for index in choose_rows(rows, sweep.margins).values() if index is not None]
-    timed = [row for row in rows if isinstance(row, TimedRow) and row.split == CHOSEN_ON]
-    valid = [one.chosen for one in controlled(timed, sweep.risk)]
-    return [*found, *(row for row in valid if row is not None)]
 
 
 # The splits, one after the other; of each the sweeps of all drafters.

@@ -1,22 +1,19 @@
-"""Frontiers and choices by hand, bounds that hold for all points at once, what shares the level, and Learn then Test."""
+"""Frontiers and choices by hand, bounds that hold for all points at once, and what shares the level."""
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 import pytest
-import scipy.stats
 from numpy.typing import NDArray
 
 from tasks.evaluation import selection
-from tasks.evaluation.results.codec import Settings, joined
+from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DifferenceBounds, FailedRow, MeasuredRow, Prediction, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import LIKELIHOOD_SUMS, bleus_of
 from tasks.evaluation.scoring.quality import Quality, score
 from tasks.evaluation.selection import TradeOff, frontier, tradeoff_of
-from tasks.evaluation.settings import MarginSettings, RiskSettings
+from tasks.evaluation.settings import MarginSettings
 from tests.unit.evaluation.conftest import timed
 
 
@@ -256,109 +253,3 @@ def test_lossless_points_lose_nothing_where_they_score_alike_or_tokens_are_drawn
     for wrong, sampled, lower in ((2, False, 0.0), (9, True, 0.0)):
         assert selection.point_bounds(quality(wrong), LARGE, MARGINS, 5, lossless=True, sampled=sampled).lower == lower
     assert selection.point_bounds(quality(9), LARGE, MARGINS, 5, lossless=True, sampled=False).lower < 0
-
-
-TOLERANCE, LEVEL, SETS = 0.1, 0.05, 1000
-NOISE = LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / SETS)
-"""What three standard errors above the level allow of so many calibration sets."""
-Draw = Callable[[np.random.Generator, float, int], np.ndarray]
-
-
-def calm(threshold: float, loss: float | None, examples: int | None = 100, decay: float = 0.0) -> TimedRow:
-    """A setting of CALM with its mean loss."""
-    settings: Settings = {"confidence": "softmax", "threshold": threshold, "decay": decay}
-    return replace(timed("calm", 1.0), settings=settings, loss_share=loss, examples=examples)
-
-
-def chosen_threshold(sequence: selection.TestedSequence[TimedRow]) -> float:
-    """The threshold that is chosen; 1, which accepts nothing, where none is."""
-    return 1.0 if sequence.chosen is None else selection.threshold_of(sequence.chosen)
-
-
-def test_p_values_by_hand() -> None:
-    # No loss in ten texts at δ = 0.5: Hoeffding gives (1 - δ)^10; e times the binomial probability is larger.
-    assert selection.hoeffding_bentkus(0.0, 10, 0.5) == pytest.approx(0.5**10)
-    # Two lost of four at δ = 0.75: h = log(2/3)/2 + log(2)/2 = log(4/3)/2, so exp(-4 h) = 9/16;
-    # P(at most 2 of 4) = 1 - 4 (3/4)^3 / 4 - (3/4)^4 = 67/256, times e more than that.
-    assert selection.hoeffding_bentkus(0.5, 4, 0.75) == pytest.approx(9 / 16)
-    # Where the mean loss exceeds the tolerance Hoeffding says nothing.
-    assert selection.hoeffding_bentkus(0.3, 50, 0.2) == 1.0
-
-
-def test_bentkus_rounds_losses_up_and_is_the_smaller_for_some() -> None:
-    law = scipy.stats.binom(1000, 0.05)
-    assert selection.hoeffding_bentkus(0.0295, 1000, 0.05) == pytest.approx(math.e * law.cdf(30), rel=1e-9)
-    assert selection.hoeffding_bentkus(0.03, 1000, 0.05) == pytest.approx(math.e * law.cdf(30), rel=1e-9)
-    assert selection.hoeffding_bentkus(0.0301, 1000, 0.05) == pytest.approx(math.e * law.cdf(31), rel=1e-9)
-
-
-def test_a_sequence_stops_at_the_first_failure() -> None:
-    assert selection.fixed_sequence([0.01, 0.05, 0.2, 0.001], 0.05) == 2
-    assert selection.fixed_sequence([0.2, 0.001, 0.001], 0.05) == 0
-    assert selection.fixed_sequence([0.01, 0.02], 0.05) == 2
-    assert selection.fixed_sequence([], 0.05) == 0
-
-
-def test_the_smallest_threshold_before_the_first_failure_is_chosen_whatever_the_order_of_rows() -> None:
-    points = [calm(0.7, 0.0), calm(0.9, 0.01), calm(0.98, 0.0), calm(0.8, 0.3)]
-    [sequence] = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
-    assert [selection.threshold_of(point) for point in sequence.points] == [0.98, 0.9, 0.8, 0.7]
-    assert sequence.accepted == 2 and sequence.chosen == points[1]
-    assert sequence.p_values[3] < LEVEL, "λ = 0.7 would pass, but is not reached"
-    [refused] = selection.controlled([calm(0.9, 0.2), calm(0.8, 0.0)], RiskSettings(tolerance=TOLERANCE, level=LEVEL))
-    assert (refused.accepted, refused.chosen) == (0, None)
-
-
-def test_sequences_of_other_settings_share_the_level_and_other_rows_are_left_out() -> None:
-    points = [calm(0.9, 0.0), calm(0.9, 0.0, decay=4.0), calm(0.8, None), replace(calm(0.7, 0.0), method="bild")]
-    points.append(calm(0.6, 0.0, examples=None))
-    found = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
-    assert [one.fixed for one in found] == [{"confidence": "softmax", "decay": decay} for decay in (0.0, 4.0)]
-    assert [one.points for one in found] == [[points[0]], [points[1]]]
-    assert {one.level for one in found} == {LEVEL / 2}
-
-
-def bernoulli(rng: np.random.Generator, risk: float, examples: int) -> np.ndarray:
-    return (rng.random((SETS, examples)) < risk).astype(float)
-
-
-def beta(rng: np.random.Generator, risk: float, examples: int) -> np.ndarray:
-    return rng.beta(2 * risk, 2 * (1 - risk), (SETS, examples))
-
-
-def rare_and_whole(rng: np.random.Generator, risk: float, examples: int) -> np.ndarray:
-    """Most texts lose a little, a few lose all."""
-    return np.where(rng.random((SETS, examples)) < risk / 2, 1.0, (risk / 2) / (1 - risk / 2))
-
-
-@pytest.mark.parametrize("draw", [bernoulli, beta, rare_and_whole])
-@pytest.mark.parametrize("examples", [40, 400])
-def test_a_risk_above_the_tolerance_is_accepted_in_no_more_sets_than_the_level(draw: Draw, examples: int) -> None:
-    rng = np.random.default_rng(7)
-    risks = draw(rng, TOLERANCE * 1.001, examples).mean(axis=1)
-    accepted = np.mean([selection.hoeffding_bentkus(float(risk), examples, TOLERANCE) <= LEVEL for risk in risks])
-    assert accepted <= NOISE
-    # The test is worth something: a third of the tolerance passes in most sets of 400, and a mean below δ alone never suffices.
-    good = draw(rng, TOLERANCE / 3, 400).mean(axis=1)
-    assert np.mean([selection.hoeffding_bentkus(float(risk), 400, TOLERANCE) <= LEVEL for risk in good]) > 0.9
-    assert np.mean(risks <= TOLERANCE) > 0.3
-
-
-def test_a_grid_accepts_an_invalid_threshold_in_no_more_sets_than_the_level() -> None:
-    """Two sequences of eight thresholds on the same texts, of which the lower ones are invalid."""
-    rng, examples, thresholds = np.random.default_rng(11), 300, (0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6)
-    risks = (0.02, 0.04, 0.06, 0.08, 0.1001, 0.101, 0.105, 0.11)
-    uniform = rng.random((SETS, 2, examples))
-    means = np.stack([(uniform < risk).mean(axis=2) for risk in risks], axis=2)
-    wrong = reached = 0
-    for own in means:
-        points = [
-            calm(threshold, float(own[decay, index]), examples, decay=float(decay))
-            for decay in range(2)
-            for index, threshold in enumerate(thresholds)
-        ]
-        found = selection.controlled(points, RiskSettings(tolerance=TOLERANCE, level=LEVEL))
-        wrong += any(chosen_threshold(one) <= 0.8 for one in found)
-        reached += any(chosen_threshold(one) <= 0.95 for one in found)
-    assert wrong / SETS <= NOISE
-    assert reached / SETS > 0.9

@@ -30,7 +30,6 @@ from tasks.evaluation.results.summary import (
     Summary,
     SweptPairs,
 )
-from tasks.evaluation.selection import hoeffding_bentkus
 from tasks.models.settings import TrainingRecord
 from tasks.report import as_text
 from tests.unit.evaluation.conftest import (
@@ -441,69 +440,6 @@ def test_published_early_exit_stands_below_in_its_own_columns(sweeps: Sweeps) ->
     assert found.rows[0][4:] == ["α_FB 0.9 α_RB 2", "59.95 [57.95, 61.95]", "1.20× [1.15, 1.25]", "+0.05"]
     assert found.published[2] == ["as fast as CALM (7.2.2), WMT14 De-En", "–", "–", "1.50×", "–", "–", "1.50×", "+2.00"]
     assert not has(summary_record("bleu", {**sweeps, "unaligned": sweeps["unaligned"][:-1]}), "early_exit")
-
-
-LOSSES = {0.98: 0.0, 0.9: 0.02, 0.8: 0.045, 0.7: 0.01}
-
-
-def calm_at(threshold: float, loss: float | None, split: str = "validation", decay: float = 0.0) -> Row:
-    settings = {"confidence": "softmax", "threshold": threshold, "decay": decay}
-    row = point_row("unaligned", split, "calm", settings, 59.5, 1.25)
-    return row | {"quality_difference_interval": [-1.0, 0.0], "examples": 400, "loss_share": loss}
-
-
-def with_calm(sweeps: Sweeps, *more: Row) -> Sweeps:
-    rows = [*sweeps["unaligned"], *(calm_at(threshold, loss) for threshold, loss in LOSSES.items()), *more]
-    return {**sweeps, "unaligned": rows}
-
-
-def cells_of(summary: Summary) -> dict[str, str]:
-    found = section(summary, "controlled")
-    assert len(found.rows) == 1
-    return dict(zip(found.headings, found.rows[0], strict=True))
-
-
-def test_the_smallest_valid_threshold_stands_with_its_numbers_on_test_and_with_the_first_refused(sweeps: Sweeps) -> None:
-    cells = cells_of(summary_record("bleu", with_calm(sweeps, calm_at(0.9, 0.015, "test"))))
-    assert cells == {
-        "sequence": "CALM, confidence softmax decay 0, unaligned sweep",
-        "δ": "5.00 %",
-        "p up to": "0.05",
-        "valid λ": "2",
-        "of": "4",
-        "chosen": "confidence softmax threshold 0.9 decay 0",
-        "loss, validation": "2.00 %",
-        "p-value": f"{hoeffding_bentkus(0.02, 400, 0.05):.2g}",
-        "first λ refused": "0.8",
-        "its p-value": f"{hoeffding_bentkus(0.045, 400, 0.05):.2g}",
-        "loss, test": "1.50 %",
-        "result on test": "confirmed",
-        "BLEU − vanilla": "-0.50 [-1.00, +0.00]",
-        "speed-up": "1.25× [1.20, 1.30]",
-    }
-
-
-@pytest.mark.parametrize(("loss", "status"), [(0.015, "confirmed"), (0.06, "open"), (0.2, "contradicted")])
-def test_test_confirms_contradicts_or_leaves_open_and_never_chooses(sweeps: Sweeps, loss: float, status: str) -> None:
-    other = calm_at(0.7, 0.0, "test")  # tested better, but not shown to be valid on validation
-    cells = cells_of(summary_record("bleu", with_calm(sweeps, calm_at(0.9, loss, "test"), other)))
-    assert (cells["chosen"], cells["result on test"]) == ("confidence softmax threshold 0.9 decay 0", status)
-
-
-def test_nothing_is_chosen_where_the_highest_threshold_loses_too_much(sweeps: Sweeps) -> None:
-    rows = [*sweeps["unaligned"], calm_at(0.98, 0.2), calm_at(0.9, 0.0)]
-    cells = cells_of(summary_record("bleu", {**sweeps, "unaligned": rows}))
-    assert (cells["valid λ"], cells["chosen"], cells["first λ refused"], cells["its p-value"]) == ("0", "–", "0.98", "1")
-
-
-def test_tolerance_and_level_are_those_of_the_sweep_and_sequences_share_the_level(sweeps: Sweeps) -> None:
-    pairs = {"unaligned": {"risk": {"tolerance": 0.1, "level": 0.2}}}
-    found = section(summary_record("bleu", with_calm(sweeps, calm_at(0.9, 0.0, decay=4.0)), pairs), "controlled")
-    shown = [dict(zip(found.headings, row, strict=True)) for row in found.rows]
-    assert [(row["δ"], row["p up to"], row["valid λ"], row["first λ refused"]) for row in shown] == [
-        ("10.00 %", "0.1", "4", "–"),
-        ("10.00 %", "0.1", "1", "–"),
-    ]
 
 
 ARM_POINT = ArmPoint(
