@@ -449,35 +449,8 @@ def number_formats(
 
 # --- results --------------------------------------------------------------------------------------------------------------
 
-TARGETS = {
-    "vanilla_over_generate": (2.5, "4 layers d 256"),
-    "vanilla_over_ctranslate2": (1.6, "4 layers d 256"),
-    "drafter_step_over_generate": (5.0, "2 layers d 64"),
-    "speculative_over_assisted": (3.0, ""),
-    "bild_over_vanilla": (1.85, ""),
-    "bild_over_ctranslate2": (1.0, ""),
-    "batched_over_generate": (2.5, "4 layers d 256"),
-    "batched_over_ctranslate2": (1.5, "4 layers d 256"),
-}
-"""Least ratio, and the random shape that it is taken from; without one it is the trained pair's, else that of `_MIDDLE`.
-
-The drafter's step is measured by decoding with a model of its shape alone.
-"""
 _MIDDLE = "4 layers d 256"
-
-
-def check_targets(cases: Mapping[str, Found], trained: str | None) -> Found:
-    """Return ratio, case, target and outcome of each target that was measured; BiLD must also keep the quality."""
-    found = {}
-    for name, (least, shape) in TARGETS.items():
-        where = shape or (trained if trained is not None and trained in cases else _MIDDLE)
-        ratios = cases[where]["ratios"] if where in cases else {}
-        measured = ratios.get("vanilla_over_generate" if name == "drafter_step_over_generate" else name)
-        if measured is not None:
-            kept = not name.startswith("bild") or cases[where]["bild"]["quality"]["no_loss"]
-            met = measured["ratio"] >= least and kept
-            found[name] = {"ratio": measured["ratio"], "case": where, "target": least, "met": met}
-    return found
+"""The random shape whose step stands in the last line."""
 
 
 def case_lines(one: Found) -> Iterator[str]:
@@ -509,16 +482,14 @@ def case_lines(one: Found) -> Iterator[str]:
         )
 
 
-def last_line(cases: Mapping[str, Found], checks: Found, threads: int, rounds: int) -> Found:
-    """Return all measurements and the hardware that they were taken on; a ratio that was not measured is null."""
+def last_line(cases: Mapping[str, Found], threads: int, rounds: int) -> Found:
+    """Return all measurements and the hardware that they were taken on; the step is that of `_MIDDLE` in float32, or null."""
     step = cases[_MIDDLE]["formats"]["float32"]["step"] if _MIDDLE in cases else {}
     return {
         **harness.hardware(),
         "threads": threads,
         "rounds": rounds,
-        **{name: checks[name]["ratio"] if name in checks else None for name in TARGETS},
         **{name: step.get(name) for name in ("bandwidth_share", "check_over_step")},
-        "targets": checks,
         "cases": cases,
     }
 
@@ -557,9 +528,4 @@ def main(given: Sequence[str]) -> None:
             cases[case.name] = measure_case(case, of_task, translators, arguments.threads, rounds)
             for line in case_lines(cases[case.name]):
                 log.info(line)
-    checks = check_targets(cases, arguments.task)
-    log.info(f"\n{'':28}{'ratio':>7} {'target':>8}  met  where")
-    for name, (least, _) in TARGETS.items():
-        one = checks.get(name, {"ratio": float("nan"), "met": False, "case": "not measured"})
-        log.info(f"{name:28}{one['ratio']:>7.2f} {least:>8}  {'yes' if one['met'] else 'no':3}  {one['case']}")
-    harness.finish(last_line(cases, checks, arguments.threads, rounds), arguments.json)
+    harness.finish(last_line(cases, arguments.threads, rounds), arguments.json)

@@ -61,7 +61,6 @@ AGAIN = "vanilla, again"
 """A second server that differs from `VANILLA` in nothing: what two processes differ by."""
 FEWER = {TRANSFORMERS: 8}
 """Servers that get one of so many texts of a visit: they are slower by far more than that leaves unsure."""
-TARGETS = {"served_over_vanilla_worst": 0.98, "served_over_ctranslate2_1": 2.5, "served_over_ctranslate2_8": 1.2}
 _START = 300.0
 """Seconds within which a server must be up, its warm-up included."""
 
@@ -416,9 +415,6 @@ def main(given: Sequence[str]) -> None:
     for line in lines(rows):
         log.info(line)
     found = summary(rows, starts, wrong_answers(starts, pair))
-    for name, target in TARGETS.items():
-        if name in found:
-            log.info(f"{name} {found[name]:.2f}, target {target}: {'met' if found[name] >= target else 'missed'}")
     settings = {name: getattr(options, name) for name in ("rounds", "requests", "threads")} | {"starts": len(starts)}
     finish({**found, **hardware(), "point": str(pair.manifest.point), **settings, "clients": rows}, options.json)
 
