@@ -63,7 +63,7 @@ def _embedded(settings: EmbeddedSettings) -> Corpus:
 
 
 def check_starts(large: ModelSettings, small: ModelSettings) -> None:
-    """Check that local checkpoints can be opened, and that the large one has the layers that the small model takes.
+    """Check that checkpoints can be opened, that the large one is larger, and that it has the layers that the small one takes.
 
     Configurations alone are read, those of hub models too. Folders that do not exist are left to the stages that load them,
     since another task of params.yaml may be about to make them.
@@ -76,6 +76,13 @@ def check_starts(large: ModelSettings, small: ModelSettings) -> None:
         from tasks.models.layers import check_layers
 
         check_layers(_without_weights(found["large"]), small.from_large)
+    opened = {name: _without_weights(config) for name, config in found.items() if config is not None}
+    sizes = {name: sum(one.numel() for one in model.parameters()) / 1e6 for name, model in opened.items()}
+    if len(sizes) == len(found) and sizes["small"] >= sizes["large"]:
+        raise InputError(
+            f"models.small.pretrained: {small.pretrained} has {sizes['small']:.3g} M parameters and {large.pretrained} "
+            f"{sizes['large']:.3g} M, so that drafts could save nothing; name a smaller one"
+        )
 
 
 def _configuration(name: str, model: ModelSettings) -> PreTrainedConfig | None:

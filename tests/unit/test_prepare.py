@@ -148,6 +148,11 @@ def test_layers_that_are_there_are_taken_and_others_refused(large: Path) -> None
         check_starts(ModelSettings(pretrained=str(large)), from_large(0, 9))
 
 
+def test_a_small_checkpoint_as_large_as_the_large_one_is_refused(large: Path) -> None:
+    with pytest.raises(InputError, match=r"^models\.small\.pretrained: .* M parameters .* drafts could save nothing"):
+        check_starts(ModelSettings(pretrained=str(large)), ModelSettings(pretrained=str(large)))
+
+
 def test_a_shared_encoder_needs_one(tmp_path: Path) -> None:
     large = ModelSettings(pretrained=str(write_gguf(tmp_path / "tiny.gguf")))
     with pytest.raises(InputError, match=r"^models\.small\.from_large names share_encoder, but .* has no encoder"):
