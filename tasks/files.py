@@ -55,7 +55,7 @@ def atomic_write(path: Path, content: str | bytes, *, sync: bool = False) -> Pat
 
 def append_line(path: Path, line: str) -> None:
     """Append a line, which ends with a newline, to a file of UTF-8 text and return when it is on the disk."""
-    with path.open("a", encoding="utf-8") as file:
+    with _named(path), path.open("a", encoding="utf-8") as file:
         file.write(line)
         file.flush()
         os.fsync(file.fileno())
@@ -215,8 +215,18 @@ def _body_sum(body: str) -> str:
 
 def _flush(path: Path) -> None:
     """Flush a file's content, or a folder's entries, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    with _named(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in errors of calls that know its descriptor alone."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None

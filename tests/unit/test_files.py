@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tasks.files import (
     SUMS,
+    append_line,
     atomic_folder,
     atomic_path,
     atomic_write,
@@ -214,3 +216,19 @@ def test_files_that_cannot_be_linked_are_copied(folder: Path, tmp_path: Path, mo
     link_folder(folder, tmp_path / "new")
     assert folder_checksum(tmp_path / "new") == folder_checksum(folder)
     assert not (tmp_path / "new/a.txt").samefile(folder / "a.txt")
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the call that fails does not know; without a name the error would be no line but a traceback."""
+
+    def refuse(_descriptor: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    for write in (
+        partial(atomic_write, tmp_path / "whole", "text", sync=True),
+        partial(append_line, tmp_path / "line", "text\n"),
+    ):
+        with pytest.raises(OSError, match="Read-only file system") as error:
+            write()
+        assert Path(error.value.filename).parent in (tmp_path, tmp_path.parent)
