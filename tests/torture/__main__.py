@@ -67,7 +67,7 @@ def run_all(faults: Sequence[Fault], known: dict[str, Undisturbed], folder: Path
             place = folder / f"fault{fault.number}"
             outcome = Trial(fault, known[fault.stage], place, own).run()
             done.append(outcome)
-            line = f"{len(done)}: {fault.stage}, {HARMS[fault.kind]} ({outcome.place or 'not reached'})"
+            line = f"{fault.number}: {fault.stage}, {HARMS[fault.kind]} ({outcome.place or 'not reached'})"
             print(line, *(f"\n  {column}: {reason}" for column, reason in outcome.found), flush=True)
             if not outcome.found:
                 shutil.rmtree(place)
