@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import logging
 import os
 import re
@@ -197,6 +198,10 @@ def description() -> str:
     return f"rank {rank()} on {socket.gethostname()}"
 
 
+_ALONE_SECONDS = 120
+"""What the group of one process takes at most; it takes milliseconds."""
+
+
 def init(backend: str) -> None:
     """Open the process group; further calls of a process do nothing.
 
@@ -208,7 +213,12 @@ def init(backend: str) -> None:
     if world_size() == 1:
         # One process alone needs no port: even one just found free can be taken by the time it is opened.
         store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # documented by torch
-        torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+        # Without memory for its threads gloo may wait for ever, where no Python runs: a watchdog ends the process.
+        faulthandler.dump_traceback_later(_ALONE_SECONDS, exit=True)
+        try:
+            torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         return
     try:
         torch.distributed.init_process_group(backend)

@@ -175,3 +175,18 @@ def test_the_estimate_is_near_the_peak_of_two_steps() -> None:
     weights = 4 * sum(one.numel() for one in initial_model(SHAPE, 1000, 0, 1).parameters())
     measured, estimated = int(done.stdout), need(TRAINING, SHAPE).memory - distributed._LOADED - weights
     assert 0.9 * measured < estimated < 2 * measured, (measured, estimated)
+
+
+WITHOUT_END = """
+import time
+import torch
+from tasks.training import distributed
+distributed._ALONE_SECONDS = 0.5
+torch.distributed.init_process_group = lambda *_, **__: time.sleep(600)
+distributed.init("gloo")
+"""
+
+
+def test_a_group_that_never_opens_ends_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_END], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1 and "Timeout" in ended.stderr and "in init" in ended.stderr
