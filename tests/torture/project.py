@@ -96,8 +96,6 @@ class State:
     """Rows on validation without what times decide."""
     doubled: list[str] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
-    waiting: list[str] = field(default_factory=list)
-    """Folders of the outbox."""
 
 
 @dataclass
@@ -183,7 +181,6 @@ class Place:
             if file.name == "rows.jsonl":
                 _read_rows(file, name, found)
         found.records = records(self.project / "mlflow.db")
-        found.waiting = [one.name for one in (self.project / ".cache/mlflow-outbox").glob("*")]
         return found
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -110,9 +111,10 @@ def test_a_streamer_receives_turn_by_turn(pair: DecodingPair) -> None:
 
 def test_a_pair_is_one_line_and_texts_have_some_text(pair: DecodingPair) -> None:
     assert re.fullmatch(r"<pair of two models: bild drafter=small [^\n]*; native, float32, cpu>", repr(pair))
-    for texts in (None, "", " ", ["red", ""], [None]):
+    wrong: list[Any] = [None, "", " ", ["red", ""], [None]]
+    for texts in wrong:
         with pytest.raises(InputError, match="a text is missing or empty; give one, or a list of some"):
-            pair.generate(texts)  # type: ignore[arg-type]
+            pair.generate(texts)
 
 
 @pytest.mark.parametrize(
