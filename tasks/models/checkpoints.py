@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
 _RECORD = "training.json"
+TRAINING_LOG = "training.csv"
+"""In a model's folder: the measurements during its training."""
 _MOST_LAYERS = 1000
 """Of a model: a damaged configuration may ask for millions, which transformers would make one by one."""
 
@@ -231,6 +233,7 @@ def save_model(
     *,
     card: str | None = None,
     record: TrainingRecord | None = None,
+    log: str | None = None,
 ) -> None:
     """Write weights (safetensors), configuration, tokenizer, draft heads, exit classifier, draft vocabulary and model card.
 
@@ -242,6 +245,7 @@ def save_model(
         folder: The folder to write.
         card: Markdown for README.md; None: no card.
         record: Of its training; None: none is written.
+        log: Measurements during its training, as CSV; None: none are written.
     """
     with atomic_folder(folder) as partial:
         with _without_bars():
@@ -253,6 +257,8 @@ def save_model(
             (partial / "README.md").write_text(card, encoding="utf-8")
         if record is not None:
             (partial / _RECORD).write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
+        if log is not None:
+            (partial / TRAINING_LOG).write_text(log, encoding="utf-8")
         _share(partial)
 
 

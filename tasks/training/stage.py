@@ -17,13 +17,13 @@ from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import OutputCheck, against_teacher, check_outputs, described, length_warning
-from tasks.files import atomic_write, is_sealed, partial_path, remove
+from tasks.files import atomic_write, checksum, is_sealed, partial_path, remove, warn_of_damage
 from tasks.fingerprint import discard_others, fingerprint
 from tasks.lineage import datasets, lineage
 from tasks.locks import folder_lock, share_lock, working_lock
 from tasks.machine import MachineSettings, require_memory, set_up
 from tasks.models.card import Card, TextFile, non_default, render_card
-from tasks.models.checkpoints import initial_model, read_training_record, save_model
+from tasks.models.checkpoints import TRAINING_LOG, initial_model, read_training_record, save_model
 from tasks.models.pair import check_lengths, check_pair
 from tasks.models.settings import ModelSettings, TextSettings, TrainingRecord
 from tasks.models.tokenizers import load_tokenizer
@@ -140,8 +140,11 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     # A drafter that an interrupted run has finished by the same work is not trained again.
     opened = open_context(job)
     known = read_training_record(job.folder) if job.seed is not None and not opened.resume.exists() else None
-    if known is not None and known.work == opened.resume.name and job.log_file.is_file() and is_sealed(job.folder):
+    if known is not None and known.work == opened.resume.name and is_sealed(job.folder):
         if distributed.is_main():
+            if job.log_file.is_file() and checksum(job.log_file) != checksum(job.folder / TRAINING_LOG):
+                warn_of_damage(job.log_file, f"it differs from {job.folder / TRAINING_LOG}")
+            _show_log(job)
             log.info("%s: %s is already trained", job.paths.task, job.label)
         return
     spec = make_spec(opened)
@@ -263,13 +266,12 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
         kept = {f"kept_{name}": value for name, value in outcome.measured.items()}
         taken = {"seconds": outcome.seconds, "steps": outcome.steps, "target_tokens": outcome.target_tokens}
         record.log_metrics({**taken, "kept_step": outcome.kept, **kept}, outcome.steps)
-        # 3. Save the log, and the model with its card.
-        job.log_file.parent.mkdir(parents=True, exist_ok=True)
-        with writing_to_resume(f"the log of the {job.name} model", partial_path(job.log_file), opened.resume):
-            atomic_write(job.log_file, as_csv(outcome.log))
+        # 3. Save the model with its card and its log.
         check = _check(opened)
         with writing_to_resume(f"the {job.name} model", partial_path(job.folder), opened.resume):
             _save(opened, outcome, check)
+        with writing_to_resume(f"the log of the {job.name} model", partial_path(job.log_file), opened.resume):
+            _show_log(job)
         # 4. Show the card beside the run; the weights stay with DVC.
         record.log_artifact(job.folder / _CARD)
         # 5. The checkpoints go once the record is whole: as long as they are there, the model counts as unfinished.
@@ -354,7 +356,14 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         outputs=() if check is None else (described(check), *against_teacher(check, "the model")),
     )
     record = TrainingRecord(opened.resume.name, outcome.steps, examples, outcome.target_tokens)
-    save_model(model, opened.tokenizer, job.folder, card=render_card(card, model, opened.tokenizer), record=record)
+    written = render_card(card, model, opened.tokenizer)
+    save_model(model, opened.tokenizer, job.folder, card=written, record=record, log=as_csv(outcome.log))
+
+
+def _show_log(job: TrainingJob) -> None:
+    """Write the log where DVC plots it: a copy of the one in the model's folder, which has a checksum."""
+    job.log_file.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(job.log_file, (job.folder / TRAINING_LOG).read_bytes())
 
 
 def _report(job: TrainingJob, parameters: int, outcome: TrainingResult, check: OutputCheck | None) -> None:

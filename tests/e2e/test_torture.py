@@ -1,11 +1,15 @@
-"""A few faults inside the work of the quickest stage; `make torture` does harm to every stage, hundreds of times."""
+"""A little of `make torture` and `make sanitize`: faults in the quickest stage, half a minute of load, a few damaged pairs."""
 
 import dataclasses
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.served import PATIENCE
 from tests.torture.__main__ import drawn, run_all
 from tests.torture.children import Forks, compiled, forks
 from tests.torture.project import Undisturbed, build
@@ -43,3 +47,25 @@ def test_what_differs_is_noticed(undisturbed: Undisturbed, worker: Forks, folder
     fault = Fault(0, STAGE, "kill", "1")
     outcome = Trial(fault, dataclasses.replace(undisturbed, after=after), folder / "noticed", worker).run()
     assert sorted(outcome.found) == [("lost", "data/more is missing"), ("wrong", f"{first} differs")]
+
+
+def last_words(*command: str) -> str:
+    """Run a command of the harnesses, which must end well, and return what it printed."""
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_loaded_server_that_is_ended_and_killed_loses_nothing() -> None:
+    said = last_words("tests.torture.load", "--minutes", "0.5", "--clients", "32", "--peace", "5")
+    counts = json.loads(said.splitlines()[-1])
+    assert counts["faults"] > 0 and counts["answered"] > 0
+    assert [counts[name] for name in ("lost", "wrong", "hung", "errors")] == [0, 0, 0, 0]
+
+
+@pytest.mark.slow
+def test_the_sanitizers_find_nothing() -> None:
+    printed = last_words("tests.sanitize", "--seconds", "5")
+    said = json.loads(printed[printed.index("\n{") :])
+    assert said["bounds"].keys() == {"answered", "refused"} and said["files"].keys() <= {"read", "refused"}

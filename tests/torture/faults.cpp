@@ -84,10 +84,14 @@ bool is(const char* kind) { return plan && plan->kind == kind; }
 
 bool lasts() { return is("full") || is("readonly") || is("clock"); }
 
+// Whether the harm was done, and lasts: to all processes, as a full disk does.
+bool goes_on() { return lasts() && (done || (done = access(plan->fired.c_str(), F_OK) == 0)); }
+
 // Whether the harm is to be done now, and only once among all processes; what lasts is done again and again.
 bool strikes(const std::string& line, long number) {
   if (plan->at == 0) return false;
-  if (done) return lasts();
+  if (goes_on()) return true;
+  if (done) return false;
   bool main = getpid() == plan->main_process;
   if (plan->who == "main" ? !main : main || plan->who != program_invocation_short_name) return false;
   if (number < plan->at) return false;
@@ -173,6 +177,7 @@ extern "C" void torture_arm() {
   count = 0;
   done = false;
   plan = found;
+  goes_on();
 }
 
 __attribute__((constructor)) static void start() { torture_arm(); }

@@ -45,7 +45,7 @@ STAGES = {
 """The stages, the first one that compiles the kernel, and DVC and a Prefect flow that run the graph of a toy."""
 UNRECORDED = ("prepare", "calibrate", "kernel", "dvc", "flow")
 """Without a run in MLflow."""
-_TOYS = ("dvc", "flow")
+TOYS = ("dvc", "flow")
 TIMED = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "rounds", "timed_mismatches", "predicted"}
 """Columns of a row that a clock fills."""
 CHOSEN = {"how", "why", "shown", "chrf", "chrf_signature", "worst", "sha256"}
@@ -186,7 +186,7 @@ class Place:
 
 def words_of(stage: str) -> list[str]:
     """The module of a stage, and its words."""
-    return [*STAGES[stage], *(() if stage in _TOYS else ("--task", TASK))]
+    return [*STAGES[stage], *(() if stage in TOYS else ("--task", TASK))]
 
 
 def _read_rows(file: Path, name: str, state: State) -> None:
@@ -222,8 +222,8 @@ def records(database: Path) -> list[Record]:
 
 def build(folder: Path, workers: Sequence[Forks], stages: Sequence[str]) -> dict[str, Undisturbed]:
     """Run stages and those before them, undisturbed and each twice; the processes that fork learn what they import."""
-    chain = [stage for stage in STAGES if stage not in (*_TOYS, "kernel")]
-    asked = ["calibrate" if stage == "kernel" else stage for stage in stages if stage not in _TOYS]
+    chain = [stage for stage in STAGES if stage not in (*TOYS, "kernel")]
+    asked = ["calibrate" if stage == "kernel" else stage for stage in stages if stage not in TOYS]
     last = max(map(chain.index, asked), default=-1)
     stages = [*chain[: last + 1], *(stage for stage in stages if stage not in chain)]
     empty = folder / "empty"
@@ -240,7 +240,7 @@ def build(folder: Path, workers: Sequence[Forks], stages: Sequence[str]) -> dict
     found, before = dict[str, Undisturbed](), empty
     for stage in stages:
         place, start = folder / stage.replace(" ", "-"), before
-        if stage in _TOYS:
+        if stage in TOYS:
             start = toy(folder / f"{stage}-toy", workers[0], stage)
         elif stage == "kernel":
             start = found["calibrate"].before

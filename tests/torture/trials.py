@@ -17,11 +17,12 @@ from pathlib import Path
 
 import psutil
 
+from flows.pipeline import RUN_LOCK
 from flows.stage import repair
 from tasks.files import SUMS
 from tests.services import free_port
 from tests.torture.children import Forks, Run
-from tests.torture.project import UNRECORDED, Place, Point, State, Undisturbed, words_of
+from tests.torture.project import TOYS, UNRECORDED, Place, Point, State, Undisturbed, words_of
 
 COLUMNS = ("lost", "doubled", "wrong", "hung", "accepted")
 HARMS = {
@@ -36,21 +37,22 @@ HARMS = {
     "locked": "the database of MLflow, or of Prefect, locked for 8 s",
     "deleted": "the database deleted",
     "second": "a second process on the same work",
-    "away": "MLflow away",
+    "away": "MLflow away, or Prefect's server killed",
     "input": "a file that the stage reads is damaged",
     "rest": "`kill -9`, then what it left is damaged",
 }
 """Each kind of fault in words."""
-_OF_TOYS = ("kill", "torn", "end", "interrupt", "full")
+_OF_TOYS = ("kill", "torn", "end", "interrupt", "full", "clock", "second")
 KINDS = {
     "prepare": [kind for kind in HARMS if kind not in ("locked", "deleted", "away", "input")],
     "calibrate": [kind for kind in HARMS if kind not in ("locked", "deleted", "away")],
     "kernel": ["kill", "torn", "full", "second", "rest"],
     "dvc": [*_OF_TOYS],
-    "flow": [*_OF_TOYS, "locked", "deleted"],
+    "flow": [*_OF_TOYS, "locked", "deleted", "away"],
 }
 """The kinds of stages that do not know all: some read no file, or have no record."""
-_STOPPING = ("locked", "deleted", "second")
+_STOPPING = ("locked", "deleted", "second", "away")
+"""For these the process is stopped at a point, while what is around it changes."""
 _ENDING = ("kill", "torn", "end", "interrupt", "full", "readonly", "memory")
 """After these the stage need not have finished."""
 _LOCKED_SECONDS = 8.0
@@ -105,7 +107,7 @@ class Trial:
         kind = self.fault.kind
         if kind == "input":
             self._damaged_input()
-        elif kind == "away":
+        elif kind == "away" and self.fault.stage != "flow":
             self.outcome.place = "all the time"
             self._again(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}")
         else:
@@ -132,7 +134,9 @@ class Trial:
         if self.place.fired.exists():
             who, number, operation, path = self.place.fired.read_text(encoding="utf-8").rstrip("\n").split("\t")[1:]
             self.outcome.place = Point(who, int(number), operation, path).name
-        self._judge(run, may_fail=kind in (*_ENDING, "rest"))
+        # DVC and a flow refuse to run beside another one; a stage waits for it.
+        refused = kind == "second" and self.fault.stage in TOYS
+        self._judge(run, may_fail=refused or kind in (*_ENDING, "rest"))
         if run.status != 0 and kind != "rest":
             self._again()
 
@@ -141,6 +145,10 @@ class Trial:
             # What is resumed is written by the process itself, and not at its beginning.
             own = [point for point in self.undisturbed.points if point.who == "main"]
             return self.rng.choice(own[len(own) // 4 :])
+        if self.fault.kind == "away":
+            # Prefect's server runs when the flow writes its id, not before.
+            own = [point for point in self.undisturbed.points if point.who == "main"]
+            return self.rng.choice(own[next(n for n, point in enumerate(own) if point.path.endswith(RUN_LOCK.name)) :])
         return self.undisturbed.draw(self.rng, "^main" if self.fault.kind in _STOPPING else "")
 
     def _meanwhile(self, run: Run) -> None:
@@ -160,10 +168,15 @@ class Trial:
                     opened.execute("BEGIN EXCLUSIVE")
                 go_on()
                 time.sleep(_LOCKED_SECONDS)
+        elif self.fault.kind == "away":
+            for one in psutil.Process(run.pid).children(recursive=True):
+                if {"prefect", "server"} <= set(one.cmdline()):
+                    one.kill()
+            go_on()
         else:
             threading.Timer(1.0, go_on).start()
             second = self.place.run(self.forks, self.words)
-            self._judge(second, may_fail=False)
+            self._judge(second, may_fail=self.fault.stage in TOYS)
 
     def _again(self, **more: str) -> None:
         """Run the stage, which must end well now."""
@@ -183,7 +196,7 @@ class Trial:
         elif run.status != 0 and not may_fail:
             self.outcome.add("wrong", f"it ends with status {run.status}: {last_line(run)}")
         # Ctrl-C has Python's own traceback, DVC and Prefect have theirs, and without memory any library may raise anything.
-        own = self.fault.kind in ("interrupt", "memory") or self.fault.stage in ("dvc", "flow")
+        own = self.fault.kind in ("interrupt", "memory") or self.fault.stage in TOYS
         if "Traceback (most recent call last)" in run.said and not own:
             self.outcome.add("wrong", f"a traceback: {last_line(run)}")
 

@@ -9,6 +9,8 @@ import csv
 import io
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -262,6 +264,28 @@ def test_a_changed_record_of_a_pair(folder: Path, data: st.DataObject) -> None:
     outcome(lambda: load_pair(pair).generate("ab cd"))
 
 
+@fuzzed(10)
+@given(st.data())
+def test_a_changed_file_of_a_users_own_pair(folder: Path, data: st.DataObject) -> None:
+    """Without checksums a folder is a user's own: whatever its files hold is checked when it is opened."""
+    kept = folder / "kept"
+    if not kept.is_dir():
+        agreeing_pair(folder).rename(kept)
+        for sums in kept.rglob("SHA256SUMS"):
+            sums.unlink()
+    name = data.draw(st.sampled_from(sorted(file.relative_to(kept) for file in kept.rglob("*") if file.is_file())))
+    content = (kept / name).read_bytes()
+    if name.suffix == ".json" and data.draw(st.booleans()):
+        content = json.dumps(data.draw(changed(json.loads(unsealed(content.decode()))))).encode()
+    else:
+        content = data.draw(damaged(content))
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        pair = Path(temporary) / "pair"
+        shutil.copytree(kept, pair)
+        (pair / name).write_bytes(content)
+        outcome(lambda: load_pair(pair).generate("ab cd"))
+
+
 REQUEST = {"prompt": SOURCES[0], "max_tokens": 4, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "seed": 1, "stream": False}
 
 
@@ -272,11 +296,34 @@ def client(folder: Path) -> Iterator[TestClient]:
         yield found
 
 
+CHAT = {"messages": [{"role": "user", "content": SOURCES[0]}], **{k: v for k, v in REQUEST.items() if k != "prompt"}}
+ROUTES = {"/v1/completions": REQUEST, "/v1/chat/completions": CHAT}
+
+
 @fuzzed(40)
-@given(st.one_of(changed(REQUEST), texts.map(lambda text: REQUEST | {"prompt": text})))
-@example(REQUEST | {"prompt": ["\ud83d"]})
-@example(REQUEST | {"seed": 10**30})
-def test_a_request_is_answered_or_refused(client: TestClient, body: Any) -> None:
-    answer = client.post("/v1/completions", content=json.dumps(body))
+@given(
+    st.one_of(
+        *(st.tuples(st.just(route), changed(body)) for route, body in ROUTES.items()),
+        texts.map(lambda text: ("/v1/completions", REQUEST | {"prompt": text})),
+        texts.map(lambda text: ("/v1/chat/completions", CHAT | {"messages": [{"role": "user", "content": text}]})),
+    )
+)
+@example(("/v1/completions", REQUEST | {"prompt": ["\ud83d"]}))
+@example(("/v1/completions", REQUEST | {"seed": 10**30}))
+def test_a_request_is_answered_or_refused(client: TestClient, asked: tuple[str, Any]) -> None:
+    route, body = asked
+    answer = client.post(route, content=json.dumps(body))
     assert answer.status_code in (200, 400, 404, 413), answer.text
     assert body.get("stream") or answer.json()
+
+
+@fuzzed(20)
+@given(
+    st.sampled_from(list(ROUTES)).flatmap(lambda route: st.tuples(st.just(route), damaged(json.dumps(ROUTES[route]).encode())))
+)
+@example(("/v1/completions", b"[" * 100_000))
+@example(("/v1/chat/completions", b"\xff"))
+def test_a_request_of_other_bytes_is_answered_or_refused(client: TestClient, asked: tuple[str, bytes]) -> None:
+    route, content = asked
+    answer = client.post(route, content=content)
+    assert answer.status_code in (200, 400, 404, 413), answer.text

@@ -183,6 +183,16 @@ def test_a_finished_seed_is_kept_and_another_is_trained(job: TrainingJob, capsys
     train_stage(seeded, toy_spec)
     assert "seed 1 is already trained" in capsys.readouterr().err
     assert weights.stat().st_mtime_ns == written
+    # A log that was changed or removed is copied again from the folder of the model.
+    curve = seeded.log_file.read_text(encoding="utf-8")
+    seeded.log_file.write_text(curve.replace("2.25", "2.26"), encoding="utf-8")
+    train_stage(seeded, toy_spec)
+    said = capsys.readouterr().err
+    assert f"warning: {seeded.log_file} is damaged (it differs from {seeded.folder / 'training.csv'}); it is made again" in said
+    assert seeded.log_file.read_text(encoding="utf-8") == curve and "is already trained" in said
+    seeded.log_file.unlink()
+    train_stage(seeded, toy_spec)
+    assert seeded.log_file.read_text(encoding="utf-8") == curve and "damaged" not in capsys.readouterr().err
     # Checkpoints are left where a run was ended before its record was whole.
     open_context(seeded).resume.mkdir()
     train_stage(seeded, toy_spec)
