@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
 _RECORD = "training.json"
-TRAINING_LOG = "training.csv"
-"""In a model's folder: the measurements during its training."""
 _MOST_LAYERS = 1000
 """Of a model: a damaged configuration may ask for millions, which transformers would make one by one."""
 
@@ -231,11 +229,10 @@ def save_model(
     tokenizer: PreTrainedTokenizerBase,
     folder: Path,
     *,
-    card: str | None = None,
     record: TrainingRecord | None = None,
-    log: str | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write weights (safetensors), configuration, tokenizer, draft heads, exit classifier, draft vocabulary and model card.
+    """Write weights (safetensors), configuration, tokenizer, draft heads, exit classifier and draft vocabulary.
 
     The folder appears whole or not at all; an older folder is removed when the new one is in its place.
 
@@ -243,9 +240,8 @@ def save_model(
         model: A `transformers` model.
         tokenizer: Its tokenizer.
         folder: The folder to write.
-        card: Markdown for README.md; None: no card.
         record: Of its training; None: none is written.
-        log: Measurements during its training, as CSV; None: none are written.
+        texts: More files, by their names: the model card is `README.md`.
     """
     with atomic_folder(folder) as partial:
         with _without_bars():
@@ -253,12 +249,10 @@ def save_model(
         save_extras(model, partial)
         save_draft_tokens(model, partial)
         tokenizer.save_pretrained(partial)
-        if card is not None:
-            (partial / "README.md").write_text(card, encoding="utf-8")
+        for name, text in (texts or {}).items():
+            (partial / name).write_text(text, encoding="utf-8")
         if record is not None:
             (partial / _RECORD).write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
-        if log is not None:
-            (partial / TRAINING_LOG).write_text(log, encoding="utf-8")
         _share(partial)
 
 

@@ -23,7 +23,7 @@ from tasks.lineage import datasets, lineage
 from tasks.locks import folder_lock, share_lock, working_lock
 from tasks.machine import MachineSettings, require_memory, set_up
 from tasks.models.card import Card, TextFile, non_default, render_card
-from tasks.models.checkpoints import TRAINING_LOG, initial_model, read_training_record, save_model
+from tasks.models.checkpoints import initial_model, read_training_record, save_model
 from tasks.models.pair import check_lengths, check_pair
 from tasks.models.settings import ModelSettings, TextSettings, TrainingRecord
 from tasks.models.tokenizers import load_tokenizer
@@ -38,7 +38,7 @@ from tasks.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-_CARD = "README.md"
+_CARD, _LOG = "README.md", "training.csv"
 """The card in a model's folder."""
 
 
@@ -142,8 +142,8 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     known = read_training_record(job.folder) if job.seed is not None and not opened.resume.exists() else None
     if known is not None and known.work == opened.resume.name and is_sealed(job.folder):
         if distributed.is_main():
-            if job.log_file.is_file() and checksum(job.log_file) != checksum(job.folder / TRAINING_LOG):
-                warn_of_damage(job.log_file, f"it differs from {job.folder / TRAINING_LOG}")
+            if job.log_file.is_file() and checksum(job.log_file) != checksum(job.folder / _LOG):
+                warn_of_damage(job.log_file, f"it differs from {job.folder / _LOG}")
             _show_log(job)
             log.info("%s: %s is already trained", job.paths.task, job.label)
         return
@@ -356,14 +356,14 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         outputs=() if check is None else (described(check), *against_teacher(check, "the model")),
     )
     record = TrainingRecord(opened.resume.name, outcome.steps, examples, outcome.target_tokens)
-    written = render_card(card, model, opened.tokenizer)
-    save_model(model, opened.tokenizer, job.folder, card=written, record=record, log=as_csv(outcome.log))
+    texts = {_CARD: render_card(card, model, opened.tokenizer), _LOG: as_csv(outcome.log)}
+    save_model(model, opened.tokenizer, job.folder, record=record, texts=texts)
 
 
 def _show_log(job: TrainingJob) -> None:
     """Write the log where DVC plots it: a copy of the one in the model's folder, which has a checksum."""
     job.log_file.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(job.log_file, (job.folder / TRAINING_LOG).read_bytes())
+    atomic_write(job.log_file, (job.folder / _LOG).read_bytes())
 
 
 def _report(job: TrainingJob, parameters: int, outcome: TrainingResult, check: OutputCheck | None) -> None:

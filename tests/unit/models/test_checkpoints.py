@@ -133,7 +133,7 @@ def test_saving_again_replaces_all_of_it(folder: Path, tokenizer: Any) -> None:
 def test_weights_have_the_permissions_of_their_folder(folder: Path, tokenizer: Any) -> None:
     model = start()
     add_heads(model, 2, seed=0)
-    save_model(model, tokenizer, folder, card="# A card")
+    save_model(model, tokenizer, folder, texts={"README.md": "# A card"})
     assert len({stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}) == 1
     assert len(list(folder.glob("*.safetensors"))) == 2
     assert (folder / "README.md").read_text(encoding="utf-8") == "# A card"
