@@ -83,7 +83,7 @@ class Record:
     key: str
     parent: str
     fields: frozenset[str]
-    """Names of its params, tags, metrics and artifacts."""
+    """Names of its params, tags, metrics and artifacts; then with their values."""
 
 
 @dataclass
@@ -208,13 +208,14 @@ def records(database: Path) -> list[Record]:
         runs = opened.execute(active).fetchall()
         names: dict[str, set[str]] = {}
         for table in ("params", "latest_metrics", "tags"):
-            for run, name in opened.execute(f"SELECT run_uuid, key FROM {table}"):  # noqa: S608 (fixed names)
-                names.setdefault(run, set()).add(f"{table} {name}")
+            for run, name, value in opened.execute(f"SELECT run_uuid, key, value FROM {table}"):  # noqa: S608 (fixed names)
+                names.setdefault(run, set()).update([f"{table} {name}", f"{table} {name} = {value}"])
         tags = {(run, key): value for run, key, value in opened.execute("SELECT run_uuid, key, value FROM tags")}
     found = []
     for run, name, status, place in runs:
         folder = Path(str(place).removeprefix("file://"))
-        artifacts = {f"artifact {file.relative_to(folder)}" for file in folder.rglob("*") if file.is_file()}
+        files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
+        artifacts = {f"artifact {path}{more}" for path, file in files.items() for more in ("", f" = {checksum(file)}")}
         parent, key = tags.get((run, "mlflow.parentRunId"), ""), tags.get((run, "draftline.key"), "")
         found.append(Record(name, status, key, parent, frozenset(names.get(run, set()) | artifacts)))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION, Settings, Source, encode, parse
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
 from tasks.evaluation.settings import CHOSEN_ON
-from tasks.files import append_line, atomic_path, atomic_write, sealed, warn_of_damage
+from tasks.files import append_line, atomic_write, sealed, warn_of_damage
 
-_WORK = b"draftline.fingerprint"
+_WORK, _SUM = b"draftline.fingerprint", b"draftline.sha256"
+_NO_SUM = b"0" * 64
+"""Stands in a Parquet file for its own checksum while that is computed: the bytes of the file, its metadata too."""
 _PAGE_BYTES = 1 << 26
 """Of a dictionary: beyond the default of a megabyte texts would be written again for each line."""
 
@@ -118,14 +121,12 @@ class HypothesisFile(dict[tuple[str, str], KeptOutputs]):
             path: The file; its folder must exist when it is written.
             fingerprint: Of the settings, data and code that the outputs depend on.
         """
-        from pyarrow import ArrowException, parquet
-
         super().__init__()
         self.path, self._fingerprint = path, fingerprint
         try:
-            if path.is_file() and (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
-                self.update(read_hypotheses(path))
-        except (ArrowException, OSError, InputError) as error:
+            if path.is_file():
+                self.update(read_hypotheses(path, fingerprint))
+        except (OSError, InputError) as error:
             warn_of_damage(path, error)
 
     def add(self, points: Mapping[tuple[str, str], KeptOutputs]) -> None:
@@ -146,27 +147,40 @@ class HypothesisFile(dict[tuple[str, str], KeptOutputs]):
             "text": pa.array([text for line in texts for text in line]).dictionary_encode(),
             **dict(zip(WORK, map(pa.array, work.T), strict=True)),
         }
-        table = pa.table(columns).replace_schema_metadata({_WORK: self._fingerprint.encode()})
-        with atomic_path(self.path) as partial:
-            parquet.write_table(
-                table, partial, compression="zstd", dictionary_pagesize_limit=_PAGE_BYTES, write_page_checksum=True
-            )
+        table, written = pa.table(columns), pa.BufferOutputStream()
+        with parquet.ParquetWriter(written, table.schema, compression="zstd", dictionary_pagesize_limit=_PAGE_BYTES) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({_WORK: self._fingerprint.encode(), _SUM: _NO_SUM})
+        before, _, after = (content := written.getvalue().to_pybytes()).rpartition(_NO_SUM)
+        atomic_write(self.path, before + _sum(content) + after)
 
 
-def read_hypotheses(path: Path) -> dict[tuple[str, str], KeptOutputs]:
-    """The outputs of each point, by `point_key`.
+def read_hypotheses(path: Path, fingerprint: str | None = None) -> dict[tuple[str, str], KeptOutputs]:
+    """The outputs of each point, by `point_key`; none of other work than that of the fingerprint, where one is given.
 
     Raises:
         InputError: the file is damaged, or was written by another revision.
     """
+    import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        table = parquet.read_table(path, page_checksum_verification=True)
+        content = path.read_bytes()
+        about = parquet.read_metadata(pa.BufferReader(content)).metadata
+        before, _, after = content.rpartition(about[_SUM])
+        if _sum(before + _NO_SUM + after) != about[_SUM]:
+            raise ValueError("it is not as it was written")
+        if fingerprint is not None and about[_WORK] != fingerprint.encode():
+            return {}
+        table = parquet.read_table(pa.BufferReader(content))
         # Example by example, in each of them the points in one order: the first example's lines name all of them.
         count = np.count_nonzero(table.column("example").to_numpy() == 0)
         points = zip(*(table.column(name).slice(0, count).to_pylist() for name in ("method", "settings")), strict=True)
         text, work = table.column("text").to_pylist(), np.column_stack([table.column(name).to_numpy() for name in WORK])
-    except (KeyError, ValueError, OSError):  # pyarrow's errors are among them
+    except (pa.ArrowException, LookupError, TypeError, ValueError, OSError):
         raise InputError(f"{path} is damaged or of another revision; remove it and sweep again: dvc repro") from None
     return {key: KeptOutputs(text[start::count], work[start::count]) for start, key in enumerate(points)}
+
+
+def _sum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()

@@ -289,7 +289,6 @@ class Measurements(Decoded):
     """1 / speedup."""
     predicted: Prediction | None = None
     large_calls_per_token: float | None = None
-    small_steps_per_token: float | None = None
     accepted_share: float | None = None
     mean_accepted_length: float | None = None
     tokens_per_large_call: float | None = None
@@ -331,7 +330,6 @@ def numbers_of(row: MeasuredRow) -> dict[str, Any]:
         "quality": row.value,
         "qualities": dict(row.quality),
         "large_calls_per_token": ratio(counts.large_calls, counts.tokens),
-        "small_steps_per_token": ratio(counts.small_steps, counts.tokens),
         "accepted_share": ratio(counts.accepted, counts.drafted),
         "mean_accepted_length": ratio(counts.accepted, counts.large_calls),
         "tokens_per_large_call": ratio(counts.tokens, counts.large_calls),

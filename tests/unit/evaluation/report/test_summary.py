@@ -59,7 +59,6 @@ def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
     point = find(summary, "aligned", fallback_threshold=0.9)
     expected = {
         "large_calls_per_token": 0.4,
-        "small_steps_per_token": 0.9,
         "accepted_share": 60 / 90,
         "mean_accepted_length": 1.5,
         "fallback_rate": 0.25,

@@ -54,9 +54,12 @@ def test_outputs_of_other_work_and_damaged_files_are_dropped(path: Path) -> None
     HypothesisFile(path, "work").add({FIRST: kept("a")})
     assert FIRST not in HypothesisFile(path, "other work")
     whole = path.read_bytes()
-    flipped = bytearray(whole)
-    flipped[len(whole) // 8] ^= 1
-    for damaged in (bytes(flipped), whole[:-20]):
+    for place in range(len(whole)):
+        # Each byte counts, those of the fingerprint and of the checksum too.
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(InputError):
+            read_hypotheses(path)
+    for damaged in (b"", whole[:-20], whole + b"more"):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match=r"hypotheses-test.parquet is damaged or of another revision; remove it and sweep"):
             read_hypotheses(path)
