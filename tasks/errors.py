@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tasks import console
-from tasks.files import remove
+from tasks.files import damage, remove
 from tasks.supervisor import die_with_parent
 
 STATUS_BAD_INPUT = 2
@@ -36,6 +36,16 @@ _LONGEST = 2000
 
 class InputError(Exception):
     """A wrong setting, file or model pair. The message is the line that the user reads: the thing, where it is, and the fix."""
+
+
+def require_whole(path: Path, fix: str = "run the stage that makes it again (dvc repro)") -> None:
+    """Check that a sealed folder, or a file of one, is as it was written.
+
+    Raises:
+        InputError: it is not; names what changed.
+    """
+    if changed := damage(path):
+        raise InputError(f"{path if path.is_dir() else path.parent}: {changed}; {fix}")
 
 
 def read_text_file(path: Path) -> str:

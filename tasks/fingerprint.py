@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
+from tasks.errors import require_whole
 from tasks.files import remove
 
 _TASKS = Path(__file__).parent
@@ -39,7 +40,12 @@ def fingerprint(settings: Mapping[str, object], files: list[Path], code: list[st
         settings: Plain values or settings dataclasses.
         files: Files and folders whose content is part of the digest.
         code: Modules and packages below `tasks`, such as `training`, whose source is part of the digest.
+
+    Raises:
+        InputError: a file, or something in a folder, is not as it was written.
     """
+    for path in files:
+        require_whole(path)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=_plain).encode())
     digest.update(f"{version('torch')} {version('transformers')}".encode())
     for path in [*files, *(_source(name) for name in code)]:

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from tasks.alignment.settings import CalibrateSettings
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
-from tasks.errors import InputError, writing
+from tasks.errors import InputError, require_whole, writing
 from tasks.evaluation.scoring.quality import OutputCheck
-from tasks.files import atomic_folder, damage, is_sealed, partial_path
+from tasks.files import atomic_folder, is_sealed, partial_path
 from tasks.fingerprint import discard_others
 from tasks.models.settings import TextSettings
 
@@ -238,8 +238,7 @@ class StoredTopLogits:
         Raises:
             InputError: there are none, they were changed, or they belong to other texts by their lengths.
         """
-        if changed := damage(calibration):
-            raise InputError(f"{calibration}: {changed}; run the stage calibrate again (dvc repro)")
+        require_whole(calibration)
         files = sorted((calibration / LOGITS).glob(f"{which}-*.safetensors"))
         if not files:
             fix = "set calibrate.top_logits in params.yaml and run the stage calibrate again (dvc repro)"

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.errors import InputError
-from tasks.files import damage
+from tasks.errors import InputError, require_whole
 
 SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
@@ -47,8 +46,7 @@ def read_jsonl(path: Path) -> list[Example]:
 
 def stream_jsonl(path: Path) -> Iterator[Example]:
     """Yield the examples of a file that `write_jsonl` wrote; see `read_jsonl`."""
-    if changed := damage(path):
-        raise InputError(f"{path.parent}: {changed}; run the stage that makes it again (dvc repro)")
+    require_whole(path)
     try:
         # Lines end at line feeds only: universal newlines would split a text at a carriage return.
         with path.open(encoding="utf-8", newline="\n") as file:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import ConfiguredMethod, configure_method
-from tasks.errors import InputError
-from tasks.files import atomic_folder, damage
+from tasks.errors import InputError, require_whole
+from tasks.files import atomic_folder
 from tasks.models.settings import TextSettings
 from tasks.settings import read_settings
 
@@ -97,8 +97,7 @@ def read_manifest(folder: Path) -> PairManifest:
     """
     path = folder / MANIFEST
     fix = "make the folder anew with python -m tasks.report --task TASK"
-    if changed := damage(folder):
-        raise InputError(f"{folder}: {changed}; {fix}, or copy it anew")
+    require_whole(folder, f"{fix}, or copy it anew")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from tasks import fingerprint as module
+from tasks.errors import InputError
+from tasks.files import seal
 from tasks.fingerprint import discard_others, fingerprint
 from tasks.training.settings import TrainingSettings
 
@@ -36,3 +38,14 @@ def test_files_of_other_work_are_discarded(tmp_path: Path) -> None:
     discard_others(tmp_path / "ours")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "ours"]
     assert (tmp_path / "ours/step").is_dir()
+
+
+def test_a_file_that_is_not_as_it_was_written_has_no_name(tmp_path: Path) -> None:
+    """It would be taken for other work, and that begun anew with it."""
+    file = tmp_path / "calibration.jsonl"
+    file.write_text("1")
+    seal(tmp_path)
+    assert fingerprint({}, [file], []) == fingerprint({}, [file], [])
+    file.write_text("2")
+    with pytest.raises(InputError, match=r"calibration.jsonl is not as it was written; run the stage that makes it again"):
+        fingerprint({}, [file], [])

@@ -16,14 +16,13 @@ from tasks.corpora.example import read_jsonl, stream_jsonl
 from tasks.decoding.method import CALIBRATED
 from tasks.decoding.pair_folder import PairManifest, read_examples, read_manifest, write_pair_folder
 from tasks.decoding.registry import configure_method
-from tasks.errors import InputError
+from tasks.errors import InputError, require_whole
 from tasks.evaluation.report.formatting import field_text, settings_text
 from tasks.evaluation.report.recommendation import processor
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.rows import Measurements
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
-from tasks.files import damage
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 from tasks.tracking import RegisteredModel, model_name
@@ -68,8 +67,7 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
     for folder, stage in ((large, "finetune_large"), (small, "align" if arm == _ARM else "control")):
         if not folder.is_dir():
             raise InputError(f"{folder} is missing; train it with dvc repro {stage}@{paths.task} (make repro trains all)")
-        if changed := damage(folder):
-            raise InputError(f"{folder}: {changed}; make it again with dvc repro {stage}@{paths.task}")
+        require_whole(folder, f"make it again with dvc repro {stage}@{paths.task}")
     examples = [example.source for example in itertools.islice(stream_jsonl(paths.split(CHOSEN_ON)), _EXAMPLES)]
     calibration = None
     if getattr(point.settings, "drafter", None) in CALIBRATED:
