@@ -26,9 +26,7 @@ from tasks.config import load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VANILLA
-from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.pair import PredictionError
 from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.scoring.metrics import forget
 from tasks.evaluation.selection import frontier, resolution, tradeoff_of
@@ -85,11 +83,10 @@ def planned_and_whole(
     apart = retiming(planned, whole)
     missed = missed_share(planned, whole, apart)
     differing = unequal(planned, whole)
-    errors = how.prediction_error or PredictionError()
     return {
         "cost_ratio": round(planned_seconds / whole_seconds, 4),
         "same_frontier": missed["points"] == 0,
-        "prediction_error": None if errors.sample is None else round(errors.sample.mean, 4),
+        "prediction_error": how.prediction_error and round(how.prediction_error.mean, 4),
         "exact": differing == 0,
         "unequal": differing,
         "missed": missed,
@@ -100,7 +97,6 @@ def planned_and_whole(
         "planned_seconds": round(planned_seconds, 1),
         "replay_seconds": round(how.replay_seconds or 0.0, 1),
         "whole_seconds": round(whole_seconds, 1),
-        "errors": encode(errors, omit_null=True),
     }
 
 

@@ -158,7 +158,7 @@ def point_metrics(row: MeasuredRow) -> dict[str, float]:
 
 def pair_metrics(pair: PairRecord) -> dict[str, float]:
     """What a sweep recorded of its two models and of itself, under flat names."""
-    error = pair.sample_error
+    error = None if pair.plan is None else pair.plan.prediction_error
     found: dict[str, float | None] = {
         **{name: getattr(pair.costs, name, None) for name in _COSTS},
         **{name: getattr(pair.plan, name, None) for name in _PLAN},

@@ -318,7 +318,8 @@ def arm_results(task: str, sweeps: Seeds) -> list[ArmResult]:
                 elif test is not None:
                     about = {"settings": points[choice.point].settings, "margin": choice.margin, "test": choice.test}
                     purposes.append(joined(ArmPoint, test, purpose=purpose, **about))
-        results.append(ArmResult(arm=arm, seed=seed, training=pair.training, points=purposes))
+        rates = {"agreement": pair.acceptance_rate(), "alpha": pair.acceptance_rate(sampled=True)}
+        results.append(ArmResult(arm=arm, seed=seed, training=pair.training, points=purposes, **rates))
     return results
 
 

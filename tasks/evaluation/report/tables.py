@@ -245,6 +245,8 @@ def _arms(summary: Summary) -> RenderedTable:
         training, points = result.training, {point.purpose: point for point in result.points}
         texts = {"arm": result.arm, "seed": str(result.seed)}
         texts["steps"], texts["target tokens"] = (str(training.steps), f"{training.target_tokens:,}") if training else ("", "")
+        rates = ("agreement", result.agreement), ("α, T = 1", result.alpha)
+        texts |= {name: number_text(one.rate, one.interval, digits=3) if one else "" for name, one in rates}
         rows.append(texts | {words: _point_text(points.get(purpose)) for purpose, (_, _, words) in PURPOSES.items()})
     return _rendered("arms", rows)
 
@@ -256,7 +258,8 @@ def _point_text(point: ArmPoint | None) -> str:
         return "none: vanilla"
     mark = formatting.mark_of(point.test, point.margin)
     warning = f", {mark.words}" if mark.kind == "contradicted" else ""
-    numbers = f"{field_text(point, 'speedup')}, {field_text(point, 'quality_difference')}"
+    kept = "" if point.mean_accepted_length is None else f", {point.mean_accepted_length:.1f} kept"
+    numbers = f"{field_text(point, 'speedup')}, {field_text(point, 'quality_difference')}{kept}"
     return f"{numbers} ({formatting.settings_text(point.settings)}){warning}"
 
 

@@ -122,28 +122,15 @@ class Costs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorStatistics:
-    """Errors of predicted speed-ups, as shares of the measured ones."""
-
-    points: int
-    mean: float
-    worst: float
-    bias: float | None = None
-    """Mean of the signed errors: positive where speed-ups were predicted too high."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class PredictionError:
-    """Prediction errors of the random sample, of the points that were timed for their speed, and of all timed points.
+    """Errors of the speed-ups that were predicted of the random sample, as shares of the measured ones.
 
     A prediction is made just before its point is timed, from what was timed until then.
     """
 
-    sample: ErrorStatistics | None = None
-    frontier: ErrorStatistics | None = None
-    """Points on or near the predicted frontier, and choices; these were selected by their predictions."""
-    all: ErrorStatistics | None = None
-    """Anchors included, of which a method's first prediction has to come from other methods."""
+    points: int
+    mean: float
+    worst: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,12 +259,6 @@ class PairRecord:
     def cost_ratio(self) -> float | None:
         """c: a run of the small model over one of the large."""
         return None if self.costs is None else self.costs.cost_ratio
-
-    @property
-    def sample_error(self) -> ErrorStatistics | None:
-        """Prediction error on the random sample, where one was timed."""
-        error = None if self.plan is None else self.plan.prediction_error
-        return error.sample if error is not None and error.sample is not None and error.sample.points else None
 
     def origin(self, name: str) -> str:
         """A fact of the lineage as text; empty where it was not recorded."""

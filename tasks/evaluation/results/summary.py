@@ -40,6 +40,8 @@ class ArmPoint:
     """Points that the choice may lose; None for vanilla."""
     test: records.TestStatus | None = None
     """What test says of the choice; None for vanilla."""
+    mean_accepted_length: float | None = None
+    """Drafted tokens kept in each call of the large model; None for vanilla."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,10 @@ class ArmResult:
     arm: str
     seed: int
     training: TrainingRecord | None = None
+    agreement: AcceptanceRate | None = None
+    """α of greedy decoding on validation: the share of the large model's tokens that are the drafter's argmax."""
+    alpha: AcceptanceRate | None = None
+    """α at temperature 1."""
     points: list[ArmPoint]
 
 

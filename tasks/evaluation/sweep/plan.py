@@ -33,7 +33,7 @@ from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.compiled import bandwidth_share
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import Source, read, text_of
-from tasks.evaluation.results.pair import Costs, ErrorStatistics, PredictionError
+from tasks.evaluation.results.pair import Costs, PredictionError
 from tasks.evaluation.selection import TradeOff, choose, keeps_quality, resolution
 from tasks.evaluation.settings import CHOICES, SweepSettings
 from tasks.files import atomic_write
@@ -434,16 +434,8 @@ class Plan:
         return dict.fromkeys(self._rng.sample(left, min(self.sweep.sample, len(left))), "sample")
 
 
-def prediction_error(plan: Plan) -> PredictionError:
-    """Relative errors of the predicted speed-ups by the reason for timing; None for no such point."""
-    errors = {index: plan.predicted[index] / speedup - 1 for index, speedup in plan.timed.items() if index in plan.predicted}
-    sample = [error for index, error in errors.items() if plan.why[index] == "sample"]
-    frontier = [error for index, error in errors.items() if plan.why[index] not in ("anchor", "sample")]
-    return PredictionError(sample=_statistics(sample), frontier=_statistics(frontier), all=_statistics(list(errors.values())))
-
-
-def _statistics(errors: Sequence[float]) -> ErrorStatistics | None:
-    if not errors:
-        return None
-    sizes = [abs(error) for error in errors]
-    return ErrorStatistics(points=len(errors), mean=sum(sizes) / len(sizes), worst=max(sizes), bias=sum(errors) / len(errors))
+def prediction_error(plan: Plan) -> PredictionError | None:
+    """Relative errors of the speed-ups that were predicted of the random sample; None where none of it was timed."""
+    sample = [index for index in plan.timed if plan.why[index] == "sample"]
+    sizes = [abs(plan.predicted[index] / plan.timed[index] - 1) for index in sample]
+    return PredictionError(points=len(sizes), mean=statistics.fmean(sizes), worst=max(sizes)) if sizes else None

@@ -27,10 +27,7 @@ PAIR = {
         "points": 60,
         "timed": 12,
         "replay_seconds": 4.0,
-        "prediction_error": {
-            "sample": {"points": 5, "mean": 0.03, "worst": 0.08},
-            "all": {"points": 12, "mean": 0.02, "worst": 0.1},
-        },
+        "prediction_error": {"points": 5, "mean": 0.03, "worst": 0.08},
     },
 }
 SETTINGS = {"drafter": "small", "fallback_threshold": 0.6, "rollback_threshold": "inf", "max_draft": 10}

@@ -21,7 +21,7 @@ ABOUT: dict[str, Any] = {
         {"rate": 0.8, "interval": [0.78, 0.82], "tokens": 900},
         {"temperature": 1.0, "rate": 0.6, "interval": [0.58, 0.62], "tokens": 900},
     ],
-    "plan": {"points": 3, "timed": 2, "prediction_error": {"sample": {"points": 2, "mean": 0.03, "worst": 0.05}}},
+    "plan": {"points": 3, "timed": 2, "prediction_error": {"points": 2, "mean": 0.03, "worst": 0.05}},
 }
 PAIRS: dict[str, Any] = {"unaligned": ABOUT, "aligned": ABOUT}
 BILD_NO_LOSS = ("bild", "aligned", "no_loss")

@@ -19,7 +19,7 @@ from tasks.evaluation.report.tables import (
     tables_markdown,
 )
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.pair import NullTest
+from tasks.evaluation.results.pair import AcceptanceRate, NullTest
 from tasks.evaluation.results.rows import TestStatus as Says
 from tasks.evaluation.results.summary import (
     Alignment,
@@ -442,6 +442,7 @@ def test_published_early_exit_stands_below_in_its_own_columns(sweeps: Sweeps) ->
     assert not has(summary_record("bleu", {**sweeps, "unaligned": sweeps["unaligned"][:-1]}), "early_exit")
 
 
+AGREEMENT = AcceptanceRate(rate=0.812, interval=(0.8, 0.824), tokens=900)
 ARM_POINT = ArmPoint(
     purpose="bild_no_loss",
     settings={"fallback_threshold": 0.5},
@@ -449,11 +450,12 @@ ARM_POINT = ArmPoint(
     speedup_interval=(1.4, 1.6),
     quality_difference=-0.25,
     quality_difference_interval=(-0.5, 0.0),
+    mean_accepted_length=2.5,
 )
 
 
 ARMS = [
-    ArmResult(arm="unaligned", seed=1, training=TrainingRecord("w", 700, 20, 12345), points=[ARM_POINT]),
+    ArmResult(arm="unaligned", seed=1, training=TrainingRecord("w", 700, 20, 12345), points=[ARM_POINT], agreement=AGREEMENT),
     ArmResult(arm="aligned", seed=1, points=[ArmPoint(purpose="bild_no_loss")]),
 ]
 _COUNTED: dict[str, Any] = {"split": "test", "texts": 4, "counts": {}}
@@ -492,17 +494,18 @@ def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(
 def test_the_table_has_a_row_for_each_drafter(sweeps: Sweeps) -> None:
     table = section(dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=ALIGNMENT), "arms")
     headings, rows = table.headings, table.rows
-    assert headings[:4] == ["arm", "seed", "steps", "target tokens"]
-    assert rows[0][:4] == ["unaligned", "1", "700", "12,345"]
-    assert rows[0][4] == "not swept" and rows[0][5].startswith("1.50× [1.40, 1.60], -0.25 [-0.50, +0.00]")
-    assert rows[1][5] == "none: vanilla"
+    assert headings[:6] == ["arm", "seed", "steps", "target tokens", "agreement", "α, T = 1"]
+    assert rows[0][:6] == ["unaligned", "1", "700", "12,345", "0.812 [0.800, 0.824]", ""]
+    assert rows[0][6] == "not swept"
+    assert rows[0][7] == "1.50× [1.40, 1.60], -0.25 [-0.50, +0.00], 2.5 kept (α_FB 0.5)"
+    assert rows[1][7] == "none: vanilla"
 
 
 def test_a_choice_that_test_contradicts_says_so_in_its_cell(sweeps: Sweeps) -> None:
     statuses = (Says(quality="contradicted", speed="confirmed"), Says(quality="open", speed="confirmed"))
     points = [dataclasses.replace(ARM_POINT, margin=0.5, test=status) for status in statuses]
     arms = [ArmResult(arm="aligned", seed=1, points=[point]) for point in points]
-    cells = [row[5] for row in section(dataclasses.replace(summary_record("bleu", sweeps), arms=arms), "arms").rows]
+    cells = [row[7] for row in section(dataclasses.replace(summary_record("bleu", sweeps), arms=arms), "arms").rows]
     assert cells[0].endswith(", contradicted: loses more than 0.5 points") and "contradicted" not in cells[1]
 
 

@@ -351,14 +351,9 @@ def test_prediction_errors_are_relative_to_measured_speedups() -> None:
     plan.timed = {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0}  # 4 failed
     plan.why = {0: "anchor", 1: "frontier", 2: "sample", 3: "sample", 4: "sample"}
     found = planning.prediction_error(plan)
-    assert found.sample is not None and found.frontier is not None and found.all is not None
-    wanted = {
-        "sample": (2, 0.3, 0.5, -0.2),
-        "frontier": (1, 0.5, 0.5, 0.5),
-        "all": (4, (3.5 + 0.5 + 0.1 + 0.5) / 4, 3.5, (3.5 + 0.5 + 0.1 - 0.5) / 4),
-    }
-    for name, numbers in wanted.items():
-        assert dataclasses.astuple(getattr(found, name)) == pytest.approx(numbers)
+    assert found is not None and dataclasses.astuple(found) == pytest.approx((2, 0.3, 0.5))
+    plan.timed = {0: 2.0}
+    assert planning.prediction_error(plan) is None
 
 
 @pytest.mark.parametrize(
