@@ -102,7 +102,9 @@ class SweepSettings:
         ge=0,
         le=1024,
     )
-    latency_examples: int = setting("Random examples timed at batch 1.", default=24, unit="examples", ge=2)
+    latency_examples: int = setting(
+        "Random timed examples; fewer where each takes seconds.", default=200, unit="examples", ge=2
+    )
     latency_rounds: int = setting(
         "Rounds of each timed point, each in a process of its own; a round times every timed example once. Intervals cover "
         "examples and rounds from two rounds on.",
