@@ -102,9 +102,7 @@ class SweepSettings:
         ge=0,
         le=1024,
     )
-    latency_examples: int = setting(
-        "Random timed examples; fewer where each takes seconds.", default=200, unit="examples", ge=2
-    )
+    latency_examples: int = setting("Random timed examples; few where each takes seconds.", default=200, unit="examples", ge=2)
     latency_rounds: int = setting(
         "Rounds of each timed point, each in a process of its own; a round times every timed example once. Intervals cover "
         "examples and rounds from two rounds on.",

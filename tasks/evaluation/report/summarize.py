@@ -379,8 +379,11 @@ def along_frontiers(
             for key, one in kept.items()
             if key[0] == "bild" and json.loads(key[1]).get("drafter", "small") in OF_SMALL
         }
-        own = (row for row in latest(rows) if isinstance(row, TimedRow) and row.split == CHOSEN_ON and row.rounds)
-        timed = [(row.rounds or [], scores[key]) for row in own if (key := point_key(row.method, row.settings)) in scores]
+        own = [row for row in latest(rows) if isinstance(row, TimedRow) and row.split == CHOSEN_ON]
+        rounds = [(point_key(row.method, row.settings), row.rounds or []) for row in own]
+        # Settings that fell behind have fewer rounds.
+        most = max((len(found) for _, found in rounds), default=0)
+        timed = [(found, scores[key]) for key, found in rounds if key in scores and found and len(found) == most]
         if scores:
             counted[arm][seed] = effect.counted_curves([(kept[key].work, one) for key, one in scores.items()], costs)
         if timed:

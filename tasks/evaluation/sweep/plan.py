@@ -6,7 +6,8 @@ methods and to the small model alone. Predicted latencies are never reported as 
 
 The plan times points on or near the predicted frontier (one of several similar points), points that would be chosen, and a
 random sample of the rest to measure the prediction error. Quality and counts are exact before anything is timed; only speed is
-predicted. Each timed point refines the cost model, so a plan proceeds step by step until every wanted point is timed.
+predicted. Each timed point refines the cost model, so a plan proceeds step by step until every wanted point is timed. Further
+rounds are for those that are still on or near the frontier, or chosen.
 """
 
 from __future__ import annotations
@@ -425,6 +426,12 @@ class Plan:
         quality = point.quality - resolution(point.quality, self.vanilla.quality)
         speedup = point.speedup / (1 + self.sweep.near)
         return any(other.quality >= quality and other.speedup >= speedup for other in represented)
+
+    def contenders(self) -> set[int]:
+        """The timed points that a further round can change something about: choices, and points near the frontier."""
+        points = self._points()
+        chosen = {self._choose(own, points, choice) for own, choice in self._choices(points)}
+        return {index for index in self.timed if index in chosen or self._near_frontier(points[index], points)}
 
     def _rest(self) -> dict[int, str]:
         """A random sample of the remaining points, drawn once."""

@@ -100,8 +100,10 @@ class SplitSweep:
             self.rows[point] = found
 
     def waiting(self) -> list[SweepPoint]:
-        """The points that have rounds left."""
-        return [one for one in self.asked if one not in self.rows or not self.writer.finished(self.rows[one])]
+        """The points that have rounds left; with a plan, of those on which something depends."""
+        out = set[int]() if self.plan is None else self.plan.timed.keys() - self.plan.contenders()
+        rows, finished = self.rows, self.writer.finished
+        return [one for one, why in self.asked.items() if one not in rows or not (finished(rows[one]) or why.index in out)]
 
     def record(self, point: SweepPoint, lap: Lap | str) -> None:
         """Write a round of a point, or its error."""
@@ -173,6 +175,9 @@ class SplitSweep:
             seconds: That the timing took.
         """
         rows = self.in_order()
+        for row in rows:
+            if not self.writer.finished(row):  # it fell behind
+                self.writer.on_row(row)
         if self.plan is None or self.grid is None:
             return rows, None
         grid, plan = self.grid, self.plan

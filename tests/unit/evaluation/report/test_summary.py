@@ -207,23 +207,32 @@ def test_what_alignment_gives_at_the_choices_is_counted_on_their_outputs() -> No
 
 def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() -> None:
     settings = [point_key("bild", {"fallback_threshold": value}) for value in (0.5, 0.9)]
+    behind = point_key("bild", {"fallback_threshold": 1.0})
     outputs = {
         (arm, 1, "validation"): {
             point_key("vanilla_large", {}): kept(10),
             **dict(zip(settings, (kept(calls, wrong=1), kept(calls + 3)), strict=True)),
+            behind: kept(calls + 9),
             point_key("bild", {"drafter": "copy"}): kept(1),
             point_key("speculative", {}): kept(1),
         }
         for arm, calls in (("unaligned", 5), ("aligned", 2))
     }
 
-    def timed_as(method: str, settings: str, milliseconds: float) -> TimedRow:
+    def timed_as(method: str, settings: str, milliseconds: float, rounds: int = 3) -> TimedRow:
         one = TimedRound(latency_ms=[milliseconds] * 2, vanilla_latency_ms=[21.0] * 2)
         scored: dict[str, Any] = {"metric": "rougeL", "quality": {"rougeL": 1.0}}
-        return timed(method, 21 / milliseconds, settings=json.loads(settings), rounds=[one] * 3, **vars(one), **scored)
+        return timed(method, 21 / milliseconds, settings=json.loads(settings), rounds=[one] * rounds, **vars(one), **scored)
 
     seeds = {
-        (arm, 1): ([timed_as(*settings[0], calls * 2 + 1), timed_as(*settings[1], calls * 2 + 7)], None)
+        (arm, 1): (
+            [
+                timed_as(*settings[0], calls * 2 + 1),
+                timed_as(*settings[1], calls * 2 + 7),
+                timed_as(*behind, calls**3, rounds=1),
+            ],
+            None,
+        )
         for arm, calls in (("unaligned", 5), ("aligned", 2))
     }
     effect, clock = along_frontiers("rougeL", EXAMPLES, seeds, outputs, COSTS)
@@ -232,7 +241,7 @@ def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() ->
     worse = value_of(kept(5, wrong=1).texts, [example.references for example in EXAMPLES], "rougeL")
     better = (97.5 - worse) / (100 - worse)
     assert effect.ratio == pytest.approx((11 / 5) ** (1 - better) * (17 / 11) ** better)
-    # The two settings were timed as they count, on two texts.
+    # The two settings were timed as they count, on two texts; the third one fell behind in the first round.
     assert clock is not None and clock.texts == 2 and clock.ratio == pytest.approx(effect.ratio)
     untimed = {key: (list[SweepRow](), None) for key in seeds}
     assert along_frontiers("rougeL", EXAMPLES, untimed, outputs, COSTS) == (effect, None)
