@@ -14,6 +14,7 @@ import functools
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -98,15 +99,44 @@ def link_folder(folder: Path, new: Path) -> None:
         target = new / path.relative_to(folder)
         if path.is_dir():
             target.mkdir(exist_ok=True)
-            continue
-        partial = partial_path(target)
-        partial.unlink(missing_ok=True)
-        try:
-            os.link(path, partial)
-        except OSError:  # on another file system
-            shutil.copy2(path, partial)
-        partial.replace(target)
-        partial.unlink(missing_ok=True)  # still there where both names were links to one file
+        else:
+            link_file(path, target)
+
+
+def link_file(file: Path, new: Path) -> None:
+    """Give a file another name, as `link_folder` does; a file that has it already is replaced."""
+    partial = partial_path(new)
+    partial.unlink(missing_ok=True)
+    try:
+        os.link(file, partial)
+    except OSError:  # on another file system
+        shutil.copy2(file, partial)
+    partial.replace(new)
+    partial.unlink(missing_ok=True)  # still there where both names were links to one file
+
+
+def user_cache() -> Path:
+    """The folder in which this user's caches of this project are.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftline"
+
+
+def private_folder(*places: Path) -> Path | None:
+    """The first of these folders that is this user's own or can be made, closed to all others; None where there is none.
+
+    A folder that someone else made, that others may write to, or that is a link, is not this user's own.
+    """
+    for folder in places:
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = folder.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
+                folder.chmod(0o700)
+                return folder
+    return None
 
 
 def remove(path: Path) -> None:

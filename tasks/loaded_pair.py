@@ -36,6 +36,7 @@ from tasks.evaluation.sweep.grid import Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import Vanilla
 from tasks.evaluation.sweep.run import Grids
 from tasks.fingerprint import code_of, fingerprint
+from tasks.machine import require_cores
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
 from tasks.models.prompting import encode
@@ -262,6 +263,7 @@ def fan_out_of(
     """The processes that share what is not timed: `machine.workers` of this machine, or the workers of `machine.dask`."""
     alone = functools.partial(worker_pair, params, task, paths, model, grid)
     if params.machine.dask is None:
+        require_cores("machine.workers", params.machine.workers)
         return None if params.machine.workers == 1 else FanOut(params.machine.workers, alone, workers=workers)
     there = functools.partial(alone, files_fingerprint(loaded))
     return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.device)

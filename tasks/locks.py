@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import stat
+import platform
 import sys
 import tempfile
 import time
@@ -24,6 +24,7 @@ from filelock import FileLock, ReadWriteLock, Timeout
 
 from tasks.console import log
 from tasks.errors import InputError
+from tasks.files import private_folder, user_cache
 
 _POLL_SECONDS = 0.2
 _DEVICES = ("cpu", "cuda")
@@ -126,19 +127,18 @@ def _device_lock(device: str) -> ReadWriteLock:
 
 
 def _machine_file(device: str, kind: str) -> Path:
-    """A file in the folder of this user and machine.
+    """A file in the folder of this user and machine; in the user's own cache where someone else has made that folder.
 
     Raises:
-        InputError: another user made that folder, or it is no folder.
+        InputError: there is neither.
     """
-    folder = Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise InputError(
-            f"{folder} is not a folder that this user alone writes to; have it removed, or set TMPDIR to another place"
-        )
+    places = [Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"]
+    with contextlib.suppress(RuntimeError):
+        places.append(user_cache() / f"locks-{platform.node()}")
+    folder = private_folder(*places)
+    if folder is None:
+        tried = " nor ".join(map(str, places))
+        raise InputError(f"neither {tried} is a folder that this user alone writes to; have one removed, or set TMPDIR")
     return folder / f"{device.replace(':', '')}.{kind}"
 
 

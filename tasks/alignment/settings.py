@@ -31,7 +31,7 @@ class CalibrateSettings:
         choices=("outputs", "references"),
     )
     sampling: SamplingSettings = setting("How outputs are generated: greedy or sampled.", default_factory=SamplingSettings)
-    samples: int = setting("Outputs drawn for each training input; duplicates are dropped.", default=1, unit="outputs", ge=1)
+    samples: int = setting("Outputs drawn for each input; duplicates are dropped.", default=1, unit="outputs", ge=1, le=100)
     seed: int = setting("Seed of the fraction and of sampled outputs.", default=0, ge=0, le=SEEDS)
     max_repeats: int = setting(
         "An output that repeats one token, or a group of up to four, more often than this in a row is degenerate and dropped; "

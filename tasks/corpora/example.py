@@ -54,6 +54,8 @@ def stream_jsonl(path: Path) -> Iterator[Example]:
                 yield _parse(line, f"{path}, line {number}")
     except FileNotFoundError:
         raise InputError(f"{path} is missing; run the stage that makes it (dvc repro)") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8; run the stage that makes it again (dvc repro)") from None
 
 
 def _parse(line: str, location: str) -> Example:

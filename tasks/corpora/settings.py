@@ -286,15 +286,21 @@ PUBLISHED = ("iwslt17-de-en", "wmt14-de-en", "wmt14-en-de", "xsum", "cnn_dailyma
 """The data sets of which the papers publish numbers."""
 
 
+_MOST = 10_000_000
+"""Examples of a split that are generated."""
+
+
 @settings
 class EmbeddedSettings:
     """A corpus that the project generates; a seed gives the same text everywhere."""
 
-    train: int = setting("Training examples.", default=20_000, unit="examples", ge=1)
-    validation: int = setting("Validation examples, on which thresholds are chosen.", default=300, unit="examples", ge=1)
-    test: int = setting("Test examples, on which the chosen points are reported.", default=300, unit="examples", ge=1)
+    train: int = setting("Training examples.", default=20_000, unit="examples", ge=1, le=_MOST)
+    validation: int = setting(
+        "Validation examples, on which settings are chosen.", default=300, unit="examples", ge=1, le=_MOST
+    )
+    test: int = setting("Test examples, on which the chosen points are reported.", default=300, unit="examples", ge=1, le=_MOST)
     unlabelled: int = setting(
-        "Additional sources without references, for the large model to label.", default=0, unit="examples", ge=0
+        "Additional sources without references, for the large model to label.", default=0, unit="examples", ge=0, le=_MOST
     )
     variation: float = setting(
         "Share of the choices in a training reference (synonyms, word order, omissions, contractions) that are drawn evenly "

@@ -138,9 +138,19 @@ def read_examples(folder: Path) -> list[str]:
 
 
 def read_calibration(folder: Path) -> Rows:
-    """Return the target tokens of the calibration set, which some drafters read; none where the folder has no such file."""
+    """Return the target tokens of the calibration set, which some drafters read; none where the folder has no such file.
+
+    Raises:
+        InputError: the file is damaged.
+    """
     path = folder / CALIBRATION
-    rows: Rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        if not all(type(token) is int and token >= 0 for row in found for token in row):
+            raise ValueError("a token is no number")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path} holds no lists of tokens ({error}); make the folder anew, or copy it anew") from None
+    rows: Rows = found
     return rows
 
 

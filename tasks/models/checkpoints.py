@@ -155,13 +155,13 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
     if info["missing_keys"]:
         said = f"the model at {source} lacks {len(info['missing_keys'])} weights, for example {min(info['missing_keys'])}"
         raise InputError(f"{said}; name one whose weights fit its configuration")
+    load_extras(model, Path(source))
+    load_draft_tokens(model, Path(source))
     # A sum is one pass without a copy: it is finite only where all its terms are.
     broken = [name for name, one in model.named_parameters() if not one.detach().sum(dtype=torch.float32).isfinite()]
     if broken:
         said = f"the model at {source} has weights that are NaN or infinite, for example in {broken[0]}"
         raise InputError(f"{said}; train it again with a lower learning rate, or copy it anew")
-    load_extras(model, Path(source))
-    load_draft_tokens(model, Path(source))
     return model.to(device).eval()
 
 
@@ -179,6 +179,8 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     # T5 takes the logarithm of their ratio, and compiled code divides by it.
     if isinstance(buckets, int) and isinstance(distance, int) and not 4 <= buckets < 2 * distance:
         raise ValueError(f"its configuration has {buckets} buckets for distances up to {distance} (relative_attention)")
+    if "/" in (asked := str(getattr(config, "_attn_implementation", None))):
+        raise ValueError(f"its configuration asks for code of the hub ({asked}), which is never run")
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}
@@ -267,5 +269,5 @@ def read_training_record(folder: Path) -> TrainingRecord | None:
     """The record of a model's folder; None where it has none, or one of another version."""
     try:
         return TrainingRecord(**json.loads((folder / _RECORD).read_text(encoding="utf-8")))
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError):
         return None

@@ -147,8 +147,10 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
         names = _gguf_location(source) if is_gguf(source) else {"pretrained_model_name_or_path": str(source)}
         # Without this answer `transformers` asks on standard input, where it may read a text of the user's as a yes.
         return load(**names, local_files_only=there or offline, trust_remote_code=False, **options)
-    except (InputError, ImportError, MemoryError):
+    except (InputError, MemoryError):
         raise
+    except ImportError as error:
+        raise InputError(f"{kind} at {source} needs what is not installed: {' '.join(str(error).split())}") from None
     except Exception as error:  # noqa: BLE001 (a damaged file fails wherever a library first uses a value, and in its own way)
         if "can't start new thread" in str(error):
             raise MemoryError(str(error)) from None

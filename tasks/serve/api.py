@@ -39,6 +39,7 @@ from tasks.serve.protocol import (
 )
 from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics, ServerSettings, finish_reason
 
+_FULL = "the queue is full; try again later"
 _POLL = 0.05
 """Seconds between two looks at whether the client is still there."""
 
@@ -99,6 +100,8 @@ class Completions:
     name: str
     limits: ServerSettings
     _encoding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _encoded: int = 0
+    """Requests whose texts are encoded, or wait for that."""
 
     async def complete(self, request: Request) -> Response:
         """Answer with what follows each prompt."""
@@ -112,13 +115,19 @@ class Completions:
         """Queue the texts of a request and answer with their outputs, or with a stream of them."""
         asked, text = self._parsed(await self._body(request), form), self.pair.manifest.text
         decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
-        async with self._encoding:  # a tokenizer serves one thread at a time, and the loop goes on meanwhile
-            rows = await asyncio.to_thread(asked.rows, self.pair)
+        if self._encoded >= self.limits.max_queue:
+            raise RefusedError(429, _FULL)
+        self._encoded += 1
+        try:
+            async with self._encoding:  # a tokenizer serves one thread at a time, and the loop goes on meanwhile
+                rows = await asyncio.to_thread(asked.rows, self.pair)
+        finally:
+            self._encoded -= 1
         texts = _Texts(rows, decoding, asked, form, f"{form.prefix}{request.state.number}")
         try:
             self.scheduler.add(texts.jobs)
         except QueueFullError:
-            raise RefusedError(429, "the queue is full; try again later") from None
+            raise RefusedError(429, _FULL) from None
         if asked.stream:
             return StreamingResponse(self._events(texts), media_type="text/event-stream")
         return await self._whole(request, texts)

@@ -15,7 +15,7 @@ import torch
 
 from tasks import errors
 from tasks.errors import InputError
-from tasks.files import SUMS, atomic_path, checksum, is_sealed, partial_path, remove, seal
+from tasks.files import SUMS, atomic_path, is_sealed, link_file, partial_path, remove, seal
 from tasks.training import distributed
 from tasks.training.settings import TrainingSettings
 
@@ -27,12 +27,16 @@ KEPT_CHECKPOINTS = 2
 """Checkpoints on disk: the newest, and the one before in case the newest is damaged."""
 _LOWER = ("validation_loss",)
 """Measurements of which less is better."""
-_State = tuple[int, float, int, str, list[int]]
-"""Best step, its value, evaluations without improvement, checksum of the weights, best steps of the checkpoints on disk."""
+_State = tuple[int, float, int]
+"""Best step, its value, evaluations without improvement."""
+_BEST = "best.safetensors"
+"""The best weights so far; each checkpoint has those of its time, under its own seal."""
 
 
 def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, object]) -> None:
     """Write the engine's state after `step` steps, together with `state`; keep only the last two checkpoints.
+
+    The best weights, where there are any, become part of the checkpoint.
 
     Raises:
         InputError: no space is left. The partial checkpoint is removed and older ones are untouched.
@@ -47,6 +51,8 @@ def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, o
         engine.save_checkpoint(str(folder), tag=checkpoint.name, client_state={**state, "step": step}, save_latest=False)
         distributed.barrier()
         if distributed.is_main():
+            if (folder / _BEST).is_file():
+                link_file(folder / _BEST, checkpoint / _BEST)
             # 3. The seal is written last: without it, or with another checksum in it, the checkpoint does not count.
             seal(checkpoint)
     if distributed.is_main():
@@ -98,16 +104,14 @@ class BestWeights:
     """Saves the weights with the best `choose_by` so far; saves nothing if `choose_by` is `last`."""
 
     def __init__(self, folder: Path, settings: TrainingSettings, state: Mapping[str, object]) -> None:
-        """Continue from a checkpoint's state; start over if it is empty, or if the saved weights are missing or damaged."""
+        """Continue from a checkpoint's state and its weights; start over if the state is empty."""
         self._folder, self._by, self._patience = folder, settings.choose_by, settings.patience
-        self._step, self._value, self._waited, self._sum = 0, 0.0, 0, ""
-        self._named: list[int] = []
-        """Best steps that the checkpoints on disk refer to."""
-        step, value, waited, known, named = cast("_State", state.get("best", (0, 0.0, 0, "", [])))
-        file = self._file(step)
-        if step and distributed.broadcast(file.is_file() and checksum(file) == known if distributed.is_main() else None):
-            self._step, self._value, self._waited, self._sum = step, value, waited, known
-            self._named = [*named, step][-KEPT_CHECKPOINTS:]
+        self._step, self._value, self._waited = cast("_State", state.get("best", (0, 0.0, 0)))
+        if distributed.is_main():
+            (folder / _BEST).unlink(missing_ok=True)  # of a later step than the checkpoint's
+            if self._step:
+                link_file(folder / f"step{state['step']:08d}" / _BEST, folder / _BEST)
+        distributed.barrier()
 
     def update(self, model: PreTrainedModel, measured: Mapping[str, float], step: int) -> None:
         """Save these weights if they are better than all before. The first of equal values is kept; NaN and infinity never win.
@@ -128,7 +132,6 @@ class BestWeights:
         self._step, self._value, self._waited = step, value, 0
         if distributed.is_main():
             self._save(model)
-            self._sweep()
         distributed.barrier()
 
     @property
@@ -142,7 +145,7 @@ class BestWeights:
 
         if not self._step:
             return None
-        kept, weights = load_file(self._file(self._step)), _learned(model)
+        kept, weights = load_file(self._folder / _BEST), _learned(model)
         with torch.no_grad():
             for name, values in kept.items():
                 weights[name].copy_(values)
@@ -150,33 +153,16 @@ class BestWeights:
 
     def state_dict(self) -> dict[str, _State]:
         """Return the state for a checkpoint."""
-        return {"best": (self._step, self._value, self._waited, self._sum, self._named)}
-
-    def prune(self) -> None:
-        """Remove all saved weights except those that a checkpoint on disk refers to; called after each checkpoint."""
-        self._named = [*self._named, self._step][-KEPT_CHECKPOINTS:]
-        if distributed.is_main():
-            self._sweep()
-
-    def _sweep(self) -> None:
-        # Each checkpoint on disk needs the best weights of its time, should the run go on from it.
-        kept = {self._file(step) for step in (*self._named, self._step)}
-        for old in self._folder.glob("best*.safetensors"):
-            if old not in kept:
-                old.unlink()
+        return {"best": (self._step, self._value, self._waited)}
 
     def _save(self, model: PreTrainedModel) -> None:
         from safetensors.torch import save_file
 
-        file = self._file(self._step)
+        file = self._folder / _BEST
         self._folder.mkdir(parents=True, exist_ok=True)
         full = writing_to_resume(f"the best weights, of step {self._step},", partial_path(file), self._folder)
         with full, atomic_path(file) as partial:
             save_file({name: weight.detach().contiguous() for name, weight in _learned(model).items()}, partial)
-            self._sum = checksum(partial)
-
-    def _file(self, step: int) -> Path:
-        return self._folder / f"best{step:08d}.safetensors"
 
 
 def _learned(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:

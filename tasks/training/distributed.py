@@ -29,7 +29,7 @@ from torch import Tensor
 from tasks import console, machine, supervisor
 from tasks.errors import STATUS_BAD_INPUT, InputError
 from tasks.locks import Share
-from tasks.machine import MachineSettings
+from tasks.machine import MachineSettings, require_cores
 from tasks.models.settings import TextSettings
 from tasks.training.settings import TrainingSettings
 
@@ -123,6 +123,7 @@ def run(machine: MachineSettings, nproc: int | None, work: Callable[[], None]) -
     if "RANK" in os.environ or processes == 1:
         work()
     else:
+        require_cores("machine.processes" if nproc is None else "--nproc", processes)
         _run_ranks(processes)
 
 

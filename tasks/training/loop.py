@@ -154,10 +154,9 @@ def train(
                 with gathered_weights(engine):
                     best.update(objective.model, measured, step)
                 whole.add(measured, step)
-            # 5. Save a checkpoint, which carries the log and refers to the best weights.
+            # 5. Save a checkpoint, which carries the log and the best weights.
             if saving:
                 checkpoints.save(engine, resume, step, {**best.state_dict(), "log": whole.rows})
-                best.prune()
             bar.update()
     # 6. Keep the best weights, or the last, and measure those that are kept.
     close(engine)

@@ -34,7 +34,7 @@ class TrainingSettings:
         "After the warm-up: constant, or linear to zero at the last step.", default="constant", choices=("constant", "linear")
     )
     weight_decay: float = setting("Decoupled weight decay.", default=0.0, ge=0, le=1)
-    gradient_clipping: float = setting("Largest gradient norm; 0 does not clip.", default=1.0, ge=0)
+    gradient_clipping: float = setting("Largest gradient norm; 0 does not clip.", default=1.0, ge=0, le=1e6)
     steps: int = setting(
         "Optimiser steps; 0 (finetune only) takes the model as it is: it is measured and saved, not trained.",
         default=1000,

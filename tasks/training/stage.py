@@ -139,8 +139,9 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     """
     # A drafter that an interrupted run has finished by the same work is not trained again.
     opened = open_context(job)
-    known = read_training_record(job.folder) if job.seed is not None and not opened.resume.exists() else None
-    if known is not None and known.work == opened.resume.name and is_sealed(job.folder):
+    whole = job.seed is not None and not opened.resume.exists() and is_sealed(job.folder)
+    known = read_training_record(job.folder) if whole else None
+    if known is not None and known.work == opened.resume.name:
         if distributed.is_main():
             if job.log_file.is_file() and checksum(job.log_file) != checksum(job.folder / _LOG):
                 warn_of_damage(job.log_file, f"it differs from {job.folder / _LOG}")

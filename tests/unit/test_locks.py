@@ -1,6 +1,7 @@
 """Locks between processes: what waits, what runs concurrently, and how the lock of a dead process is released."""
 
 import os
+import platform
 import re
 import shutil
 import sys
@@ -108,19 +109,33 @@ def test_a_stage_locks_its_work_before_it_writes(name: str, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("other", ["a file", "a link", "open to others"])
-def test_a_folder_that_others_write_to_is_refused(other: str, tmp_path: Path) -> None:
+def test_a_folder_that_others_write_to_gives_way(other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever made it first could stall every stage."""
-    folder = tmp_path / f"draftline-{os.getuid()}"
-    if other == "a file":
-        folder.touch()
-    elif other == "a link":
-        folder.symlink_to(tmp_path)
-    else:
-        folder.mkdir()
-        folder.chmod(0o777)
-    with pytest.raises(InputError, match=rf"{folder} is not a folder that this user alone writes to; have it removed, or set"):
+
+    def taken(folder: Path) -> None:
+        if other == "a file":
+            folder.touch()
+        elif other == "a link":
+            folder.symlink_to(tmp_path)
+        else:
+            folder.mkdir()
+            folder.chmod(0o777)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    first, second = tmp_path / f"draftline-{os.getuid()}", tmp_path / "cache/draftline" / f"locks-{platform.node()}"
+    taken(first)
+    with timing_lock("cpu"):
+        assert second.stat().st_mode & 0o777 == 0o700 and [*second.glob("cpu.lock*")]
+    shutil.rmtree(second)
+    taken(second)
+    message = rf"neither {first} nor {second} is a folder that this user alone writes to; have one removed, or set TMPDIR"
+    with pytest.raises(InputError, match=message):
         timing_lock("cpu")
-    (folder.unlink if folder.is_symlink() or folder.is_file() else folder.rmdir)()
+
+
+def test_a_folder_of_the_user_s_own_is_closed_to_others(tmp_path: Path) -> None:
+    folder = tmp_path / f"draftline-{os.getuid()}"
+    folder.mkdir(mode=0o755)
     with timing_lock("cpu"):
         assert folder.stat().st_mode & 0o777 == 0o700
 

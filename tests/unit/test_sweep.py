@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import create_autospec
 
 import pytest
@@ -40,7 +40,7 @@ from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
-from tasks.loaded_pair import LoadedPair, calibration_targets, files_fingerprint, require_composable, worker_pair
+from tasks.loaded_pair import LoadedPair, calibration_targets, fan_out_of, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
@@ -143,6 +143,8 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
     assert shared.alone() == params.machine.alone()
     with pytest.raises(InputError, match="--workers: workers"):
         stage.with_workers(params, 0)
+    with pytest.raises(InputError, match=r"machine.workers is 250, which is too many for the cores here"):
+        fan_out_of(stage.with_workers(params, 250), *cast("Any", [None] * 6))
 
 
 def test_a_sweep_lists_the_points_that_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

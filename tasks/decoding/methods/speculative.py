@@ -121,7 +121,7 @@ class EntropySettings(DraftingSettings):
         ge=0,
         lt=1,
     )
-    entropy_factor: float = setting("c of that lower bound on the probability of acceptance.", default=0.2, gt=0)
+    entropy_factor: float = setting("c of that lower bound on the probability of acceptance.", default=0.2, gt=0, le=100)
 
 
 @settings

@@ -7,6 +7,7 @@ machine is used.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tasks.decoding.runtimes.layout import declare_functions
+from tasks.files import private_folder, user_cache, warn_of_damage
 
 KERNEL = Path(__file__).with_name("kernel")
 FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC"]
@@ -87,14 +89,9 @@ def _processor() -> bytes:
 
 def cache_folders() -> Iterator[Path]:
     """Yield the user's own cache folder, if nobody else can write to it, then a temporary folder of this process."""
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftline"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = folder.stat()
-        if found.st_uid == os.getuid() and not found.st_mode & 0o022:
+    with contextlib.suppress(RuntimeError):  # no home at all
+        if folder := private_folder(user_cache()):
             yield folder
-    except (OSError, RuntimeError):  # no writable folder, or no home at all
-        pass
     own = Path(tempfile.mkdtemp(prefix="draftline-"))
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     yield own
@@ -105,8 +102,11 @@ def _opened(path: Path) -> ctypes.CDLL | None:
     try:
         # The digest was written before the library was moved to its name.
         sound = _digest_file(path).read_text() == hashlib.sha256(path.read_bytes()).hexdigest()
-        return declare_functions(ctypes.CDLL(str(path))) if sound else None
-    except OSError:
+        if sound:
+            return declare_functions(ctypes.CDLL(str(path)))
+        warn_of_damage(path, "its checksum differs")
+        return None
+    except (OSError, ValueError):
         return None
 
 

@@ -37,7 +37,7 @@ from tasks.evaluation.results.codec import Source, read, text_of
 from tasks.evaluation.results.pair import Costs, PredictionError
 from tasks.evaluation.selection import TradeOff, choose, keeps_quality, resolution
 from tasks.evaluation.settings import CHOICES, SweepSettings
-from tasks.files import atomic_write
+from tasks.files import atomic_write, warn_of_damage
 
 # Overheads: what decoding takes besides the model runs. Most of it is common to the methods that use both models: composing a
 # text's loop, and caches that one model fills and the other empties. So the first timed point of one method tells much about
@@ -185,11 +185,14 @@ def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
     """The part times of an interrupted sweep, so that a resumed sweep plans like the first; measured where there are none."""
     try:
         return read(Costs, path, Source(str(path), "remove it"))
-    except (FileNotFoundError, InputError):
-        costs = measure()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, text_of(costs))
-        return costs
+    except FileNotFoundError:
+        pass
+    except InputError as error:
+        warn_of_damage(path, error)
+    costs = measure()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, text_of(costs))
+    return costs
 
 
 @torch.inference_mode()

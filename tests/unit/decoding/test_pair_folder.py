@@ -101,6 +101,10 @@ def test_what_is_no_manifest_is_one_line_and_examples_may_be_missing_but_not_dam
     for read, file, damages in (
         (pair_folder.read_manifest, pair_folder.MANIFEST, {"{": "is not JSON", "[]": "is not a pair of Draftline"}),
         (pair_folder.read_examples, pair_folder.EXAMPLES, {"{": "is not JSON", "[1]": "holds no list of texts"}),
+        *(
+            (pair_folder.read_calibration, pair_folder.CALIBRATION, {one: "holds no lists of tokens"})
+            for one in ("{", "[1]", '[["a"]]')
+        ),
     ):
         for content, line in damages.items():
             (tmp_path / file).write_text(content, encoding="utf-8")

@@ -202,6 +202,11 @@ def _configure(file: str = "config.json", **changes: Any) -> Callable[[Path], No
         pytest.param(_configure(num_heads="two"), id="a value of another type"),
         pytest.param(_configure(num_layers=2**31), id="layers without end"),
         pytest.param(_configure(num_layers=0, num_decoder_layers=0), id="no layers"),
+        pytest.param(
+            _configure(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
+            id="a quantizer that is not here",
+        ),
+        pytest.param(_configure(attn_implementation="owner/kernels"), id="code of the hub"),
         pytest.param(_spoil_a_weight(float("nan")), id="a weight that is not a number"),
         pytest.param(_spoil_a_weight(float("-inf")), id="an infinite weight"),
     ],

@@ -102,6 +102,16 @@ def test_a_damaged_file_is_one_line(file: str, damage: str, tokenizer: Any, tmp_
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("file", ["heads.safetensors", "exit_classifier.safetensors"])
+def test_an_extra_that_is_not_a_number_is_refused(file: str, tokenizer: Any, tmp_path: Path) -> None:
+    save_model(model_with_extras(), tokenizer, tmp_path / "saved")
+    path = tmp_path / "saved" / file
+    (tmp_path / "saved" / SUMS).unlink()
+    save_file({name: torch.full_like(weight, torch.nan) for name, weight in load_file(path).items()}, path)
+    with pytest.raises(InputError, match=r"has weights that are NaN or infinite, for example in (draft_heads|exit_classifier)"):
+        load_model(tmp_path / "saved")
+
+
 TOKENS = [1, 4, 5, 9]
 
 

@@ -5,7 +5,8 @@ import dataclasses
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
 from unittest.mock import MagicMock
 
 import pytest
@@ -17,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tasks.decoding import DecodingPair
 from tasks.decoding.generation import Counts, Generation
 from tasks.serve.pacing import Batch, Engine, PairEngine
-from tasks.serve.protocol import Message, NewText, RefusedError, encode_chat, encode_prompts
+from tasks.serve.protocol import CompletionRequest, Message, NewText, RefusedError, encode_chat, encode_prompts
 from tasks.serve.scheduler import ServerSettings
 from tests.calibration import SOURCES
 from tests.unit.serve.conftest import HeldEngine, app_of
@@ -230,6 +231,26 @@ def test_a_full_queue_is_429(pair: DecodingPair) -> None:
         first.join()
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     assert "the queue is full" in refused.json()["error"]["message"]
+
+
+def test_no_more_requests_wait_to_be_encoded_than_texts_to_be_decoded(
+    pair: DecodingPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, refused = threading.Event(), threading.Event()
+
+    def encoded(*_: object) -> NoReturn:
+        begun.set()
+        refused.wait(60)
+        raise RefusedError(400, "encoded at last")
+
+    monkeypatch.setattr(CompletionRequest, "rows", encoded)
+    app = app_of(pair, HeldEngine(), dataclasses.replace(LIMITS, max_queue=1))
+    with TestClient(app) as client, ThreadPoolExecutor() as pool:
+        first = pool.submit(client.post, URL, json={"prompt": "red"})
+        assert begun.wait(60)
+        second = client.post(URL, json={"prompt": "blue"})
+        refused.set()
+        assert (first.result().status_code, second.status_code, second.headers["retry-after"]) == (400, 429, "1")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -171,10 +171,6 @@ def looked(best: BestWeights, values: list[float], name: str = "quality", first:
     return best
 
 
-def kept_files(folder: Path) -> list[int]:
-    return sorted(int(file.stem.removeprefix("best")) for file in folder.glob("best*"))
-
-
 @pytest.mark.parametrize(
     ("name", "values", "kept"),
     [
@@ -197,7 +193,7 @@ def test_the_best_is_the_first_of_the_best_numbers(name: str, values: list[float
 def test_no_best_weights_are_written_when_the_last_are_kept(tmp_path: Path) -> None:
     best, model = looked(best_of(tmp_path, "last"), [1.0, 2.0]), model_of(7.0)
     assert best.restore_weights(model) is None
-    assert not kept_files(tmp_path)
+    assert not list(tmp_path.iterdir())
     assert model["head"].weight.mean().item() == 7.0
 
 
@@ -213,7 +209,8 @@ def test_patience_counts_evaluations_without_a_better_one(tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_resumes_the_search(tmp_path: Path) -> None:
-    state = looked(best_of(tmp_path, patience=3), [1.0, 3.0, 2.0]).state_dict()
+    save(Engine(), tmp_path, 3, looked(best_of(tmp_path, patience=3), [1.0, 3.0, 2.0]).state_dict())
+    _, state = load_latest(Engine(), tmp_path)
     taken = best_of(tmp_path, patience=3, state=state)
     looked(taken, [2.5, 2.0], first=4)
     assert taken.out_of_patience
@@ -221,32 +218,30 @@ def test_a_checkpoint_resumes_the_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "changed"])
-def test_missing_or_damaged_best_weights_restart_the_search(damage: str, tmp_path: Path) -> None:
-    state = looked(best_of(tmp_path, patience=2), [1.0, 9.0, 2.0]).state_dict()
-    (file,) = tmp_path.glob("best*2.safetensors")
-    file.unlink() if damage == "gone" else file.write_bytes(file.read_bytes()[:-1] + b"x")
-    taken = best_of(tmp_path, patience=2, state=state)
-    looked(taken, [1.0], first=4)
-    assert not taken.out_of_patience
-    assert taken.restore_weights(model_of(0)) == 4
-
-
-def test_weights_are_kept_while_a_checkpoint_names_them(tmp_path: Path) -> None:
+def test_each_checkpoint_has_the_best_weights_of_its_time(damage: str, tmp_path: Path) -> None:
     """Checkpoints after steps 3, 6 and 9 of rising quality: each of the last two can be gone on from, and from its best."""
-    best, states = best_of(tmp_path), []
+    best = best_of(tmp_path)
     for begin in (1, 4, 7):
         looked(best, [float(begin), begin + 1.0, begin + 2.0], first=begin)
-        states.append(best.state_dict())
-        best.prune()
-    assert kept_files(tmp_path) == [6, 9]
-    # Killed before the next checkpoint, with better weights already there, and taken up from the older of the two.
+        save(Engine(), tmp_path, begin + 2, best.state_dict())
+    # Killed before the next checkpoint, with better weights already there.
     looked(best, [20.0], first=10)
-    assert kept_files(tmp_path) == [6, 9, 10]
-    taken = best_of(tmp_path, state=states[1])
-    assert taken.restore_weights(model_of(0)) == 6
-    looked(taken, [5.0], first=7)
-    taken.prune()
-    assert kept_files(tmp_path) == [6]
+    step, state = load_latest(Engine(), tmp_path)
+    assert (step, best_of(tmp_path, state=state).restore_weights(model_of(0))) == (9, 9)
+    # Damage to the weights is damage to the checkpoint: the run goes on from the one before.
+    file = tmp_path / "step00000009" / "best.safetensors"
+    file.unlink() if damage == "gone" else file.write_bytes(file.read_bytes()[:-1] + b"x")
+    step, state = load_latest(Engine(), tmp_path)
+    taken, model = best_of(tmp_path, state=state), model_of(0)
+    assert (step, taken.restore_weights(model), model["head"].weight.mean().item()) == (6, 6, 6.0)
+    assert looked(taken, [5.0], first=7).restore_weights(model_of(0)) == 6
+
+
+def test_without_a_checkpoint_the_search_begins_anew(tmp_path: Path) -> None:
+    looked(best_of(tmp_path), [9.0])
+    begun = best_of(tmp_path)
+    assert begun.restore_weights(model_of(0)) is None
+    assert looked(begun, [1.0]).restore_weights(model_of(0)) == 1
 
 
 def test_no_space_left_keeps_the_best_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -261,4 +256,4 @@ def test_no_space_left_keeps_the_best_before(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(safetensors.torch, "save_file", cut)
     with pytest.raises(InputError, match=f"no space left for the best weights, of step 2, in {tmp_path}.*starts anew"):
         looked(best, [2.0], first=2)
-    assert [file.name for file in tmp_path.iterdir()] == ["best00000001.safetensors"]
+    assert [file.name for file in tmp_path.iterdir()] == ["best.safetensors"]

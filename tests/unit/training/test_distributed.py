@@ -49,6 +49,13 @@ def test_the_number_of_processes_is_that_of_the_command_line_or_of_the_settings(
     assert started == ["here", "here", 2, 3, 4]
     with pytest.raises(InputError, match="--nproc is -1; it must be at least 0"):
         run(MachineSettings(), "--nproc", "-1")
+    many = 5 * max(16, os.cpu_count() or 1)
+    for name, settings, options in (
+        ("machine.processes", MachineSettings(processes=many), ()),
+        ("--nproc", MachineSettings(), many),
+    ):
+        with pytest.raises(InputError, match=f"{name} is {many}, which is too many for the cores here"):
+            run(settings, *(("--nproc", str(options)) if options else ()))
     monkeypatch.setenv("RANK", "0")
     run(MachineSettings(processes=2))
     assert started[-1] == "here"

@@ -198,6 +198,9 @@ def test_a_finished_seed_is_kept_and_another_is_trained(job: TrainingJob, capsys
     train_stage(seeded, toy_spec)
     assert "is already trained" not in capsys.readouterr().err
     assert weights.stat().st_mtime_ns > written and not open_context(seeded).resume.exists()
+    (seeded.folder / "training.json").write_bytes(b"\xff")
+    train_stage(seeded, toy_spec)
+    assert f"warning: {seeded.folder} is damaged (training.json is not as it was written)" in capsys.readouterr().err
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     train_stage(seeded, toy_spec)

@@ -89,18 +89,24 @@ def test_another_compiler_and_other_flags_compile_anew(compiler: StandIn) -> Non
     assert len(compiler.calls) == 3
 
 
-def test_a_library_that_was_cut_or_changed_is_compiled_again(compiler: StandIn) -> None:
+def test_a_library_that_was_cut_or_changed_is_named_and_compiled_again(
+    compiler: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
     path = compiler.opened()
     whole = path.read_bytes()
     damaged = [whole[:0], whole[:5000], whole[:-1], whole[:9000] + b"\0" * 64 + whole[9064:]]
     for content in damaged:
         path.unlink()  # this process has it open
         path.write_bytes(content)
+        caplog.clear()
         assert compiler.open() == path
         assert path.read_bytes() == whole
+        assert f"{path} is damaged (its checksum differs); it is made again" in caplog.text
     path.with_suffix(".sha256").unlink()
     assert compiler.open() == path
-    assert len(compiler.calls) == 2 + len(damaged)
+    path.with_suffix(".sha256").write_bytes(b"\xff" * 64)
+    assert compiler.open() == path
+    assert len(compiler.calls) == 3 + len(damaged)
 
 
 def test_without_a_compiler_that_works_there_is_none(compiler: StandIn) -> None:

@@ -244,14 +244,16 @@ def test_a_method_without_overhead_is_predicted_exactly(method: str, settings: A
     assert latency(NOTHING, method, examples, costs) == pytest.approx(took)
 
 
-def test_costs_are_measured_once(tmp_path: Path) -> None:
+def test_costs_are_measured_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     costs = costs_of(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, bandwidth_share=0.6)
     assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: costs) is costs
     assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: pytest.fail("measured again")) == costs
     path = tmp_path / "cache" / "costs.json"
     for damaged in ('{"encode_', path.read_text().replace("1", "2")):  # an interrupted write, a changed digit
         path.write_text(damaged)
+        caplog.clear()
         assert load_or_measure_costs(path, lambda: costs) is costs
+        assert f"{path} is damaged" in caplog.text
 
 
 def test_the_best_point_of_each_method_is_timed_first() -> None:
