@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.served import PATIENCE
-from tests.torture.__main__ import drawn, run_all
+from tests.torture.__main__ import LIMITS, bounded, drawn, run_all
 from tests.torture.children import Forks, compiled, forks
 from tests.torture.project import Undisturbed, build
 from tests.torture.trials import Fault, Trial
@@ -35,8 +35,10 @@ def undisturbed(folder: Path, worker: Forks) -> Undisturbed:
 
 
 def test_faults_leave_no_trace(undisturbed: Undisturbed, worker: Forks, folder: Path) -> None:
-    done = run_all(drawn(6, 1, [STAGE]), {STAGE: undisturbed}, folder, [worker])
+    with bounded() as taken:
+        done = run_all(drawn(6, 1, [STAGE]), {STAGE: undisturbed}, folder, [worker])
     assert all(one.place for one in done)
+    assert 0 < taken["megabytes"] < LIMITS["megabytes"] and 0 < taken["threads"] < LIMITS["threads"]
     assert [one for one in done if one.found] == []
 
 

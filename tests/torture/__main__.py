@@ -14,6 +14,7 @@ undisturbed one. The last line is JSON; the exit status is 1 unless `lost`, `dou
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import queue
@@ -21,11 +22,14 @@ import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import psutil
 
 from tests.torture.children import Forks, compiled, forks
 from tests.torture.project import STAGES, Undisturbed, build
@@ -34,6 +38,8 @@ from tests.torture.trials import COLUMNS, HARMS, KINDS, Fault, Outcome, Trial
 _WEIGHTS = {"prepare": 8, "finetune small": 5, "finetune large": 1, "calibrate": 5, "control": 2, "align": 4}
 _WEIGHTS |= {"sweep": 2, "report": 3, "kernel": 1, "dvc": 5, "flow": 1}
 """How often each stage is disturbed."""
+LIMITS = {"threads": 250, "megabytes": 12_000}
+"""Of all processes together: the harness must not take its machine down."""
 
 
 def drawn(number: int, seed: int, stages: Sequence[str]) -> list[Fault]:
@@ -78,6 +84,35 @@ def run_all(faults: Sequence[Fault], known: dict[str, Undisturbed], folder: Path
     return done
 
 
+@contextlib.contextmanager
+def bounded() -> Iterator[Counter[str]]:
+    """What all processes took at most during the block, `threads` and `megabytes`; more than the limits ends the program."""
+    taken, ended = Counter[str](), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(1.0):
+            now = Counter[str]()
+            below = psutil.Process().children(recursive=True)
+            for one in below:
+                with contextlib.suppress(psutil.Error):
+                    now.update(threads=one.num_threads(), megabytes=one.memory_info().rss >> 20)
+            taken.update(now - taken)
+            if over := [name for name, most in LIMITS.items() if now[name] > most]:
+                print(f"stopped: {over[0]} {now[over[0]]}, at most {LIMITS[over[0]]}", file=sys.stderr, flush=True)
+                for one in below:
+                    with contextlib.suppress(psutil.Error):
+                        one.kill()
+                os._exit(1)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield taken
+    finally:
+        ended.set()
+        watcher.join()
+
+
 def table(done: Sequence[Outcome]) -> str:
     """What was tried, as a table in Markdown: fault, stages, tries, what went wrong."""
     lines = ["| fault | where | tries | result |", "|---|---|---|---|"]
@@ -111,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="draftline-torture-") as temporary:
         folder = (options.folder or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        with forks(compiled(folder), options.jobs) as workers:
+        with bounded() as taken, forks(compiled(folder), options.jobs) as workers:
             known = build(folder / "undisturbed", workers, stages)
             faults = drawn(options.faults, options.seed, stages)
             only = {int(number) for number in options.only.split(",") if number}
@@ -120,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     counts = {"faults": sum(bool(one.place) for one in done)} | {column: found[column] for column in COLUMNS}
     more = {"unfired": sum(not one.place for one in done), "seed": options.seed, "seconds": round(time.monotonic() - begun)}
     print(table(done))
-    print(json.dumps(counts | more))
+    print(json.dumps(counts | more | taken))
     return int(any(found.values()))
 
 
