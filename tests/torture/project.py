@@ -52,6 +52,8 @@ CHOSEN = {"how", "why", "shown", "chrf", "chrf_signature", "worst", "sha256"}
 """Columns that only timed points have, which times choose."""
 _TIMES_ALONE = frozenset(f"latest_metrics prediction_error_{name}" for name in ("mean", "worst"))
 """Of a sweep that chose a point at random which it had to time."""
+_WHY = "tags why = "
+"""Two undisturbed runs may agree by chance in why a point was timed."""
 _DVC_TEMPORARY = r"\.[\w-]{22}\.tmp"
 _KEPT = ("data/**/*", "models/**/*", "results/**/*", "*.txt", "dvc.lock")
 _PASSED_ON = ("PATH", "HOME", "LANG", "LD_PRELOAD", "VIRTUAL_ENV")
@@ -282,7 +284,8 @@ def undisturbed(folder: Path, workers: Sequence[Forks], stage: str, before: Path
     assert first.files.keys() == second.files.keys()
     for record in first.records:
         same = [other.fields for other in second.records if other.name == record.name]
-        record.fields = record.fields.intersection(*same) - _TIMES_ALONE
+        agreed = record.fields.intersection(*same) - _TIMES_ALONE
+        record.fields = frozenset(one for one in agreed if not one.startswith(_WHY))
     first.files = {name: digest if second.files[name] == digest else "" for name, digest in first.files.items()}
     lines = [line.split("\t") for line in (places[0].notes / "seen").read_text(encoding="utf-8").splitlines()]
     prefix = "project/"
