@@ -6,7 +6,8 @@
 //   TORTURE_SEEN   a file that gets a line for each point: process, its program, number, operation, path
 //   TORTURE_AT     number of the point in its process, from 1
 //   TORTURE_WHO    the program that is harmed, or "main": the process with the id TORTURE_MAIN
-//   TORTURE_FIRED  a file that is made when the harm is done, with the line of its point
+//   TORTURE_FIRED  a file that is made when the harm is done, with the line of its point; what lasts is over when there is
+//                  another one, with .over at the end of its name
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -85,7 +86,10 @@ bool is(const char* kind) { return plan && plan->kind == kind; }
 bool lasts() { return is("full") || is("readonly") || is("clock"); }
 
 // Whether the harm was done, and lasts: to all processes, as a full disk does.
-bool goes_on() { return lasts() && (done || (done = access(plan->fired.c_str(), F_OK) == 0)); }
+bool goes_on() {
+  if (lasts() && access((plan->fired + ".over").c_str(), F_OK) == 0) return false;
+  return lasts() && (done || (done = access(plan->fired.c_str(), F_OK) == 0));
+}
 
 // Whether the harm is to be done now, and only once among all processes; what lasts is done again and again.
 bool strikes(const std::string& line, long number) {
@@ -341,7 +345,7 @@ extern "C" int fdatasync(int file) {
   extern "C" int name(const char* path, type* found) {                                          \
     NEXT(name);                                                                                 \
     int status = next_##name(path, found);                                                      \
-    if (status == 0 && done && is("full")) found->f_bavail = found->f_bfree = 0;                \
+    if (status == 0 && plan && is("full") && goes_on()) found->f_bavail = found->f_bfree = 0;                \
     return status;                                                                              \
   }
 STATVFS(statvfs, struct statvfs)
