@@ -48,7 +48,7 @@ COLDEST = 1e-38
 class SamplingSettings:
     """How tokens are chosen from a model's softmax: the transform from *scores* to *dist*."""
 
-    temperature: float = setting("Softmax temperature; 0 is greedy.", default=0.0, ge=0, le=100)
+    temperature: float = setting("Softmax temperature; 0 is greedy.", default=0.0, ge=0, le=1000)
     top_k: int = setting("Keep the k most probable tokens; 0 keeps all.", default=0, ge=0)
     top_p: float = setting("Keep the smallest set of tokens with at least this probability.", default=1.0, ge=1e-6, le=1)
 
