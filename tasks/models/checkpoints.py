@@ -166,7 +166,7 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
 
 
 def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedModel, LoadingInfo]:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GgufConfig, PretrainedConfig
 
     config = AutoConfig.from_pretrained(**names)
     names_of_depths = ("num_hidden_layers", "num_layers", "encoder_layers", "num_decoder_layers", "decoder_layers")
@@ -179,7 +179,7 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     # T5 takes the logarithm of their ratio, and compiled code divides by it.
     if isinstance(buckets, int) and isinstance(distance, int) and not 4 <= buckets < 2 * distance:
         raise ValueError(f"its configuration has {buckets} buckets for distances up to {distance} (relative_attention)")
-    if "/" in (asked := str(getattr(config, "_attn_implementation", None))):
+    if "/" in (asked := str(PretrainedConfig.get_config_dict(**names)[0].get("attn_implementation"))):
         raise ValueError(f"its configuration asks for code of the hub ({asked}), which is never run")
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
