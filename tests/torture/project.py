@@ -177,9 +177,13 @@ class Place:
             name = str(file.relative_to(self.project))
             if re.fullmatch(_DVC_TEMPORARY, file.name):
                 continue
-            # Stages that run side by side are listed in the order of their ends.
-            same = json.dumps(yaml.safe_load(file.read_text(encoding="utf-8")), sort_keys=True) if name == "dvc.lock" else ""
-            found.files[name] = same or checksum(file)
+            if name == "dvc.lock":  # stages that run side by side are listed in the order of their ends
+                found.files[name] = json.dumps(yaml.safe_load(file.read_text(encoding="utf-8")), sort_keys=True)
+            elif file.name == ".gitignore":  # a line that DVC was writing when it was killed names nothing
+                lines = file.read_text(encoding="utf-8").split()
+                found.files[name] = " ".join(sorted(one for one in lines if (file.parent / one.lstrip("/")).exists()))
+            else:
+                found.files[name] = checksum(file)
             if file.name == "rows.jsonl":
                 _read_rows(file, name, found)
         found.records = records(self.project / "mlflow.db")
