@@ -16,11 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tasks.command import COMMANDS
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 _BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _INLINE = re.compile(r"`([^`]+)`")
-_COMMAND = re.compile(r"\bpython -m ((?:tasks|flows|tests)[\w.]*)((?: [^|<>;#&]*)?)")
+_COMMAND = re.compile(r"(?:\bpython -m ((?:tasks|flows|tests)[\w.]*)|(?:^|[$&|] )draftline ([a-z]+))((?: [^|<>;#&]*)?)")
+_BY_DVC = "dvc repro"
+"""What `draftline run` becomes: its arguments are DVC's."""
 _VARIABLES = {"$P": "--params params.yaml", "$m": "large", "$d": "aligned"}
 """Shell variables of the printed loops."""
 
@@ -44,7 +48,8 @@ class _ParsedError(BaseException):
 
 
 def commands(pages: Sequence[Path] = PAGES) -> Iterator[Command]:
-    """Every `python -m` command of the project on these pages; those with an ellipsis for a part are left out."""
+    """Every command of the project on these pages, also those that `draftline` fronts; those with an ellipsis for a part are
+    left out."""
     for page in pages:
         text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page)
         for block in _BLOCK.findall(text):
@@ -56,10 +61,12 @@ def commands(pages: Sequence[Path] = PAGES) -> Iterator[Command]:
 
 def _found(page: str, texts: Sequence[str], *, whole: bool) -> Iterator[Command]:
     for text in texts:
-        for module, rest in _COMMAND.findall(text):
+        for module, word, rest in _COMMAND.findall(text):
+            # No module is named like a word that is no command.
+            module = module or COMMANDS.get(word, (f"tasks.{word}", ""))[0]
             for name, value in _VARIABLES.items():
                 rest = rest.replace(name, value)
-            if "…" not in module + re.sub(r'"…"', "", rest):
+            if module != _BY_DVC and "…" not in module + re.sub(r'"…"', "", rest):
                 yield Command(page, module, tuple(shlex.split(rest)), whole)
 
 

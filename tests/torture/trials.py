@@ -131,10 +131,11 @@ class Trial:
         run = self.place.start(self.forks, self.words, **plan)
         if kind in _STOPPING and self.forks.wait(run) == "stopped":
             self._meanwhile(run)
+        over = threading.Timer(_FULL_SECONDS, self.place.fired.with_name("fired.over").touch)
         if kind == "full" and self.fault.stage in TOYS:
-            # DVC's caches ask again and again until there is space (diskcache).
-            threading.Timer(_FULL_SECONDS, self.place.fired.with_name("fired.over").touch).start()
+            over.start()  # DVC's caches ask again and again until there is space (diskcache)
         self.forks.wait(run)
+        over.cancel()
         if self.place.fired.exists():
             who, number, operation, path = self.place.fired.read_text(encoding="utf-8").rstrip("\n").split("\t")[1:]
             self.outcome.place = Point(who, int(number), operation, path).name

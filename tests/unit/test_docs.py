@@ -36,11 +36,11 @@ def test_links_and_files_exist(page: Path) -> None:
 
 def test_documented_commands_are_taken_by_their_parsers_and_wrong_ones_refused(tmp_path: Path) -> None:
     found = list(commands())
-    assert len(found) > 40 and {one.module for one in found} >= {"tasks.generate", "tasks.bench", "flows.pipeline"}
+    assert len(found) > 40 and {one.module for one in found} >= {"tasks.generate", "tasks.init", "flows.pipeline"}
     page = tmp_path / "page.md"
     lines = ["```console", "$ python -m tasks.compare A   # B is lacking", "```", "`python -m tasks.compare A` is a mention."]
-    wrong = ["tasks.strategies --jsn", "tasks.verify PAIR --engine nothing", "tasks.nothing"]
-    page.write_text("\n".join([*lines, *(f"`python -m {one}`" for one in wrong)]), encoding="utf-8")
+    wrong = ["python -m tasks.strategies --jsn", "draftline verify PAIR --engine nothing", "draftline nothing"]
+    page.write_text("\n".join([*lines, *(f"`{one}`" for one in wrong)]), encoding="utf-8")
     command = [sys.executable, "-m", "tests.documented_commands", *map(str, [*PAGES, page])]
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line for line in refused if not line.startswith(str(page))] == []
