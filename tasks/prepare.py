@@ -161,10 +161,11 @@ def report_corpus(
     limits = text.max_source_tokens, text.max_target_tokens
     whole = SourceEncoder(tokenizer, dataclasses.replace(text, max_source_tokens=_WHOLE))
     report = measure_corpus(task, corpus, (whole, lambda texts: encode(tokenizer, texts, _WHOLE)), unknown, limits)
+    found = [*warnings(report), *also]
     with atomic_path(TaskPaths(task).corpus_report) as partial:
-        partial.write_text(json.dumps(dataclasses.asdict(report), indent=2) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps({**dataclasses.asdict(report), "warnings": found}, indent=2) + "\n", encoding="utf-8")
     log.info("%s", "\n".join([f"{task}:", *summary(report)]))
-    for warning in (*warnings(report), *also):
+    for warning in found:
         log.warning("%s: %s", task, warning)
     for error in errors(report):
         raise InputError(f"task {task}: {error}; see {TaskPaths(task).corpus_report}")

@@ -31,7 +31,7 @@ from tasks.evaluation.selection import BASELINES
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.files import atomic_path
 from tasks.locks import folder_lock, host_lock
-from tasks.models.settings import TextSettings
+from tasks.models.settings import TextSettings, read_training_record
 from tasks.paths import ARMS, TaskPaths
 
 _TERMINAL = 120
@@ -174,6 +174,17 @@ def as_text(summary: Summary) -> str:
     return "\n".join(found)
 
 
+def stage_warnings(paths: TaskPaths) -> list[str]:
+    """What `prepare` and the two fine-tunings warned of; nothing where they left no record."""
+    found: list[str] = []
+    if paths.corpus_report.is_file():
+        found += json.loads(paths.corpus_report.read_text(encoding="utf-8")).get("warnings", [])
+    for name in ("large", "small"):
+        record = read_training_record(paths.model(name))
+        found += [] if record is None else record.warnings
+    return found
+
+
 def make_report(
     metric: str,
     text: TextSettings,
@@ -211,7 +222,7 @@ def make_report(
     }
     examples = read_jsonl(paths.split(CHOSEN_ON))
     known = (dataset, test_names, further, corpus, temperatures, outputs, examples)
-    summary = summarize(paths.task, metric, sweeps, pairs, swept, *known)
+    summary = summarize(paths.task, metric, sweeps, pairs, swept, *known, stage_warnings(paths))
     files = []
     for name, write in writers(summary, sweeps).items():
         files.append(paths.results / name)

@@ -58,7 +58,7 @@ from tasks.loaded_pair import (
     work_fingerprint,
 )
 from tasks.locks import timing_lock
-from tasks.models.checkpoints import read_training_record
+from tasks.models.settings import read_training_record
 from tasks.paths import ARMS, TaskPaths
 
 

@@ -19,7 +19,7 @@ from tasks.machine import require_memory
 from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.layers import model_from_layers
 from tasks.models.pruned_head import load_draft_tokens, save_draft_tokens
-from tasks.models.settings import ModelSettings, TrainingRecord
+from tasks.models.settings import RECORD, ModelSettings, TrainingRecord
 from tasks.models.tokenizers import load_from
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
-_RECORD = "training.json"
 _MOST_LAYERS = 1000
 """Of a model: a damaged configuration may ask for millions, which transformers would make one by one."""
 
@@ -254,7 +253,7 @@ def save_model(
         for name, text in (texts or {}).items():
             (partial / name).write_text(text, encoding="utf-8")
         if record is not None:
-            (partial / _RECORD).write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
+            (partial / RECORD).write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
         _share(partial)
 
 
@@ -263,11 +262,3 @@ def _share(folder: Path) -> None:
     mode = (folder / "config.json").stat().st_mode
     for file in folder.glob("*.safetensors"):
         file.chmod(mode)
-
-
-def read_training_record(folder: Path) -> TrainingRecord | None:
-    """The record of a model's folder; None where it has none, or one of another version."""
-    try:
-        return TrainingRecord(**json.loads((folder / _RECORD).read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None

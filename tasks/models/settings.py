@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from tasks.settings import SEEDS, setting, settings
 
@@ -156,3 +158,17 @@ class TrainingRecord:
     """Examples that they were drawn from."""
     target_tokens: int
     """Target tokens that the loss was computed on, over all steps."""
+    warnings: list[str] = field(default_factory=list)
+    """What speaks against its outputs, a clause each."""
+
+
+RECORD = "training.json"
+"""In a model's folder."""
+
+
+def read_training_record(folder: Path) -> TrainingRecord | None:
+    """The record of a model's folder; None where it has none, or one of another version."""
+    try:
+        return TrainingRecord(**json.loads((folder / RECORD).read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None

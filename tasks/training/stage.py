@@ -23,9 +23,9 @@ from tasks.lineage import datasets, lineage
 from tasks.locks import folder_lock, share_lock, working_lock
 from tasks.machine import MachineSettings, require_memory, set_up
 from tasks.models.card import Card, TextFile, non_default, render_card
-from tasks.models.checkpoints import initial_model, read_training_record, save_model
+from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.pair import check_lengths, check_pair
-from tasks.models.settings import ModelSettings, TextSettings, TrainingRecord
+from tasks.models.settings import ModelSettings, TextSettings, TrainingRecord, read_training_record
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training import distributed
@@ -356,7 +356,9 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         seed=job.seed,
         outputs=() if check is None else (described(check), *against_teacher(check, "the model")),
     )
-    record = TrainingRecord(opened.resume.name, outcome.steps, examples, outcome.target_tokens)
+    record = TrainingRecord(
+        opened.resume.name, outcome.steps, examples, outcome.target_tokens, _warnings(f"the {job.name} model", check)
+    )
     texts = {_CARD: render_card(card, model, opened.tokenizer), _LOG: as_csv(outcome.log)}
     save_model(model, opened.tokenizer, job.folder, record=record, texts=texts)
 
@@ -378,6 +380,9 @@ def _report(job: TrainingJob, parameters: int, outcome: TrainingResult, check: O
     log.info("%s/%s: %.2f M parameters, %s, %s", job.paths.task, name, parameters / 1e6, took, measured)
     if check is not None:
         log.info("%s/%s: %s", job.paths.task, job.name, described(check))
-        model = f"the {job.name} model"
-        for clause in [*against_teacher(check, model), *length_warning(check, model)]:
-            log.warning("%s: %s", job.paths.task, clause)
+    for clause in _warnings(f"the {job.name} model", check):
+        log.warning("%s: %s", job.paths.task, clause)
+
+
+def _warnings(model: str, check: OutputCheck | None) -> list[str]:
+    return [] if check is None else [*against_teacher(check, model), *length_warning(check, model)]

@@ -10,7 +10,6 @@ import base64
 import functools
 import gzip
 import sys
-from difflib import SequenceMatcher
 
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -25,8 +24,6 @@ from tasks.paths import ARMS
 
 Facts = list[tuple[str, str]]
 """Names and their texts."""
-Piece = tuple[str, bool]
-"""A stretch of words, and whether the other text has other words there."""
 PROPOSERS = {"s": "small", "l": "large", "c": "corrected"}
 """Who proposed a piece of text, as rows abbreviate it."""
 
@@ -117,21 +114,3 @@ def output_rows(summary: Summary) -> list[tuple[int | None, dict[str, str]]]:
         for index, name, measured in named
         if measured is not None and measured.outputs is not None
     ]
-
-
-def worst_outputs(summary: Summary, sweeps: Sweeps) -> list[tuple[int, str, list[records.WorstOutput]]]:
-    """The index and the worst outputs of each chosen point, with their split: test, where it was measured there."""
-    chosen = ((index, reported_row(point, sweeps)) for index, point in enumerate(summary.points) if point.chosen)
-    return [(index, row.split, row.worst) for index, row in chosen if row is not None and row.worst]
-
-
-def in_pieces(vanilla: str, output: str) -> tuple[list[Piece], list[Piece]]:
-    """Vanilla's text and the point's, each in pieces by word."""
-    old, new = vanilla.split(), output.split()
-    left: list[Piece] = []
-    right: list[Piece] = []
-    for kind, i, i_end, j, j_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        for side, words in ((left, old[i:i_end]), (right, new[j:j_end])):
-            if words:
-                side.append((" ".join(words), kind != "equal"))
-    return left, right

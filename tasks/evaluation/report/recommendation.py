@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tasks.decoding.method import OF_SMALL
@@ -83,12 +83,14 @@ def _objection(summary: Summary, candidate: Candidate) -> str | None:
     return f"{what[0].upper()}{what[1:]} is faster on validation, but test says: {words}."
 
 
-def recommend(summary: Summary) -> Recommendation:
+def recommend(summary: Summary, warnings: Sequence[str] = ()) -> Recommendation:
     """The recommendation for a task.
 
     Args:
         summary: With points, choices, vanilla, arms and pairs; its own recommendation is not read.
+        warnings: Of the stages before the sweep.
     """
+    warned = [*warnings, *_sweep_warnings(summary)]
     if reasons := reasons_against(summary):
         return Recommendation(
             headline="These models support no recommendation: the large model is not shown to beat something cheaper, so a "
@@ -98,6 +100,7 @@ def recommend(summary: Summary) -> Recommendation:
                 "Look at the large model's outputs (the examples below, and its card), train it further or on other data, or "
                 "take another one; then run the pipeline again."
             ],
+            warnings=[one for one in warned if one not in reasons],
             against=reasons,
         )
     found, passed_over = find_candidate(summary)
@@ -112,11 +115,19 @@ def recommend(summary: Summary) -> Recommendation:
         test=None if found is None else found.status,
         passed_over=passed_over,
         headline=" ".join(filter(None, [clock_warning(summary), headline(summary, found)])),
+        warnings=warned,
         basis={name: text for name, text in _basis(summary, found) if text},
         text=" ".join([*sentences, *objections]),
         evidence=list(_evidence(summary, found)),
         changes=[*(_alternatives(summary, found.point, found.held_to) if found else ()), *_conditions(summary, found)],
     )
+
+
+def _sweep_warnings(summary: Summary) -> list[str]:
+    """What a sweep found beside its points: a baseline that flatters speed-ups, a metric that cannot read the texts."""
+    pairs = [summary.pairs.of(arm) for arm in ARMS]
+    found = [pair.costs.baseline_warning for pair in pairs if pair.costs is not None]
+    return list(dict.fromkeys(filter(None, [*found, *(pair.unsupported_script for pair in pairs)])))
 
 
 def reasons_against(summary: Summary) -> list[str]:
@@ -221,7 +232,6 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
             number = formatting.field_text(pair, f"lineage.settings.sweep.{name}")
             how += [f"{number} {unit}{'s' if number != '1' else ''}"] if number not in ("0", formatting.NOTHING) else []
         yield "measured", ", ".join([*how, "batch 1"])
-    yield "baseline", "" if pair.costs is None else pair.costs.baseline_warning
     if found is not None:
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
@@ -338,7 +348,8 @@ def as_lines(summary: Summary, width: int = 100_000) -> str:
     def listed(texts: list[str]) -> list[str]:
         return [*(textwrap.fill(f"- {text}", width, subsequent_indent="  ") for text in texts), *([""] if texts else [])]
 
-    lines = [*textwrap.wrap(found.headline, width), "", *listed([f"{name}: {text}" for name, text in found.basis.items()])]
+    lines = [*textwrap.wrap(found.headline, width), "", *listed([f"warning: {text}" for text in found.warnings])]
+    lines += listed([f"{name}: {text}" for name, text in found.basis.items()])
     lines += [*textwrap.wrap(found.text, width), ""]
     if not found.against:
         settings = configuration(summary, summary.recommended)

@@ -66,6 +66,7 @@ def summarize(
     temperatures: Mapping[tuple[str, float], Sequence[SweepRow]] | None = None,
     outputs: Outputs | None = None,
     examples: Sequence[Example] = (),
+    warnings: Sequence[str] = (),
 ) -> Summary:
     """The summary of one task, numbers rounded as in `summary.json`.
 
@@ -82,6 +83,7 @@ def summarize(
         temperatures: The rows of each sweep at further temperatures, by arm and temperature.
         outputs: Of every drafter, by arm, seed and split; without them nothing is said of what alignment gives.
         examples: The texts of validation, for the quality of these outputs.
+        warnings: Of the stages before the sweep.
 
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
@@ -128,7 +130,7 @@ def summarize(
     )
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
     summary = dataclasses.replace(summary, over_bild=over_bild(summary, rows))
-    summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
+    summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary, warnings))
     summary = parts.rounded(summary)
     summary = dataclasses.replace(summary, table=table_rows(summary))
     return dataclasses.replace(

@@ -40,29 +40,13 @@ class OutputStatistics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorstOutput:
-    """An output beside vanilla large's, which is better by the sentence-level metric."""
-
-    example: int
-    """Index in the split."""
-    source: str
-    references: list[str]
-    vanilla: str
-    output: str
-    loss: float
-    """Sentence-level quality of vanilla's output minus that of the point's, in points."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputDetails:
-    """Of a timed point."""
+class CharacterScore:
+    """Of a point timed on test, beside BLEU; empty for others."""
 
     chrf: float | None = None
-    """chrF in points, beside BLEU; None for other metrics."""
+    """In points."""
     chrf_signature: str | None = None
-    """How chrF was computed, in sacrebleu's own words."""
-    worst: list[WorstOutput] | None = None
-    """The outputs that lose most against vanilla large's, the worst first."""
+    """How it was computed, in sacrebleu's own words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +214,7 @@ class MeasuredRow(Outcome, RowHeader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedRow(OutputDetails, Timing, MeasuredRow):
+class TimedRow(CharacterScore, Timing, MeasuredRow):
     """A point that was decoded and timed."""
 
 

@@ -205,8 +205,10 @@ class Recommendation:
     """One line: gain, cost, processor, and what a lossless choice gives."""
     text: str
     """One paragraph: what to deploy, then what test and validation say of it."""
+    warnings: list[str] = field(default_factory=list)
+    """What the stages warned of that made these results."""
     basis: dict[str, str] = field(default_factory=dict)
-    """What it rests on in short lines by name: texts and models, measurement, baseline, seeds."""
+    """What it rests on in short lines by name: texts and models, measurement, seeds."""
     evidence: list[str] = field(default_factory=list)
     """A sentence for each thing that the choice was compared with."""
     changes: list[str]

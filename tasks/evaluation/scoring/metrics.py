@@ -350,14 +350,13 @@ def _bleu_against(references: tuple[str, ...], tokenizer: str) -> BLEU:
     return BLEU(tokenize=tokenizer, references=[[one] for one in references])
 
 
-def bleu_of(sums: Sequence[float] | NDArray[Any], *, effective_order: bool = False) -> float:
-    """BLEU in points from summed `bleu_statistics`, shape `[10]`; of a single text over the orders that it has."""
+def bleu_of(sums: Sequence[float] | NDArray[Any]) -> float:
+    """BLEU in points from summed `bleu_statistics`, shape `[10]`."""
     from sacrebleu.metrics.bleu import BLEU
 
     counts = [int(value) for value in sums]
     matched, total = counts[2 : 2 + NGRAMS], counts[2 + NGRAMS :]
-    score = BLEU.compute_bleu(matched, total, counts[0], counts[1], smooth_method="exp", effective_order=effective_order).score
-    return float(score)
+    return float(BLEU.compute_bleu(matched, total, counts[0], counts[1], smooth_method="exp").score)
 
 
 def bleus_of(sums: Floats) -> Floats:

@@ -114,13 +114,6 @@ def value_of(hypotheses: Texts, references: References, metric: str) -> float:
     return float(_table(hypotheses, references, (settings.name,), settings).mean())
 
 
-def sentence_scores(hypotheses: Texts, references: References, metric: str) -> list[float]:
-    """`metric` of each example by itself, in points; BLEU is smoothed exponentially, over the orders that a text has."""
-    rows: list[list[float]] = example_statistics(hypotheses, references, metric).tolist()
-    bleu = metric_of(metric).name == "bleu"
-    return [metrics.bleu_of(row, effective_order=True) if bleu else row[0] for row in rows]
-
-
 def example_statistics(hypotheses: Texts, references: References, metric: str) -> NDArray[np.int32] | Floats:
     """What determines `metric` on any set of these examples, `[examples, values]`: summed over them, it gives `values_of`.
 

@@ -27,7 +27,7 @@ from tasks.decoding.methods.baselines import SmallModelMethod, as_small
 from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import LoopParts
 from tasks.errors import InputError
-from tasks.evaluation.results.rows import OutputDetails, OutputStatistics
+from tasks.evaluation.results.rows import OutputStatistics
 from tasks.evaluation.scoring.quality import OutputCheck, Quality, score_likelihoods
 from tasks.evaluation.sweep.clock import Decode, PointTimer, Visit
 from tasks.evaluation.sweep.grid import SweepPoint
@@ -79,10 +79,6 @@ class GivenTextEvaluator(PointEvaluator):
     def check_vanilla(self, split: Split) -> OutputCheck | None:  # noqa: ARG002 (nothing is generated)
         """None: there is no output to compare with trivial ones."""
         return None
-
-    def details(self, outputs: Outputs, split: Split) -> OutputDetails:  # noqa: ARG002 (nothing is generated)
-        """None of them: the text is everyone's."""
-        return OutputDetails()
 
     def _statistics(self, outputs: Outputs, split: Split) -> OutputStatistics | None:  # noqa: ARG002 (nothing is generated)
         return None

@@ -23,7 +23,7 @@ from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.files import WORK, HypothesisFile, KeptOutputs, SweepRowFile, point_key
 from tasks.evaluation.results.rows import MeasuredRow, Outcome, SweepRow, TimedRow, Timing
 from tasks.evaluation.scoring.metrics import chrf_of, chrf_signature, metric_of, texts_to_match
-from tasks.evaluation.scoring.quality import OutputCheck, Quality, check_outputs, score, sentence_scores
+from tasks.evaluation.scoring.quality import OutputCheck, Quality, check_outputs, score
 from tasks.evaluation.scoring.statistics import combined, speedup_interval
 from tasks.evaluation.selection import grid_bounds, point_bounds
 from tasks.evaluation.settings import CHOSEN_ON, SweepSettings
@@ -57,7 +57,7 @@ class PointEvaluator:
         self._end_tokens = self.pair.large.end_tokens
         # Points of a grid generate the same output for most examples.
         self._hypothesis = functools.cache(self._make_hypothesis)
-        self._details: dict[tuple[str, int], records.OutputDetails] = {}
+        self._chrf: dict[tuple[str, int], records.CharacterScore] = {}
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._compared: dict[str, int] = {}
 
@@ -128,12 +128,16 @@ class PointEvaluator:
         """The texts of outputs, by example."""
         return [one.text for one in self._hypotheses(outputs)]
 
-    def details(self, outputs: Outputs, split: Split) -> records.OutputDetails:
-        """chrF, and what outputs lose against vanilla large's, the worst in full (of timed points alone)."""
+    def chrf(self, outputs: Outputs, split: Split) -> records.CharacterScore:
+        """chrF beside BLEU; not on validation, where many points are timed and no page shows it."""
+        if split.name == CHOSEN_ON or metric_of(self.metric).name != "bleu":
+            return records.CharacterScore()
         key = split.name, hash(tuple(outputs.tokens))
-        if key not in self._details:
-            self._details[key] = details_of(self.texts(outputs), self.texts(self.vanilla(split)), split, self.metric)
-        return self._details[key]
+        if key not in self._chrf:
+            references = [example.references for example in split.examples]
+            score = chrf_of(self.texts(outputs), references)
+            self._chrf[key] = records.CharacterScore(chrf=score, chrf_signature=chrf_signature(max(map(len, references))))
+        return self._chrf[key]
 
     def timing(self, lap: Lap, split: Split, earlier: Timing | None = None) -> Timing:
         """One round of latencies beside vanilla, combined with the earlier rounds, and some texts."""
@@ -199,9 +203,6 @@ def counts_record(counts: Counts) -> records.DecodingCounts:
 
 # Outputs as texts with their statistics, each distinct output once: points of a sweep share most of them.
 
-_WORST = 5
-"""Outputs that a timed row shows for losing most."""
-
 
 class Hypothesis(NamedTuple):
     """One output."""
@@ -235,41 +236,6 @@ def statistics_of(
         differs=differs,
         length_ratio=sum(one.words for one in found) / words if words else None,
         vanilla_length_ratio=sum(one.tokens for one in found) / tokens if tokens else None,
-    )
-
-
-def details_of(texts: Sequence[str], others: Sequence[str], split: Split, metric: str) -> records.OutputDetails:
-    """The losses of outputs by the sentence-level metric and, not on validation, chrF beside BLEU.
-
-    Args:
-        texts: The point's outputs by example.
-        others: Vanilla large's.
-        split: Sources and references.
-        metric: The task's.
-    """
-    references = [example.references for example in split.examples]
-    # Many points are timed on validation, and no page shows their chrF.
-    chrf = split.name != CHOSEN_ON and metric_of(metric).name == "bleu"
-    different = [index for index, (own, other) in enumerate(zip(texts, others, strict=True)) if own != other]
-    own, other = (
-        sentence_scores([of[index] for index in different], [references[index] for index in different], metric)
-        for of in (texts, others)
-    )
-    losses = {index: after - before for before, after, index in zip(own, other, different, strict=True) if after > before}
-    return records.OutputDetails(
-        chrf=chrf_of(texts, references) if chrf else None,
-        chrf_signature=chrf_signature(max(map(len, references))) if chrf else None,
-        worst=[
-            records.WorstOutput(
-                example=index,
-                source=split.examples[index].source,
-                references=list(references[index]),
-                vanilla=others[index],
-                output=texts[index],
-                loss=round(loss, 3),
-            )
-            for index, loss in sorted(losses.items(), key=lambda item: (-item[1], item[0]))[:_WORST]
-        ],
     )
 
 
@@ -392,7 +358,7 @@ class RowWriter:
             why, predicted = earlier.why or why, earlier.predicted or predicted
         outputs, outcome = known
         timing = self.evaluator.timing(lap, split, earlier)
-        parts = self._header(point, split), outcome, timing, self.evaluator.details(outputs, split)
+        parts = self._header(point, split), outcome, timing, self.evaluator.chrf(outputs, split)
         row = self.rows.append(joined(TimedRow, *parts, why=why, predicted=predicted))
         return self._report(row) if self.finished(row) else row
 

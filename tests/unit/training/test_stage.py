@@ -14,10 +14,11 @@ from transformers import AutoModelForSeq2SeqLM
 from tasks import machine
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.errors import InputError
-from tasks.models.checkpoints import initial_model, load_model, read_training_record, save_model
-from tasks.models.settings import ModelSettings, TokenizerSettings
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.settings import ModelSettings, TokenizerSettings, read_training_record
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
+from tasks.report import stage_warnings
 from tasks.tracking import DataSet
 from tasks.training import stage
 from tasks.training.loop import LogMetrics, TrainingResult
@@ -220,6 +221,9 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
     assert any("is not better than giving one constant output" in line for line in warnings)
     card = (PATHS.model("small") / "README.md").read_text(encoding="utf-8")
     assert "greedy outputs: `bleu" in card and "the model is not better than giving one constant output" in card
+    record = read_training_record(PATHS.model("small"))
+    assert record is not None and [f"warning: toy: {one}" for one in record.warnings] == warnings
+    assert stage_warnings(PATHS) == record.warnings  # which the report repeats
     train_stage(job, toy_spec)
     assert "held-out inputs" not in capsys.readouterr().err
 

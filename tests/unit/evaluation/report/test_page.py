@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tasks.evaluation.report import page as report_page
-from tasks.evaluation.report.page import all_figures, in_pieces, output_rows, vega_script, worst_outputs
+from tasks.evaluation.report.page import all_figures, output_rows, vega_script
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import records, summary_record
@@ -165,12 +165,8 @@ def test_the_same_input_gives_the_same_page(sweeps: Sweeps) -> None:
 
 @pytest.fixture
 def detailed(sweeps: Sweeps) -> Sweeps:
-    """The same sweeps with counts and one worst output in each timed row, which names the row."""
+    """The same sweeps with counts in each timed row."""
     for row in (row for rows in sweeps.values() for row in rows if "speedup" in row):
-        name = f"{row['arm']} {row['split']} {row['method']} {row['speedup']}"
-        row["worst"] = [
-            {"example": 3, "source": "s", "references": ["r", "r2"], "vanilla": "a b", "output": f"a {name}", "loss": 7.0}
-        ]
         row["outputs"] = {"looping": 3, "cut_off": 2, "empty": 0, "exact": 1, "differs": 4}
     return sweeps
 
@@ -196,28 +192,6 @@ def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(detailed: S
     on_test, on_validation = cost.split("<table>")[1:]
     assert cost.index("on test, which played no part in the choice") < cost.index("on validation, where the choices were made")
     assert "1.55×" in on_test and "1.60×" not in on_test and "1.60×" in on_validation and "1.55×" not in on_validation
-    # Worst outputs stand with vanilla's, and with all references.
-    assert "<b>vanilla large</b><p><span>a</span> <del>b</del> </p>" in text
-    assert "<b>this point: −7.0 points</b><p><span>a</span> <ins>" in text
-    assert "<dt>reference 2</dt><dd>r2</dd>" in text
-
-
-def test_differences_are_marked_word_by_word() -> None:
-    assert in_pieces("the cat sat here", "the dog sat") == (
-        [("the", False), ("cat", True), ("sat", False), ("here", True)],
-        [("the", False), ("dog", True), ("sat", False)],
-    )
-    assert in_pieces("a b", "a b") == ([("a b", False)], [("a b", False)])
-    assert in_pieces("", "new words") == ([], [("new words", True)])
-
-
-def test_the_worst_outputs_are_those_of_chosen_points_on_the_split_that_is_reported(detailed: Sweeps) -> None:
-    summary = summary_record("bleu", detailed)
-    worst = worst_outputs(summary, {arm: records(rows) for arm, rows in detailed.items()})
-    assert {index for index, _, _ in worst} == {index for index, point in enumerate(summary.points) if point.chosen}
-    for index, split, outputs in worst:
-        assert split == ("test" if summary.points[index].test else "validation")
-        assert all(f" {split} " in one.output for one in outputs)
 
 
 def test_the_table_counts_the_outputs_of_test(detailed: Sweeps) -> None:

@@ -284,8 +284,17 @@ def test_a_baseline_that_leaves_bandwidth_unused_is_said_below_the_headline(
     about = {**ABOUT, "costs": {**COSTS, "bandwidth_share": share}}
     summary = summary_record("bleu", sweeps, {"aligned": about})
     sentence = "the baseline is not memory-bound (its weights take 47% of the bandwidth), so speed-ups are overstated"
-    assert summary.recommendation.basis.get("baseline") == (sentence if said else None)
-    assert (f"- baseline: {sentence}\n" in as_lines(summary)) == said
+    assert summary.recommendation.warnings == [sentence] * said
+    assert (f"- warning: {sentence}\n" in as_lines(summary)) == said
+
+
+def test_what_earlier_stages_warned_of_stands_above_all_else_but_the_headline(sweeps: Sweeps) -> None:
+    earlier, flat = "train: 40 of 200 examples (20.0%) repeat an earlier example", {**COSTS, "bandwidth_share": 0.47}
+    summary = summary_record("bleu", sweeps, {"aligned": {**ABOUT, "costs": flat, "unsupported_script": "ROUGE drops it"}})
+    found = recommend(summary, [earlier])
+    assert [one.partition(" ")[0] for one in found.warnings] == ["train:", "the", "ROUGE"]
+    lines = as_lines(dataclasses.replace(summary, recommendation=found)).splitlines()
+    assert (lines[0], lines[2]) == (found.headline, f"- warning: {earlier}")
 
 
 PAIR: dict[str, Any] = {

@@ -151,12 +151,10 @@ def test_settings_are_short() -> None:
     assert settings_text({}) == ""
 
 
-def test_the_notes_name_the_tokenizer_and_what_it_cannot_read(sweeps: Sweeps) -> None:
+def test_the_tables_name_the_tokenizer(sweeps: Sweeps) -> None:
     metric = "bleu[bleu_tokenizer=char]"
-    pairs = {"aligned": {"unsupported_script": "ROUGE drops it; set unicode"}}
-    text = tables_markdown(summary_record(metric, measured_by(metric, sweeps), pairs, dataset="iwslt17-de-en"))
+    text = tables_markdown(summary_record(metric, measured_by(metric, sweeps), dataset="iwslt17-de-en"))
     assert "BLEU (char) and speed-up" in text and "| BLEU (char) |" in text
-    assert text.count("\n- Warning: ROUGE drops it; set unicode.\n") == 1
     assert "no number in the papers is of this corpus and metric" in text
 
 

@@ -19,9 +19,17 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, read_rows
+from tasks.evaluation.results.rows import (
+    CharacterScore,
+    FailedRow,
+    MeasuredRow,
+    Outcome,
+    Prediction,
+    SweepRow,
+    TimedRow,
+    read_rows,
+)
 from tasks.evaluation.scoring.metrics import chrf_of
-from tasks.evaluation.scoring.quality import score
 from tasks.evaluation.sweep import rows
 from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
@@ -303,48 +311,16 @@ def split_with(texts: list[tuple[str, ...]], name: str = "validation") -> Split:
     return Split(name, examples(*texts), Words(), TextSettings(max_source_tokens=64), sweep_settings())
 
 
-def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:
-    texts, others = ([one.text for one in of(*tokens)] for tokens in (own, vanilla))
-    return rows.details_of(texts, others, split, metric)
-
-
-BEFORE = [[number, number + 1, number + 2, number + 3, number + 4, END] for number in range(2, 11)]
-TEXTS: list[tuple[str, ...]] = [(" ".join(f"w{token}" for token in row[:-1]),) for row in BEFORE]
-
-
-@pytest.mark.parametrize("metric", ["bleu", "rougeL"])
-def test_the_worst_outputs_are_those_that_lose_most_against_vanilla(metric: str) -> None:
-    own = [list(row) for row in BEFORE]
-    own[4] = [20, 21, 22, 23, 24, END]
-    own[7] = [*BEFORE[7][:4], 23, END]
-    split = split_with([*TEXTS[:6], ("w20 w21 w22 w23 w24",), *TEXTS[7:]])
-    own[6] = [20, 21, 22, 23, 24, END]  # better than vanilla's
-    found = details(own, BEFORE, split, metric)
-    worst = found.worst
-    assert [one.example for one in worst] == [4, 7]
-    assert worst[0].loss == pytest.approx(100)
-    assert 0 < worst[1].loss < 100
-    assert worst[0].output == "w20 w21 w22 w23 w24"
-    assert worst[0].vanilla == worst[0].references[0] == TEXTS[4][0]
-    assert worst[0].source == split.examples[4].source
-
-
-def test_chrf_stands_beside_bleu_alone() -> None:
-    split = split_with(TEXTS, "test")
-    own = [BEFORE[0]] * 9
-    found, texts = details(own, BEFORE, split), [TEXTS[0][0]] * 9
-    assert found.chrf == pytest.approx(chrf_of(texts, TEXTS))
-    assert found.chrf_signature.startswith("nrefs:1|")
-    assert score(texts, TEXTS, "bleu", 10, 1).signature.startswith("nrefs:1|")
-    other = details(own, BEFORE, split, "rougeL")
-    assert (other.chrf, other.chrf_signature) == (None, None)
-
-
-def test_chrf_is_of_test_alone_where_few_points_are_timed() -> None:
+def test_chrf_stands_beside_bleu_on_test_alone_where_few_points_are_timed() -> None:
     evaluator, validation = ready()
-    for split in (validation, split_of(evaluator.pair, evaluator.sweep, "test")):
-        found = evaluator.details(evaluator.decoded(SPECULATIVE, split), split)
-        assert (found.chrf is None) == (split is validation)
+    test = split_of(evaluator.pair, evaluator.sweep, "test")
+    outputs = evaluator.decoded(SPECULATIVE, test)
+    found, references = evaluator.chrf(outputs, test), [example.references for example in test.examples]
+    assert found.chrf == pytest.approx(chrf_of(evaluator.texts(outputs), references))
+    assert found.chrf_signature is not None and found.chrf_signature.startswith("nrefs:1|")
+    assert evaluator.chrf(evaluator.decoded(SPECULATIVE, validation), validation) == CharacterScore()
+    evaluator.metric = "rougeL"
+    assert evaluator.chrf(outputs, test) == CharacterScore()
 
 
 def test_evaluators_of_one_large_model_decode_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
