@@ -149,7 +149,7 @@ def point_metrics(row: MeasuredRow) -> dict[str, float]:
     """The measurements of a row under flat names; predictions as `predicted_speedup` and `predicted_latency_ms`."""
     found = encode(joined(Measurements, row, **numbers_of(row)))
     flat = {**found.pop("qualities"), **{f"count_{name}": value for name, value in found.pop("counts").items()}}
-    for name in ("predicted", "outputs", "difference_bounds"):
+    for name in ("predicted", "difference_bounds"):
         flat |= {f"{name}_{part}": value for part, value in (found.pop(name) or {}).items()}
     for name in [name for name in found if name.endswith("_interval") and found[name]]:
         flat[f"{name}_low"], flat[f"{name}_high"] = found[name]

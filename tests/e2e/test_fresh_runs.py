@@ -20,7 +20,7 @@ pytestmark = slow_with("dvc")
 
 TIMED = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "rounds", "timed_mismatches", "predicted"}
 """Columns that a clock fills."""
-CHOSEN = {"how", "why", "shown", "chrf", "chrf_signature"}
+CHOSEN = {"how", "why", "shown"}
 """Columns that only timed points have; the predicted times choose these."""
 
 

@@ -48,7 +48,7 @@ UNRECORDED = ("prepare", "calibrate", "kernel", "dvc", "flow")
 TOYS = ("dvc", "flow")
 TIMED = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "rounds", "timed_mismatches", "predicted"}
 """Columns of a row that a clock fills."""
-CHOSEN = {"how", "why", "shown", "chrf", "chrf_signature", "sha256"}
+CHOSEN = {"how", "why", "shown", "sha256"}
 """Columns that only timed points have, which times choose."""
 _TIMES_ALONE = frozenset(f"latest_metrics prediction_error_{name}" for name in ("mean", "worst"))
 """Of a sweep that chose a point at random which it had to time."""

@@ -102,15 +102,3 @@ def point_rows(summary: Summary) -> list[tuple[int, records.OperatingPoint, dict
         cells["timed because"] = point.why or ("" if point.timed else "not timed")
         found.append((index, point, cells))
     return found
-
-
-def output_rows(summary: Summary) -> list[tuple[int | None, dict[str, str]]]:
-    """Vanilla and the chosen points on test, by heading, each with the point's index; where outputs were counted."""
-    named: list[tuple[int | None, str, records.Measurements | None]] = [(None, "vanilla large", summary.vanilla.large.test)]
-    named += [(None, f"vanilla small, {arm}", model.test) for arm, model in summary.vanilla.small_models()]
-    named += [(index, formatting.point_text(one), one.test) for index, one in enumerate(summary.points) if one.chosen]
-    return [
-        (index, {"point": name, **tables.shown("outputs", measured)})
-        for index, name, measured in named
-        if measured is not None and measured.outputs is not None
-    ]

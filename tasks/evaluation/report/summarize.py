@@ -112,7 +112,6 @@ def summarize(
         corpus=corpus,
         split=CHOSEN_ON,
         signature=next((row.signature for row in measured if row.signature), None),
-        chrf_signature=next((one.chrf_signature for one in measured if isinstance(one, TimedRow) and one.chrf_signature), None),
         vanilla=models_alone(rows),
         points=points,
         choices=choices,

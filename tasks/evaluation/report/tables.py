@@ -146,8 +146,7 @@ def notes(summary: Summary) -> list[str]:
         found.append("Quality is minus the perplexity, so that more is better; a point is a point of perplexity.")
     if summary.failed:
         found.append(f"Points that failed: {len(summary.failed)}; see `failed` in summary.json.")
-    signatures = {formatting.METRIC_NAMES[metric_of(summary.metric).name]: summary.signature, "chrF": summary.chrf_signature}
-    found += [f"{name}: {signature}." for name, signature in signatures.items() if signature]
+    found += [f"{formatting.METRIC_NAMES[metric_of(summary.metric).name]}: {summary.signature}."] if summary.signature else []
     columns = published_rows("table_1", summary.dataset, summary.metric)
     found += [f"Published: {formatting.packaged('published.yaml')['source']}."] if columns else []
     if not anything_published(summary.dataset, summary.metric):

@@ -20,36 +20,6 @@ from tasks.evaluation.scoring.statistics import Interval, Status
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputStatistics:
-    """Counts over the outputs of a split."""
-
-    looping: int
-    """Outputs that contain a loop (`repetition.is_looping`)."""
-    cut_off: int
-    """Outputs that end at the length limit, without an end token."""
-    empty: int
-    """Outputs without a word."""
-    exact: int
-    """Outputs equal to one of their references."""
-    differs: int
-    """Outputs whose text differs from vanilla large's."""
-    length_ratio: float | None = None
-    """Words of all outputs over words of their references, of several the one nearest in length; None without any word."""
-    vanilla_length_ratio: float | None = None
-    """Tokens of all outputs over those of vanilla large's outputs, end tokens included."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CharacterScore:
-    """Of a point timed on test, beside BLEU; empty for others."""
-
-    chrf: float | None = None
-    """In points."""
-    chrf_signature: str | None = None
-    """How it was computed, in sacrebleu's own words."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class DecodingCounts:
     """Raw counts, summed over the examples of a split; ratios are made from them once, by `measure`."""
 
@@ -146,8 +116,6 @@ class Decoded:
     difference_bounds: DifferenceBounds | None = None
     """By which points are chosen on validation, and choices confirmed or contradicted on test."""
     counts: DecodingCounts
-    outputs: OutputStatistics | None = None
-    """Loops, cut-off outputs, lengths, differences from vanilla; None where they were not counted, as of given texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +182,7 @@ class MeasuredRow(Outcome, RowHeader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedRow(CharacterScore, Timing, MeasuredRow):
+class TimedRow(Timing, MeasuredRow):
     """A point that was decoded and timed."""
 
 
@@ -279,8 +247,6 @@ class Measurements(Decoded):
     """Accepted length as engines count it: with the corrected or bonus token."""
     fallback_rate: float | None = None
     rollback_rate: float | None = None
-    chrf: float | None = None
-    """chrF in points; of timed points, beside BLEU."""
     examples: int | None = None
     """Examples of the split."""
     timed_examples: int = 0

@@ -231,8 +231,6 @@ class Summary:
     """The split that points, frontiers and choices are of: validation."""
     signature: str | None = None
     """How BLEU or ROUGE was computed."""
-    chrf_signature: str | None = None
-    """How chrF was computed."""
     vanilla: VanillaModels
     points: list[Annotated[TimedPoint | records.UntimedPoint, Field(discriminator="timed")]]
     """Both sweeps' settings, unaligned first, baselines left out."""

@@ -2,7 +2,7 @@
 
 Most metrics are the mean of one number for each example: a function of an output and its references, registered by `@metric`.
 Two are determined by sums over the examples: BLEU by its counts, and the perplexity of given texts by nats and tokens. ROUGE is
-rouge-score's, BLEU and chrF are sacrebleu's. `quality` makes intervals and paired differences of all of them.
+rouge-score's, BLEU is sacrebleu's. `quality` makes intervals and paired differences of all of them.
 
 A metric's full name is its name where the tokenizers are the usual ones, and otherwise also says which they are:
 `bleu[bleu_tokenizer=zh]`. Rows, summaries and every function that scores take full names.
@@ -41,7 +41,6 @@ from tasks.settings import read_settings, setting, settings
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
 
 Floats = NDArray[np.float64]
 Texts = Sequence[str]
@@ -391,43 +390,11 @@ def bleu_signature(references: tuple[int, ...], tokenizer: str = "13a") -> str:
     """sacrebleu's signature of a corpus BLEU over examples with these numbers of references."""
     from sacrebleu.metrics.bleu import BLEU
 
-    return _signature(BLEU(tokenize=tokenizer), references)
-
-
-def _signature(metric: BLEU | CHRF, references: tuple[int, ...]) -> str:
-    """The signature of a metric that has scored examples with these numbers of references."""
-    metric.corpus_score([""] * len(references), _streams([("",) * count for count in references]))
+    metric = BLEU(tokenize=tokenizer)
+    # As sacrebleu takes them: the first reference of every example, the second of every example, …; None for none.
+    streams: list[Any] = [["" if stream < count else None for count in references] for stream in range(max(references))]
+    metric.corpus_score([""] * len(references), streams)
     return str(metric.get_signature())
-
-
-def _streams(references: References) -> list[Any]:
-    """References as sacrebleu takes them: the first of every example, the second of every example, …; None for none."""
-    most = max(map(len, references))
-    return [[texts[stream] if stream < len(texts) else None for texts in references] for stream in range(most)]
-
-
-# chrF (Popović, 2015), by sacrebleu with its default settings: the F2-score of character 1- to 6-grams.
-
-
-def chrf_of(hypotheses: Texts, references: References) -> float:
-    """Corpus chrF in points; of several references, the one that the hypothesis is nearest to counts."""
-    return float(_chrf(tuple(map(tuple, references))).corpus_score(list(hypotheses), None).score)
-
-
-@functools.lru_cache(maxsize=4)
-def _chrf(references: tuple[tuple[str, ...], ...]) -> CHRF:
-    """A scorer that holds the n-grams of the references, which all points of a sweep share."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    return CHRF(references=_streams(references))
-
-
-@functools.cache
-def chrf_signature(references: int) -> str:
-    """sacrebleu's signature of chrF, for examples with at most so many references."""
-    from sacrebleu.metrics.chrf import CHRF
-
-    return _signature(CHRF(), (references,))
 
 
 # Perplexity is exp(nats / tokens), over all given texts at once, and not a mean over texts. Quality is minus the perplexity:

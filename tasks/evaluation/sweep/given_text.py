@@ -27,7 +27,6 @@ from tasks.decoding.methods.baselines import SmallModelMethod, as_small
 from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import LoopParts
 from tasks.errors import InputError
-from tasks.evaluation.results.rows import OutputStatistics
 from tasks.evaluation.scoring.quality import OutputCheck, Quality, score_likelihoods
 from tasks.evaluation.sweep.clock import Decode, PointTimer, Visit
 from tasks.evaluation.sweep.grid import SweepPoint
@@ -78,9 +77,6 @@ class GivenTextEvaluator(PointEvaluator):
 
     def check_vanilla(self, split: Split) -> OutputCheck | None:  # noqa: ARG002 (nothing is generated)
         """None: there is no output to compare with trivial ones."""
-        return None
-
-    def _statistics(self, outputs: Outputs, split: Split) -> OutputStatistics | None:  # noqa: ARG002 (nothing is generated)
         return None
 
     def _quality(self, outputs: Outputs, split: Split) -> Quality:  # noqa: ARG002 (the outputs hold the likelihoods)

@@ -10,11 +10,10 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.corpora.example import Example
 from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import METHODS, ORACLES, decode_all
@@ -22,11 +21,10 @@ from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.files import WORK, HypothesisFile, KeptOutputs, SweepRowFile, point_key
 from tasks.evaluation.results.rows import MeasuredRow, Outcome, SweepRow, TimedRow, Timing
-from tasks.evaluation.scoring.metrics import chrf_of, chrf_signature, metric_of, texts_to_match
 from tasks.evaluation.scoring.quality import OutputCheck, Quality, check_outputs, score
 from tasks.evaluation.scoring.statistics import combined, speedup_interval
 from tasks.evaluation.selection import grid_bounds, point_bounds
-from tasks.evaluation.settings import CHOSEN_ON, SweepSettings
+from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
@@ -54,10 +52,8 @@ class PointEvaluator:
 
     def __post_init__(self) -> None:
         """Begin with nothing known."""
-        self._end_tokens = self.pair.large.end_tokens
         # Points of a grid generate the same output for most examples.
-        self._hypothesis = functools.cache(self._make_hypothesis)
-        self._chrf: dict[tuple[str, int], records.CharacterScore] = {}
+        self._text = functools.cache(self._detokenise)
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._compared: dict[str, int] = {}
 
@@ -121,23 +117,11 @@ class PointEvaluator:
             difference_bounds=bounds,
             signature=quality.signature,
             counts=counts_record(outputs.counts),
-            outputs=self._statistics(outputs, split),
         )
 
     def texts(self, outputs: Outputs) -> list[str]:
         """The texts of outputs, by example."""
-        return [one.text for one in self._hypotheses(outputs)]
-
-    def chrf(self, outputs: Outputs, split: Split) -> records.CharacterScore:
-        """chrF beside BLEU; not on validation, where many points are timed and no page shows it."""
-        if split.name == CHOSEN_ON or metric_of(self.metric).name != "bleu":
-            return records.CharacterScore()
-        key = split.name, hash(tuple(outputs.tokens))
-        if key not in self._chrf:
-            references = [example.references for example in split.examples]
-            score = chrf_of(self.texts(outputs), references)
-            self._chrf[key] = records.CharacterScore(chrf=score, chrf_signature=chrf_signature(max(map(len, references))))
-        return self._chrf[key]
+        return [self._text(tuple(tokens)) for tokens in outputs.tokens]
 
     def timing(self, lap: Lap, split: Split, earlier: Timing | None = None) -> Timing:
         """One round of latencies beside vanilla, combined with the earlier rounds, and some texts."""
@@ -158,24 +142,11 @@ class PointEvaluator:
             shown=shown_examples(lap.generations, self.vanilla(split), split, self._detokenise),
         )
 
-    def _statistics(self, outputs: Outputs, split: Split) -> records.OutputStatistics | None:
-        vanilla = self._hypotheses(self.vanilla(split))
-        return statistics_of(self._hypotheses(outputs), vanilla, split.examples, self.metric)
-
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
         if split.name not in self.vanilla_by_split:
             outputs = self.decoded(VANILLA, split)
             self.vanilla_by_split[split.name] = outputs, self._quality(outputs, split)
         return self.vanilla_by_split[split.name]
-
-    def _hypotheses(self, outputs: Outputs) -> list[Hypothesis]:
-        return [self._hypothesis(tuple(tokens)) for tokens in outputs.tokens]
-
-    def _make_hypothesis(self, tokens: tuple[int, ...]) -> Hypothesis:
-        """One output as a text with what is counted of it."""
-        text = self._detokenise(tokens)
-        cut_off = not (tokens and tokens[-1] in self._end_tokens)
-        return Hypothesis(text, len(tokens), len(text.split()), is_looping(tokens), cut_off)
 
     def _quality(self, outputs: Outputs, split: Split) -> Quality:
         texts = tuple(self.texts(outputs))
@@ -199,80 +170,6 @@ def counts_record(counts: Counts) -> records.DecodingCounts:
     """Counts as rows hold them: `kept` by `drafted/kept`."""
     kept = {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in sorted(counts.kept.items())}
     return records.DecodingCounts(**{**vars(counts), "verified": dict(sorted(counts.verified.items())), "kept": kept})
-
-
-# Outputs as texts with their statistics, each distinct output once: points of a sweep share most of them.
-
-
-class Hypothesis(NamedTuple):
-    """One output."""
-
-    text: str
-    tokens: int
-    """End token included."""
-    words: int
-    looping: bool
-    cut_off: bool
-
-
-def statistics_of(
-    found: Sequence[Hypothesis], vanilla: Sequence[Hypothesis], examples: Sequence[Example], metric: str
-) -> records.OutputStatistics:
-    """Count outputs beside vanilla large's and the references, all by example; the metric says what a reference is."""
-    tokens, words = sum(one.tokens for one in vanilla), 0
-    exact = differs = 0
-    for own, other, example in zip(found, vanilla, examples, strict=True):
-        references = texts_to_match(example.references, metric)
-        # The reference that is nearest in length counts; of equally near ones the shorter, as in BLEU.
-        lengths = (len(text.split()) for text in references)
-        words += min(lengths, key=lambda length: (abs(length - own.words), length))
-        exact += own.text in references
-        differs += own.text != other.text
-    return records.OutputStatistics(
-        looping=sum(one.looping for one in found),
-        cut_off=sum(one.cut_off for one in found),
-        empty=sum(not one.words for one in found),
-        exact=exact,
-        differs=differs,
-        length_ratio=sum(one.words for one in found) / words if words else None,
-        vanilla_length_ratio=sum(one.tokens for one in found) / tokens if tokens else None,
-    )
-
-
-# Outputs that run away: those in which a stretch of tokens repeats itself.
-
-LONGEST_PERIOD = 16
-"""Tokens of the longest group whose repetition is looked for."""
-LEAST_TOKENS = 12
-LEAST_REPEATS = 3
-
-
-def is_looping(tokens: Sequence[int]) -> bool:
-    """Whether an output contains a loop.
-
-    A loop is a stretch of at least 12 tokens in which a group of n tokens, 1 ≤ n ≤ 16, occurs at least 3 times in a row: one
-    token 12 times, two tokens 6 times, three tokens 4 times, four to sixteen tokens 3 times. Where the stretch lies does not
-    matter: a loop that an output leaves again is a loop.
-
-    Args:
-        tokens: The output, with or without its end token.
-    """
-    # A loop of 12 tokens has at most 4 different ones, so any loop has 8 repetitions of tokens; most outputs have fewer.
-    if len(tokens) - len(set(tokens)) < LEAST_TOKENS - LEAST_TOKENS // LEAST_REPEATS:
-        return False
-    longest = min(LONGEST_PERIOD, len(tokens) // LEAST_REPEATS)
-    return any(_repeats(tokens, period) for period in range(1, longest + 1))
-
-
-def _repeats(tokens: Sequence[int], period: int) -> bool:
-    """Whether a stretch that is long enough has this period."""
-    needed = max(LEAST_TOKENS, LEAST_REPEATS * period) - period
-    equal = 0
-    for earlier, later in zip(tokens, tokens[period:], strict=False):
-        equal = equal + 1 if earlier == later else 0
-        if equal >= needed:
-            return True
-    return False
 
 
 def shown_examples(
@@ -356,9 +253,7 @@ class RowWriter:
             earlier = None
         else:
             why, predicted = earlier.why or why, earlier.predicted or predicted
-        outputs, outcome = known
-        timing = self.evaluator.timing(lap, split, earlier)
-        parts = self._header(point, split), outcome, timing, self.evaluator.chrf(outputs, split)
+        parts = self._header(point, split), known[1], self.evaluator.timing(lap, split, earlier)
         row = self.rows.append(joined(TimedRow, *parts, why=why, predicted=predicted))
         return self._report(row) if self.finished(row) else row
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tasks.evaluation.report import page as report_page
-from tasks.evaluation.report.page import all_figures, output_rows, vega_script
+from tasks.evaluation.report.page import all_figures, vega_script
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import records, summary_record
@@ -163,23 +163,15 @@ def test_the_same_input_gives_the_same_page(sweeps: Sweeps) -> None:
     assert first == second
 
 
-@pytest.fixture
-def detailed(sweeps: Sweeps) -> Sweeps:
-    """The same sweeps with counts in each timed row."""
-    for row in (row for rows in sweeps.values() for row in rows if "speedup" in row):
-        row["outputs"] = {"looping": 3, "cut_off": 2, "empty": 0, "exact": 1, "differs": 4}
-    return sweeps
-
-
-def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(detailed: Sweeps) -> None:
+def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(sweeps: Sweeps) -> None:
     # On test the fastest choice, aligned BiLD, loses more than both margins.
-    (row,) = [row for row in detailed["aligned"] if (row["split"], row["method"]) == ("test", "bild")]
+    (row,) = [row for row in sweeps["aligned"] if (row["split"], row["method"]) == ("test", "bild")]
     row["difference_bounds"] = {"lower": -1.9, "upper": -1.2, "compared": 1}
-    text = page(summary_record("bleu", detailed), {arm: records(rows) for arm, rows in detailed.items()})
+    text = page(summary_record("bleu", sweeps), {arm: records(rows) for arm, rows in sweeps.items()})
     says = '<span class="says contradicted">'
     sections = {part.split('"')[0]: part for part in text.split('<section id="')[1:]}
     assert f"{says}no loss: contradicted</span>" in sections["points"]
-    for name in ("deploy", "cost", "outputs"):
+    for name in ("deploy", "cost"):
         assert f"{says}no loss: contradicted: loses more than 0.5 points</span>" in sections[name] or (
             f"{says}contradicted: loses more than 0.5 points</span>" in sections[name]
         ), name
@@ -192,12 +184,3 @@ def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(detailed: S
     on_test, on_validation = cost.split("<table>")[1:]
     assert cost.index("on test, which played no part in the choice") < cost.index("on validation, where the choices were made")
     assert "1.55×" in on_test and "1.60×" not in on_test and "1.60×" in on_validation and "1.55×" not in on_validation
-
-
-def test_the_table_counts_the_outputs_of_test(detailed: Sweeps) -> None:
-    summary = summary_record("bleu", detailed)
-    rows = output_rows(summary)
-    assert rows[0][0] is None and rows[0][1]["point"] == "vanilla large"
-    assert all((row["looping"], row["cut off"]) == ("3", "2") for _, row in rows)
-    chosen = {index for index, point in enumerate(summary.points) if point.chosen and point.test}
-    assert {index for index, _ in rows if index is not None} == chosen

@@ -251,7 +251,7 @@ def test_a_metric_without_a_unit_is_counted_in_points(sweeps: Sweeps, metric: st
     on_test(sweeps, -0.4, 0.1, quality_difference_interval=[-0.41, 0.02])
     for row in (row for rows in sweeps.values() for row in rows if "quality" in row):
         value = row["quality"]["bleu"]
-        row.update(metric=metric, quality={metric: value if sign > 0 else 90 - value}, outputs=None)
+        row.update(metric=metric, quality={metric: value if sign > 0 else 90 - value})
     assert f"; no measurable loss of quality: -0.60 {unit} [-0.41, +0.02]." in headline_of(sweeps, metric)
     explained_so = any("Quality is minus the perplexity" in note for note in notes(summary_record(metric, sweeps, PAIRS)))
     assert explained_so == (metric == "perplexity")

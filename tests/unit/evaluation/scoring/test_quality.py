@@ -48,13 +48,6 @@ def test_bleu_is_sacrebleus_and_so_is_bleu_from_summed_counts() -> None:
     assert "tok:13a" in quality.signature and "nrefs:var" in quality.signature
 
 
-def test_chrf_is_sacrebleus() -> None:
-    hypotheses, references = corpus()
-    assert metrics.chrf_of(hypotheses, references) == sacrebleu.corpus_chrf(hypotheses, ragged(references)).score
-    assert metrics.chrf_signature(1).startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
-    assert metrics.chrf_signature(2).startswith("nrefs:2|")
-
-
 @pytest.mark.parametrize("metric", ROUGES)
 def test_rouge_is_the_mean_of_rouge_scores_best_reference(metric: str) -> None:
     hypotheses, references = corpus()

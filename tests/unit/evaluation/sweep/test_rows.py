@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import random
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tasks.corpora.example import Example
 from tasks.decoding.generation import Counts
 from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -20,7 +18,6 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import (
-    CharacterScore,
     FailedRow,
     MeasuredRow,
     Outcome,
@@ -29,13 +26,11 @@ from tasks.evaluation.results.rows import (
     TimedRow,
     read_rows,
 )
-from tasks.evaluation.scoring.metrics import chrf_of
 from tasks.evaluation.sweep import rows
 from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import work_of
 from tasks.evaluation.sweep.replay import Outputs, Split
-from tasks.models.settings import TextSettings
 from tests.ticking import (
     LARGE,
     LIMIT,
@@ -277,52 +272,6 @@ def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
         assert "".join(piece for piece, _ in one.pieces) == text
 
 
-END = 1
-
-
-def of(*outputs: list[int]) -> list[rows.Hypothesis]:
-    evaluator = evaluator_of(ticking_pair(Clock()), sweep_settings())
-    return evaluator._hypotheses(Outputs("decoded", tokens=list(outputs)))
-
-
-def examples(*references: tuple[str, ...]) -> list[Example]:
-    return [Example("w2 " * (5 + number), texts) for number, texts in enumerate(references)]
-
-
-def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
-    vanilla = of([5, 6, END], [7, 8, END], [9, END], [3, 4, END])
-    own = of([5, 6, END], [7] * 12, [END], [4, 3])
-    counted = rows.statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)), "bleu")
-    assert (counted.looping, counted.cut_off, counted.empty) == (1, 2, 1)
-    assert counted.differs == 3
-    assert counted.exact == 2
-    # 2, 12, 0 and 2 words beside references of 2, 3, 1 and 2.
-    assert counted.length_ratio == pytest.approx(16 / 8)
-    assert counted.vanilla_length_ratio == pytest.approx((3 + 12 + 1 + 2) / (3 + 3 + 2 + 3))
-
-
-def test_a_loop_that_ends_is_not_cut_off_and_a_long_text_is_no_loop() -> None:
-    ended, long = of([7, 8] * 6 + [END], [*range(2, 20)])
-    assert (ended.looping, ended.cut_off) == (True, False)
-    assert (long.looping, long.cut_off) == (False, True)
-
-
-def split_with(texts: list[tuple[str, ...]], name: str = "validation") -> Split:
-    return Split(name, examples(*texts), Words(), TextSettings(max_source_tokens=64), sweep_settings())
-
-
-def test_chrf_stands_beside_bleu_on_test_alone_where_few_points_are_timed() -> None:
-    evaluator, validation = ready()
-    test = split_of(evaluator.pair, evaluator.sweep, "test")
-    outputs = evaluator.decoded(SPECULATIVE, test)
-    found, references = evaluator.chrf(outputs, test), [example.references for example in test.examples]
-    assert found.chrf == pytest.approx(chrf_of(evaluator.texts(outputs), references))
-    assert found.chrf_signature is not None and found.chrf_signature.startswith("nrefs:1|")
-    assert evaluator.chrf(evaluator.decoded(SPECULATIVE, validation), validation) == CharacterScore()
-    evaluator.metric = "rougeL"
-    assert evaluator.chrf(outputs, test) == CharacterScore()
-
-
 def test_evaluators_of_one_large_model_decode_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first, split = ready()
     second, _ = ready()
@@ -330,36 +279,3 @@ def test_evaluators_of_one_large_model_decode_it_once(monkeypatch: pytest.Monkey
     outputs = first.vanilla(split)
     monkeypatch.setattr(second, "decoded", None)
     assert second.vanilla(split) is outputs
-
-
-START, REST = [50, 51, 52, 53], [60, 61, 62, 63, 1]
-
-
-@pytest.mark.parametrize(
-    ("group", "times", "loops"),
-    [
-        ([7], 12, True),
-        ([7], 11, False),
-        ([7, 8], 6, True),
-        ([7, 8], 5, False),
-        ([7, 8, 9], 4, True),
-        ([7, 8, 9], 3, False),
-        ([7, 8, 9, 10], 3, True),
-        ([7, 8, 9, 10], 2, False),
-        (list(range(16)), 3, True),
-        (list(range(16)), 2, False),
-        (list(range(17)), 3, False),
-    ],
-)
-@pytest.mark.parametrize("before", [[], START])
-@pytest.mark.parametrize("after", [[], REST])
-def test_the_shortest_loop_of_each_size(group: list[int], times: int, loops: bool, before: list[int], after: list[int]) -> None:
-    assert rows.is_looping(before + group * times + after) is loops
-
-
-def test_text_without_a_stretch_that_repeats_itself_is_no_loop() -> None:
-    rng = random.Random(1)
-    assert not any(rows.is_looping([rng.randrange(40) for _ in range(60)]) for _ in range(300))
-    assert not rows.is_looping([])
-    often = [number for pause in range(20) for number in (7, 100 + pause)]
-    assert not rows.is_looping(often)
