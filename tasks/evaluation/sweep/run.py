@@ -426,6 +426,7 @@ class SweepRunner:
         if self.fan_out is not None and waiting:
             decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
             decoded = replay.decode_points(waiting, decoder, self.fan_out, f"decode {split.name}, {self.drafter}")
+        known = dict[SweepPoint, Known]()
         for point in new:
             if point not in BASELINES and self.writer.is_finished(point, split):
                 sweep.resume(point)
@@ -434,12 +435,13 @@ class SweepRunner:
                 outputs = (
                     evaluator.vanilla(split) if point == VANILLA else decoded.get(point) or evaluator.decoded(point, split)
                 )
-                outcome = self._assess(point, outputs, split)
+                known[point] = outputs, self._assess(point, outputs, split)
             except RuntimeError as error:
                 sweep.rows[point] = sweep.fail(point, named(error))
-                continue
-            self.writer.keep({point: outputs}, split)
-            sweep.time(point, _Asked(why[point], (outputs, outcome)))
+        # All at once: the file is written as a whole each time.
+        self.writer.keep({point: outputs for point, (outputs, _) in known.items()}, split)
+        for point, found in known.items():
+            sweep.time(point, _Asked(why[point], found))
 
     def _assess(self, point: SweepPoint, outputs: Outputs, split: Split) -> Outcome:
         return self.writer.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
