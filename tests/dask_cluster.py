@@ -25,34 +25,23 @@ def dask_scheduler(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
 
 
 @contextlib.contextmanager
-def dask_workers(
-    address: str, number: int, folder: Path, *options: str, variables: dict[str, str] | None = None, cwd: Path = ROOT
-) -> Iterator[None]:
-    """Run so many worker processes, each with one thread, in the block, which begins when the scheduler has them.
-
-    Args:
-        address: of the scheduler.
-        number: of processes.
-        folder: for what they print.
-        options: further ones of `dask worker`.
-        variables: their environment; None: this process's.
-        cwd: the repository in which they work.
-    """
+def dask_workers(address: str, number: int, folder: Path) -> Iterator[None]:
+    """Run so many worker processes, each with one thread, in the block, which begins when the scheduler has them."""
     usual = ("--nworkers", str(number), "--nthreads", "1", "--memory-limit", "0", "--no-dashboard")
     from distributed import Client
 
-    with _started("worker", address, *usual, *options, logs=folder, cwd=cwd, variables=variables):
+    with _started("worker", address, *usual, logs=folder):
         with Client(address, timeout=PATIENCE, set_as_default=False) as client:
             client.wait_for_workers(number, timeout=PATIENCE)
         yield
 
 
 @contextlib.contextmanager
-def _started(*words: str, logs: Path, cwd: Path = ROOT, variables: dict[str, str] | None = None) -> Iterator[psutil.Process]:
+def _started(*words: str, logs: Path) -> Iterator[psutil.Process]:
     # Not by `python -m dask`, which would find the repository by itself.
-    environment = (variables or os.environ | {"PYTHONPATH": str(ROOT)}) | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with (
         (logs / f"{words[0]}.log").open("ab") as output,
-        supervisor.running([*DASK, *words], cwd=cwd, env=environment, stdout=output, stderr=subprocess.STDOUT) as process,
+        supervisor.running([*DASK, *words], cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT) as process,
     ):
         yield psutil.Process(process.pid)
