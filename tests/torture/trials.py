@@ -325,6 +325,8 @@ def damage(file: Path, rng: random.Random) -> str:
         lambda: ("cut", content[: rng.randrange(len(content))]),
         lambda: ("a bit flipped", _with(content, rng.randrange(len(content)), lambda byte: byte ^ (1 << rng.randrange(8)))),
     ]
+    if not content:  # such as the unlabelled texts of a corpus that has none
+        ways = [lambda: ("a byte written", bytes([rng.randrange(1, 256)]))]
     if file.name != SUMS:  # a folder without its checksums is a user's own
         ways.append(lambda: ("missing", None))
     if digits := [match.start() for match in re.finditer(rb"[0-9]", content[:1_000_000])]:
