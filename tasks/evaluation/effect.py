@@ -138,11 +138,11 @@ def timed_curves(settings: Sequence[tuple[Sequence[TimedRound], NDArray[np.gener
 def effect_of_frontiers(
     purpose: str, split: str, arms: Mapping[str, Mapping[int, Curves]], vanilla: float
 ) -> AlignmentEffect | None:
-    """The effect at equal quality along the frontiers; None where the frontiers of no seed have a quality in common.
+    """The effect at equal quality along the frontiers; None where no seed has frontiers that reach `_REACH` below vanilla's.
 
-    A frontier is the least time by quality, linear on the logarithm between its settings. The ratio is the mean over all
-    qualities that both frontiers reach, from `_REACH` points below vanilla's. Each resample of the texts has frontiers of its
-    own, and so has each round of the clock.
+    A frontier is the least time by quality, linear on the logarithm between its settings; below its fastest setting that one
+    serves. The ratio is the mean over all qualities that both frontiers reach, from `_REACH` points below vanilla's. Each
+    resample of the texts has frontiers of its own, and so has each round of the clock.
 
     Args:
         purpose: What the settings are.
@@ -198,13 +198,12 @@ def _not_clearly_beaten(quality: Floats, time: Floats) -> list[int]:
 
 
 def _log_ratio(unaligned: tuple[Floats, Floats], aligned: tuple[Floats, Floats], lowest: float) -> float:
-    """The mean log ratio of the times of two frontiers at equal quality; NaN where they have none in common."""
+    """The mean log ratio of the times of two frontiers at equal quality; NaN where one of them does not reach `lowest`."""
     curves = [_frontier(*points) for points in (unaligned, aligned)]
-    low = max(lowest, *(quality[0] for quality, _ in curves))
     high = min(quality[-1] for quality, _ in curves)
-    if low > high:
+    if lowest > high:
         return math.nan
-    at = np.linspace(low, high, _QUALITIES)
+    at = np.linspace(lowest, high, _QUALITIES)
     first, second = (np.interp(at, quality, logs) for quality, logs in curves)
     return float(np.mean(first - second))
 
