@@ -35,7 +35,7 @@ from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPoint, TimedRound, TimedRow, numbers_of
 from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, AlignmentEffect, ArmPoint, ArmResult, Summary, Sweeps
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.scoring.quality import example_statistics, value_of
+from tasks.evaluation.scoring.quality import example_statistics, loops, value_of
 from tasks.evaluation.scoring.statistics import speed_ratio, speedup_of
 from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier, tradeoff_of
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
@@ -130,6 +130,9 @@ def summarize(
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
     summary = dataclasses.replace(summary, over_bild=over_bild(summary, rows))
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary, warnings))
+    found = summary.recommendation
+    found = dataclasses.replace(found, warnings=[*found.warnings, *loop_warning(summary, outputs or {})])
+    summary = dataclasses.replace(summary, recommendation=found)
     summary = parts.rounded(summary)
     summary = dataclasses.replace(summary, table=table_rows(summary))
     return dataclasses.replace(
@@ -393,6 +396,19 @@ def along_frontiers(
         return None, None
     by_counts, by_clock = (effect.effect_of_frontiers(BILD_FRONTIERS, CHOSEN_ON, arms, vanilla) for arms in (counted, clock))
     return by_counts, by_clock
+
+
+def loop_warning(summary: Summary, outputs: Outputs) -> list[str]:
+    """A clause where outputs of the recommended point repeat themselves more often than vanilla's, which averages hide."""
+    point = summary.recommended
+    if point is None:
+        return []
+    split = REPORTED_ON if point.test else CHOSEN_ON
+    kept = next((kept for (arm, _, one), kept in outputs.items() if (arm, one) == (point.arm, split)), {})
+    keys = point_key(point.method, point.settings), point_key(VANILLA, {})
+    own, vanilla = (sum(map(loops, kept[key].texts)) if key in kept else 0 for key in keys)
+    texts = f"{own} outputs of the recommended setting on {split} repeat themselves, {vanilla} of the large model alone"
+    return [texts] if own > vanilla else []
 
 
 # Other methods against BiLD, further temperatures and test sets.

@@ -268,6 +268,22 @@ def length_warning(check: OutputCheck, model: str = "the large model") -> list[s
     return [f"the outputs of {model} have {ratio:.2f} times as many words as the references"]
 
 
+_LOOP = 12
+"""Words of the shortest loop."""
+
+
+def loops(text: str) -> bool:
+    """Whether a text repeats itself: a group of 1 to 16 words three times or more in a row, 12 words at least."""
+    words = text.split()
+    for period in range(1, min(16, len(words) // 3) + 1):
+        equal, needed = 0, max(_LOOP, 3 * period) - period
+        for earlier, later in zip(words, words[period:], strict=False):
+            equal = equal + 1 if earlier == later else 0
+            if equal == needed:
+                return True
+    return False
+
+
 def described(check: OutputCheck) -> str:
     """Return the check as one line: quality beside the baselines', distinct outputs, length."""
     baselines = ", ".join(f"{one.name} {one.quality:.2f}" for one in check.baselines)

@@ -111,7 +111,7 @@ def test_frontiers_are_compared_at_equal_quality() -> None:
     assert effect.finding == "helps" and effect.interval[1] - effect.interval[0] < 0.1 and effect.counts == {}
     assert compared({arm: {1: both[arm][1]} for arm in both}) is not None
     assert compared({"unaligned": {}, "aligned": both["aligned"]}) is None
-    # Where everything of the aligned arm is worth 40 points more, its fastest setting serves; where it is worth less, none does.
+    # Where all of the aligned arm is worth 40 points more, its fastest setting serves; where it is worth less, none does.
     above, below = (counted_curves(frontier(rng, 1.0, better=more), COSTS) for more in (40.0, -40.0))
     effect = compared({"unaligned": both["unaligned"], "aligned": {1: above}})
     assert effect is not None and effect.ratio > 1.5

@@ -10,7 +10,7 @@ import pytest
 from tasks.corpora.example import Example
 from tasks.errors import InputError
 from tasks.evaluation.report.formatting import packaged
-from tasks.evaluation.report.summarize import along_frontiers, counted_choices, temperature_points
+from tasks.evaluation.report.summarize import along_frontiers, counted_choices, loop_warning, temperature_points
 from tasks.evaluation.results.files import KeptOutputs, point_key
 from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
 from tasks.evaluation.results.summary import ArmPoint, ArmResult, CostModel, Summary
@@ -203,6 +203,21 @@ def test_what_alignment_gives_at_the_choices_is_counted_on_their_outputs() -> No
     outputs["aligned", 1, "test"] = {point_key("bild", {"max_draft": 4, "drafter": "retokenized"}): kept(2)}
     [effect] = counted_choices("test", results, outputs, COSTS)
     assert effect.by_seed.keys() == {1, 2}, "the arm's model drafts with its text"
+
+
+def test_loops_of_the_recommended_setting_are_warned_of_where_vanilla_has_fewer(sweeps: Sweeps) -> None:
+    summary = summary_record("bleu", sweeps)
+    point, none = summary.recommended, np.zeros((3, 3), dtype=np.int32)
+    assert point is not None and point.test is not None
+    own, vanilla = point_key(point.method, point.settings), point_key("vanilla_large", {})
+    looping = ["and so on " * 9, "a house", "b " * 12]
+    texts = {own: KeptOutputs(looping, none), vanilla: KeptOutputs([*looping[:2], "b"], none)}
+    elsewhere = {own: KeptOutputs(["a"] * 3, none), vanilla: KeptOutputs(["a"] * 3, none)}
+    outputs = {(point.arm, 1, "test"): texts, (point.arm, 1, "validation"): elsewhere}
+    says = "2 outputs of the recommended setting on test repeat themselves, 1 of the large model alone"
+    assert loop_warning(summary, outputs) == [says]
+    assert loop_warning(summary, {(point.arm, 1, "test"): {own: texts[vanilla], vanilla: texts[own]}}) == []
+    assert loop_warning(summary, {}) == []
 
 
 def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() -> None:

@@ -62,6 +62,16 @@ def test_rouge_is_the_mean_of_rouge_scores_best_reference(metric: str) -> None:
     assert quality.interval[0] < quality.value < quality.interval[1]
 
 
+@pytest.mark.parametrize("period", [1, 2, 4, 5, 16])
+def test_a_text_loops_from_three_times_and_twelve_words_on(period: int) -> None:
+    group, times = [f"w{number}" for number in range(period)], max(3, -(-12 // period))
+    before, after = ["once", "upon"], ["the", "end"]
+    for text in (group * times, [*before, *group * times], [*before, *group * times, *after]):
+        assert scoring.loops(" ".join(text))
+    assert not scoring.loops(" ".join([*before, *group * (times - 1), *after]))
+    assert not scoring.loops("") and not scoring.loops(" ".join(f"w{number}" for number in range(60)))
+
+
 def test_rouge_by_hand() -> None:
     # Three of four words in common, in order: precision and recall 3/4. The second reference shares two.
     quality = scoring.score(["cats sat on mats"], [("cat sat on sofas", "mats mats cats sofas")], "rougeL", samples=10, seed=0)
