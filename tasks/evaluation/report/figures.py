@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import altair as alt
 
@@ -38,8 +38,8 @@ _STATES = {
     "chosen": alt.MarkDef("point", filled=True, opacity=1.0, size=75, stroke=INK, strokeWidth=1.2),
 }
 """How a point looks; later ones lie on earlier ones."""
-_SIDES = {"aligned": (-11, -11), "unaligned": (11, 11)}
-"""Where a letter stands, pixels right and down of its mark: nothing that beats an aligned point lies above and left of it."""
+_SIDES = (-11, 11)
+"""Pixels right and down of its mark at which a letter stands: of the arm with the fastest lettered point, and of the other."""
 _LATENCY = alt.X(
     "x:Q",
     title="latency relative to vanilla large, and speed-up (×)",
@@ -114,8 +114,9 @@ def _lettered(summary: Summary, shown: Sequence[str]) -> tuple[list[Record], lis
 
 
 def _letters(records: Sequence[Record]) -> list[alt.Chart]:
-    sides = {arm: [record for record in records if record["series"] == arm] for arm in _SIDES}
-    return [chart for arm, own in sides.items() for chart in charts.names(own, *_SIDES[arm])]
+    fastest_first = dict.fromkeys(record["series"] for record in sorted(records, key=itemgetter("x")))
+    own = ([record for record in records if record["series"] == arm] for arm in fastest_first)
+    return [chart for ours, side in zip(own, _SIDES, strict=False) for chart in charts.names(ours, side, side)]
 
 
 def _vanilla_latency() -> alt.Chart:
