@@ -253,7 +253,6 @@ def test_the_outputs_of_every_row_are_kept_beside_the_rows(records: list[Recorde
         counts = row["counts"]
         positions = sum(int(width) * calls for width, calls in counts["verified"].items())
         assert work.sum(axis=0).tolist() == [counts["large_calls"], positions, counts["small_steps"]]
-        assert row["outputs"]["exact"] == sum(a in b for a, b in zip(texts, references, strict=True))
     # A finished sweep writes what was lost, without timing anything.
     files["test"].unlink()
     monkeypatch.setattr(PointTimer, "lap", lambda *_: pytest.fail("timed again"))
@@ -348,7 +347,6 @@ def test_a_sweep_by_any_metric_becomes_a_report(records: list[Recorded], monkeyp
     rows = swept(SPECULATIVE, metric=metric)
     assert {row["metric"] for row in rows} == {metric}
     assert all(0 < row["quality"][metric_of(metric).name] < 100 for row in rows)
-    assert all(row["outputs"]["length_ratio"] > 0 for row in rows)
     found = read_rows_of(PATHS, metric, "aligned")
     text = tables_markdown(summarize("toy", metric, dict.fromkeys(ARMS, found)))
     assert metric_name(metric) in text and "BLEU" not in text
