@@ -5,12 +5,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pytest
 
 from tasks.corpora.example import Example
-from tasks.decoding.decoder import Capabilities, Decoder
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -138,52 +136,32 @@ def test_sampling_cannot_be_replayed(pair: Pair, split: Split, tmp_path: Path) -
     assert (found.outputs, found.errors) == ({}, {})
 
 
-class Absent:
-    """The constants of a model without the model; running it fails the test."""
-
-    capabilities = Capabilities()
-
-    def __init__(self, model: Decoder) -> None:
-        self.name, self.end_token, self.end_tokens = model.name, model.end_token, model.end_tokens
-        self.vocabulary, self.specials = model.vocabulary, model.specials
-        self.lengths: list[int] = []
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise AssertionError(f"the {self.name} model was run")
-
-    encode = start = forward = rewind = reorder = _refuse
-
-
-def test_a_resumed_replay_runs_no_model(pair: Pair, split: Split, tmp_path: Path) -> None:
-    first = replayed(GRID, pair, split, tmp_path)
-    absent = dataclasses.replace(pair, small=Absent(pair.small), large=Absent(pair.large))
-    assert replayed(GRID, absent, split, tmp_path) == first
-    with pytest.raises(AssertionError, match="was run"):
-        replayed(GRID, absent, split, tmp_path / "elsewhere")
-
-
-def runs_of(pair: Pair, points: list[SweepPoint], folder: Path) -> tuple[int, ReplayedGrid]:
-    """Runs of both models during a replay, and its result."""
-    models = [model for model in (pair.small, pair.large) if isinstance(model, TickingDecoder)]
+def test_a_larger_grid_computes_only_new_predictions_and_a_resumed_replay_runs_no_model(tmp_path: Path) -> None:
+    clock = Clock()
+    pair = ticking_pair(clock)
     split = split_of(pair, SWEEP)
-    before = sum(model.ran for model in models)
-    found = replayed(points, pair, split, folder)
-    return sum(model.ran for model in models) - before, found
 
+    def runs_of(points: list[SweepPoint], folder: str) -> tuple[int, ReplayedGrid]:
+        """Runs of both models during a replay, and its result."""
+        models = [model for model in (pair.small, pair.large) if isinstance(model, TickingDecoder)]
+        before = sum(model.ran for model in models)
+        found = replayed(points, pair, split, tmp_path / folder)
+        return sum(model.ran for model in models) - before, found
 
-def test_a_larger_grid_computes_only_new_predictions(tmp_path: Path) -> None:
-    pair = ticking_pair(Clock())
-    alone, wanted = runs_of(pair, GRID, tmp_path / "alone")
-    part, _ = runs_of(pair, GRID[:8], tmp_path / "grown")
-    rest, found = runs_of(pair, GRID, tmp_path / "grown")
+    alone, wanted = runs_of(GRID, "alone")
+    part, _ = runs_of(GRID[:8], "grown")
+    rest, found = runs_of(GRID, "grown")
     assert found == wanted
     assert 0 < part < alone
     assert rest < alone / 2
-    assert runs_of(pair, GRID, tmp_path / "grown") == (0, wanted)
+    begun = clock()
+    assert runs_of(GRID, "grown") == (0, wanted)
+    assert clock() == begun, "no source is encoded either"
 
 
 def test_predictions_of_two_splits_do_not_mix(tmp_path: Path) -> None:
-    pair = ticking_pair(Clock())
+    clock = Clock()
+    pair = ticking_pair(clock)
     splits = [split_of(pair, SWEEP, name) for name in ("validation", "test")]
     found = [replayed(GRID[:4], pair, split, tmp_path) for split in splits]
     for split, one in zip(splits, found, strict=True):
@@ -191,8 +169,9 @@ def test_predictions_of_two_splits_do_not_mix(tmp_path: Path) -> None:
         assert [outputs.tokens for outputs in one.outputs.values()] == [
             evaluator.decoded(point, split).tokens for point in GRID[:4]
         ]
-    absent = dataclasses.replace(pair, small=Absent(pair.small), large=Absent(pair.large))
-    assert [replayed(GRID[:4], absent, split, tmp_path) for split in splits] == found
+    begun = clock()
+    assert [replayed(GRID[:4], pair, split, tmp_path) for split in splits] == found
+    assert clock() == begun, "no model was run"
 
 
 @pytest.mark.parametrize(("side", "example", "length"), [("small", 0, 2), ("large", 7, 2)])
