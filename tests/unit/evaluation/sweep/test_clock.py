@@ -9,7 +9,7 @@ import pytest
 
 from tasks.decoding.method import Pair
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.rows import TimedRow
+from tasks.evaluation.results.rows import SweepRow, TimedRow
 from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Visit
 from tasks.evaluation.sweep.grid import BASELINES, Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import RowWriter
@@ -58,14 +58,24 @@ def swept(
 
 def pairs_of(clock: Clock, slower: float = 1.0) -> dict[Drafter, Pair]:
     """A pair for each drafter; the small models of the unaligned arm take longer for equal work."""
-    found = {}
-    for drafter in DRAFTERS:
-        pair = ticking_pair(clock)
-        assert isinstance(pair.small, TickingDecoder)
-        factor = slower if drafter.arm == "unaligned" else 1.0
-        pair.small.price = Price(factor * pair.small.price.encode, factor * pair.small.price.step)
-        found[drafter] = pair
+    found = {drafter: ticking_pair(clock) for drafter in DRAFTERS}
+    slow_down(found, slower)
     return found
+
+
+def slow_down(pairs: dict[Drafter, Pair], factor: float) -> None:
+    for drafter, pair in pairs.items():
+        if drafter.arm == "unaligned":
+            assert isinstance(pair.small, TickingDecoder)
+            pair.small.price = Price(factor * pair.small.price.encode, factor * pair.small.price.step)
+
+
+def tested(whole: TaskSweep) -> dict[Drafter, list[SweepRow]]:
+    """The rows of what is chosen, measured on a test split with the texts of validation."""
+    writer = whole.runners[DRAFTERS[0]].writer
+    split = split_of(writer.evaluator.pair, writer.evaluator.sweep)
+    split.name = "test"
+    return whole.report({drafter: one.writer.rows.rows for drafter, one in whole.runners.items()}, split)
 
 
 def test_all_drafters_are_timed_in_the_same_starts_and_the_small_models_beside_each_other(tmp_path: Path) -> None:
@@ -87,15 +97,12 @@ def test_all_drafters_are_timed_in_the_same_starts_and_the_small_models_beside_e
 def test_what_the_report_compares_on_test_is_timed_in_one_group(tmp_path: Path) -> None:
     clock = Clock()
     starts, whole = swept(tmp_path, pairs_of(clock), clock)
-    runner = whole.runners[DRAFTERS[0]]
-    split = split_of(runner.writer.evaluator.pair, runner.writer.evaluator.sweep)
-    split.name, done = "test", {drafter: one.writer.rows.rows for drafter, one in whole.runners.items()}
     del starts.starts[:]
-    tested = whole.report(done, split)
+    rows = [row for own in tested(whole).values() for row in own]
     assert len(starts.starts) == ROUNDS
     for [group] in starts.starts:
-        assert len(group) == sum(map(len, tested.values())) > 10
-    assert len({tuple(row.rounds[0].vanilla_latency_ms) for rows in tested.values() for row in rows}) == 1
+        assert len(group) == len(rows) > 10
+    assert len({tuple(row.rounds[0].vanilla_latency_ms) for row in rows}) == 1
 
 
 def test_equal_models_that_come_out_unequal_are_timed_again_and_then_not_trusted(tmp_path: Path) -> None:
@@ -112,15 +119,8 @@ def test_one_split_with_unequal_clocks_is_not_hidden_by_another(tmp_path: Path) 
     clock = Clock()
     pairs = pairs_of(clock)
     _, whole = swept(tmp_path, pairs, clock, FEW[:1])
-    for drafter in DRAFTERS:
-        if drafter.arm == "unaligned":
-            small = pairs[drafter].small
-            assert isinstance(small, TickingDecoder)
-            small.price = Price(1.2 * small.price.encode, 1.2 * small.price.step)
-    runner = whole.runners[DRAFTERS[0]]
-    split = split_of(runner.writer.evaluator.pair, runner.writer.evaluator.sweep)
-    split.name, done = "test", {drafter: one.writer.rows.rows for drafter, one in whole.runners.items()}
-    whole.report(done, split)
+    slow_down(pairs, 1.2)
+    tested(whole)
     assert [one.finding for one in whole.null_tests] == ["equal", "unequal"]
     found = whole.null_test()
     assert found is not None and found.split == "test" and found.ratio == pytest.approx(1.2, abs=0.01)
