@@ -13,7 +13,7 @@ from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.rows import OperatingPoint, Operations, SweepRow
 from tasks.evaluation.results.summary import Summary
-from tests.unit.evaluation.conftest import SIZES, records, summary_record
+from tests.unit.evaluation.conftest import COSTS, SIZES, point_row, records, summary_record, untimed
 
 Row = dict[str, Any]
 
@@ -66,18 +66,10 @@ def row_of(arm: str, split: str, method: str, settings: Row, quality: float, cou
     noise = draw.gauss(0, 0.015)
     predicted = {"latency_ms": sum(parts.values()), "speedup": SLOW / sum(parts.values())}
     shift = -0.3 if split == "test" and method != "vanilla_large" else 0.0
-    row: Row = {
+    row = untimed(point_row(arm, split, method, settings, quality + shift, 1.0), 1.0) | {
         "task": "translation",
-        "arm": arm,
-        "split": split,
-        "method": method,
-        "settings": settings,
-        "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0},
-        "lossless": method in ("vanilla_large", "speculative"),
-        "metric": "bleu",
         "examples": EXAMPLES,
         "fingerprint": "0" * 16,
-        "how": "replayed",
         "quality": {"bleu": quality + shift, "rougeL": quality + shift + 3},
         "quality_interval": [quality + shift - 1.5, quality + shift + 1.4],
         "quality_difference_interval": [quality + shift - LARGE - 0.6, quality + shift - LARGE + 0.5],
@@ -92,15 +84,8 @@ def row_of(arm: str, split: str, method: str, settings: Row, quality: float, cou
     ratios = [speedup * draw.lognormvariate(0, 0.25) if method != "vanilla_large" else 1.0 for _ in vanilla]
     own = [time / ratio for time, ratio in zip(vanilla, ratios, strict=True)]
     speedup = sum(vanilla) / sum(own)
-    measured = {
-        "why": why,
-        "latency_ms": own,
-        "vanilla_latency_ms": vanilla,
-        "speedup": speedup,
-        "speedup_interval": [speedup * 0.97, speedup * 1.03],
-        "shown": SHOWN,
-    }
-    return row | measured
+    times = {"latency_ms": own, "vanilla_latency_ms": vanilla, "speedup": speedup}
+    return row | times | {"why": why, "speedup_interval": [speedup * 0.97, speedup * 1.03], "shown": SHOWN}
 
 
 SHOWN = [
@@ -109,12 +94,6 @@ SHOWN = [
         "references": ["the train leaves at half past eight"],
         "vanilla": "the train leaves at half past eight",
         "pieces": [["the ", "s"], ["train ", "s"], ["leaves ", "c"], ["at ", "s"], ["half past ", "l"], ["eight", "s"]],
-    },
-    {
-        "source": "die Ärztin ruft ihren Nachbarn an",
-        "references": ["the doctor calls her neighbour"],
-        "vanilla": "the doctor calls her neighbour",
-        "pieces": [["the doctor ", "s"], ["calls ", "l"], ["her ", "s"], ["neighbour", "c"]],
     },
 ]
 
@@ -195,17 +174,9 @@ def pair_of(arm: str) -> Row:
     return {
         "arm": arm,
         "runtime": "native, float32, 1 thread",
-        "lineage": {
-            "git_commit": "0123456789abcdef0123456789abcdef01234567",
-            "python": "3.11.9",
-            "torch": "2.13.0",
-            "transformers": "5.23.0",
-            "host_cpu": "a CPU of two cores",
-            "host_cores": "2",
-        },
+        "lineage": {"git_commit": "0123456789abcdef0123456789abcdef01234567", "host_cpu": "a CPU of two cores"},
         "costs": {
-            "encode_small_ms": 0.2,
-            "encode_large_ms": 0.42,
+            **COSTS,
             "small_step_ms": STEP,
             "verify_ms": {"1": VERIFY, "6": VERIFY * 1.2},
             "cost_ratio": STEP / VERIFY,
