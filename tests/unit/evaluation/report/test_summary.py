@@ -306,7 +306,6 @@ def test_at_batch_1_the_timing_is_that_of_table_1(sweeps: Sweeps) -> None:
     (chosen,) = [row for row in sweeps["aligned"] if (row["method"], row["split"]) == ("bild", "test")]
     chosen["rounds"] = [{"latency_ms": [10.0, 5.0], "vanilla_latency_ms": [12.0, vanilla]} for vanilla in (18.0, 9.0)]
     batches = summary_record("bleu", sweeps, pairs).pairs.of("aligned").batches
-    assert batches is not None
     assert [(one.speedup, one.rounds) for one in batches.points] == [(chosen["speedup"], [2.0, 1.4]), *[(1.1, [1.0, 1.2])] * 2]
 
 

@@ -21,15 +21,7 @@ from tasks.evaluation.report.tables import (
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.pair import AcceptanceRate, NullTest
 from tasks.evaluation.results.rows import TestStatus as Says
-from tasks.evaluation.results.summary import (
-    Alignment,
-    AlignmentEffect,
-    ArmPoint,
-    ArmResult,
-    CostModel,
-    Summary,
-    SweptPairs,
-)
+from tasks.evaluation.results.summary import Alignment, AlignmentEffect, ArmPoint, ArmResult, CostModel, Summary, SweptPairs
 from tasks.models.settings import TrainingRecord
 from tasks.report import as_text
 from tests.unit.evaluation.conftest import (

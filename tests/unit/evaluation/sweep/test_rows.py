@@ -17,15 +17,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.rows import (
-    FailedRow,
-    MeasuredRow,
-    Outcome,
-    Prediction,
-    SweepRow,
-    TimedRow,
-    read_rows,
-)
+from tasks.evaluation.results.rows import MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, read_rows
 from tasks.evaluation.sweep import rows
 from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
@@ -116,7 +108,6 @@ def refuse(monkeypatch: pytest.MonkeyPatch, writer: rows.RowWriter, error: BaseE
 
 def test_a_timed_row_is_whole_and_in_a_file(writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
     row = write_timed(writer, NO_ROLLBACK, split, "grid")
-    assert isinstance(row, TimedRow)
     assert (row.task, row.arm, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
     assert row.settings["rollback_threshold"] == "inf"
     assert row.shown and row.speedup_interval and row.signature
@@ -161,7 +152,6 @@ def test_an_untimed_row_may_be_timed_later(writer: rows.RowWriter, split: Split,
 
 def test_a_failure_while_timing_costs_its_own_row(writer: rows.RowWriter, split: Split, path: Path) -> None:
     row = writer.write_failed(NO_ROLLBACK, split, "RuntimeError: out of memory")
-    assert isinstance(row, FailedRow)
     assert row.error == "RuntimeError: out of memory"
     again = write_timed(writer, NO_ROLLBACK, split, "grid")  # it may work the next time
     assert isinstance(again, TimedRow)
@@ -237,8 +227,7 @@ def test_latencies_are_those_of_the_clock(point: SweepPoint) -> None:
 def test_shown_texts(point: SweepPoint) -> None:
     evaluator, split = ready(latency_examples=7)
     outputs, words = evaluator.decoded(point, split), Words()
-    shown = evaluator.time(point, outputs, split).shown
-    assert shown is not None
+    shown = evaluator.time(point, outputs, split).shown or []
     assert len(shown) == 6
     for example, one in zip(split.timed, shown, strict=False):
         assert one.source == split.examples[example].source
@@ -264,8 +253,7 @@ def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
     evaluator = ToyEvaluator(lambda: words.pair, Halves(), "bleu", Request(LIMIT), words.sweep)
     evaluator.timer = words.timer
     outputs = evaluator.decoded(SPECULATIVE, split)
-    shown = evaluator.time(SPECULATIVE, outputs, split).shown
-    assert shown is not None
+    shown = evaluator.time(SPECULATIVE, outputs, split).shown or []
     assert any(len(one.pieces) > 3 for one in shown)
     for example, one in zip(split.timed, shown, strict=False):
         text = Halves().decode(outputs.tokens[example], skip_special_tokens=True)

@@ -23,22 +23,7 @@ from tasks.evaluation.sweep.clock import Lap, Visit, batch_timing, points_by_bat
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import measure_costs
 from tasks.evaluation.sweep.run import expected
-from tests.sweeps import (
-    BEAMS,
-    FEW,
-    GRID,
-    MEASURED,
-    ORACLE,
-    TIMES,
-    Planned,
-    Row,
-    Sweep,
-    by_name,
-    in_file,
-    name_of,
-    named,
-    plain,
-)
+from tests.sweeps import BEAMS, FEW, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named, plain
 from tests.ticking import ALIGNED, LIMIT, TOY_MARGINS, Clock, break_after, evaluator_of, split_of, sweep_settings, ticking_pair
 from tests.toys import toy_sources
 
