@@ -5,12 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from tasks.corpora.settings import PUBLISHED
-from tasks.decoding.methods.speculative import expected_operations, expected_speedup
+from tasks.decoding.methods.speculative import expected_speedup
 from tasks.evaluation.report.formatting import packaged
 from tasks.evaluation.report.paper_tables import anything_published, published_rows
 from tasks.evaluation.report.tables import ROWS
 from tasks.evaluation.scoring.metrics import METRICS
-from tests.theory import THEORY
 
 
 def rows_of(table: str, dataset: str, metric: str) -> list[SimpleNamespace]:
@@ -35,12 +34,6 @@ UNEXPLAINED: dict[tuple[str, str, float], float] = {
 
 def theory(row: SimpleNamespace) -> float:
     return expected_speedup(row.acceptance_rate, row.draft_length, row.cost_ratio)
-
-
-@pytest.mark.parametrize(("acceptance_rate", "draft_length", "operations", "speed"), THEORY)
-def test_table_1_of_sd_to_printed_digits(acceptance_rate: float, draft_length: int, operations: float, speed: float) -> None:
-    assert round(expected_operations(acceptance_rate, draft_length, 0.0), 2) == operations
-    assert round(expected_speedup(acceptance_rate, draft_length, 0.0), 2) == speed
 
 
 @pytest.mark.parametrize("row", ALL, ids=lambda row: f"{row.dataset} {row.drafter} {row.temperature}")
