@@ -23,20 +23,14 @@ PAIR = {
         {"temperature": 1.0, "rate": 0.7, "interval": [0.68, 0.72], "tokens": 5000},
         {"drafter": "bigram", "rate": 0.2, "interval": [0.18, 0.22], "tokens": 5000},
     ],
-    "plan": {
-        "points": 60,
-        "timed": 12,
-        "replay_seconds": 4.0,
-        "prediction_error": {"points": 5, "mean": 0.03, "worst": 0.08},
-    },
+    "plan": {"points": 60, "timed": 12, "replay_seconds": 4.0, "prediction_error": {"points": 5, "mean": 0.03, "worst": 0.08}},
 }
 SETTINGS = {"drafter": "small", "fallback_threshold": 0.6, "rollback_threshold": "inf", "max_draft": 10}
 TIMED = point_row("aligned", "validation", "bild", SETTINGS, 40.0, 1.5)
 ROW = {**untimed(TIMED, 1.5), "why": "frontier"}
 TIMED |= ROW
-FAILED = {name: ROW[name] for name in ("arm", "split", "method", "settings", "lossless", "metric")} | {
-    "error": "RuntimeError: memory"
-}
+FAILED = {name: ROW[name] for name in ("arm", "split", "method", "settings", "lossless", "metric")}
+FAILED["error"] = "RuntimeError: memory"
 
 
 @pytest.fixture
@@ -61,10 +55,6 @@ def runs(mlflow: FaultyClient) -> dict[str, Any]:
     return {run.info.run_name: run for run in runs_of(mlflow)}
 
 
-def values(run: Any) -> dict[str, float]:
-    return dict(run.data.metrics)
-
-
 NAME = "bild aligned fallback_threshold=0.6 rollback_threshold=inf max_draft=10 validation"
 
 
@@ -83,14 +73,13 @@ def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: FaultyClie
         **{"large_calls_per_token": 0.4, "fallback_rate": 0.25, "rollback_rate": 0.25},
         **{"acceptance_rate": 0.8, "acceptance_rate_low": 0.78, "acceptance_rate_high": 0.82},
     }
-    known = values(point)
-    assert {name: known.get(name) for name in expected} == pytest.approx(expected)
+    assert {name: point.data.metrics.get(name) for name in expected} == pytest.approx(expected)
 
 
 def test_a_point_that_failed_is_a_failed_run_that_says_why(mlflow: FaultyClient) -> None:
     swept([FAILED])
     point = runs(mlflow)[NAME]
-    assert (point.info.status, values(point), point.data.tags["error"]) == ("FAILED", {}, "RuntimeError: memory")
+    assert (point.info.status, point.data.metrics, point.data.tags["error"]) == ("FAILED", {}, "RuntimeError: memory")
 
 
 def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: FaultyClient) -> None:
@@ -99,7 +88,7 @@ def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: FaultyClient
     assert sweep.info.status == "FINISHED"
     assert sweep.data.params == {"seed": "1", "arm": "aligned"}
     assert sweep.data.tags.items() >= {"kind": "sweep", "arm": "aligned", "runtime": "native"}.items()
-    assert values(sweep) == {
+    assert sweep.data.metrics == {
         **{name: COSTS[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms", "cost_ratio")},
         **{"points": 60, "timed": 12, "replay_seconds": 4.0},
         **{"prediction_error_mean": 0.03, "prediction_error_worst": 0.08},
@@ -159,7 +148,8 @@ def test_the_report_has_its_numbers_files_verdict_and_frontier(mlflow: FaultyCli
         TaskPaths("toy"), "bleu", {"frontier_gap": 1.3}, [page], [], None, "2.0 times as fast", {"speedup": [2.0]}
     )
     report = runs(mlflow)["report"]
-    assert (report.data.tags["kind"], report.data.tags["metric"], values(report)) == ("report", "bleu", {"frontier_gap": 1.3})
+    assert (report.data.tags["kind"], report.data.tags["metric"]) == ("report", "bleu")
+    assert report.data.metrics == {"frontier_gap": 1.3}
     assert report.data.tags["mlflow.note.content"].startswith("2.0 times as fast\n\nBoth arms in one figure: ")
     assert text_of(mlflow, "report", "report/report.html") == "<h1>"
     assert json.loads(text_of(mlflow, "report", "frontier.json")) == {"columns": ["speedup"], "data": [[2.0]]}

@@ -177,10 +177,8 @@ def renamed(sweeps: Sweeps, method: str, **settings: Any) -> Sweeps:
 
 def test_shares_are_for_each_token_of_what_was_chosen_and_matched(sweeps: Sweeps) -> None:
     rows = ours(summarized("bleu", sweeps)["tables"]["shares"])
-    assert (
-        rows["speculative, no loss, unaligned"]["fallback_share"],
-        rows["speculative, no loss, unaligned"]["rollback_share"],
-    ) == (0.4, 0.1)
+    speculative = rows["speculative, no loss, unaligned"]
+    assert (speculative["fallback_share"], speculative["rollback_share"]) == (0.4, 0.1)
     # Unaligned speculative is chosen at 60.0 and 1.3: as fast are 0.7 (59.2) and 0.5 (58.0), as good is nothing.
     assert rows["BiLD as fast as speculative, unaligned"]["settings"]["fallback_threshold"] == 0.7
     assert "BiLD as good as speculative, unaligned" not in rows
@@ -512,30 +510,19 @@ def test_the_table_has_each_number_in_its_cell_and_the_fastest_first(sweeps: Swe
 
 
 def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_record: Summary) -> None:
-    summary = by_batch(full_record)
+    point = {"method": "bild", "settings": {"max_draft": 10}}
+    speeds = ((1, [1.5, 1.4, 1.6]), (2, [0.8, 0.7, 0.9]))
+    vanilla = [{"batch_size": size, "throughput": (1 + size) / 2} for size in (1, 2)]
+    points = [{**point, "batch_size": size, "speedup": own[0], "rounds": own} for size, own in speeds]
+    pair = pair_record({"batches": {"split": "test", "examples": 64, "vanilla": vanilla, "points": points}})
+    summary = dataclasses.replace(full_record, pairs=SweptPairs(unaligned=pair, aligned=pair))
     tables = {table.name: table for table in rendered_tables(summary)}
     assert "on test, drafting pays up to batch 1 of 2: there a chosen" in " ".join(recommend(summary).changes)
     assert tables["batches"].headings == ["point", "batch 1", "batch 2"]
-    vanilla, point, *_ = tables["batches"].rows
-    assert vanilla[1:] == ["1.00× of batch 1", "1.50× of batch 1"]
-    assert point[1:] == ["1.50× (1.40 to 1.60)", "0.80× (0.70 to 0.90)"]
+    alone, drafting, *_ = tables["batches"].rows
+    assert alone[1:] == ["1.00× of batch 1", "1.50× of batch 1"]
+    assert drafting[1:] == ["1.50× (1.40 to 1.60)", "0.80× (0.70 to 0.90)"]
     assert "batches" not in {table.name for table in rendered_tables(full_record)}
-
-
-def by_batch(summary: Summary) -> Summary:
-    """A summary whose sweeps were measured by batch size."""
-    point = {"method": "bild", "settings": {"max_draft": 10}}
-    speeds = ((1, [1.5, 1.4, 1.6]), (2, [0.8, 0.7, 0.9]))
-    about = {
-        "batches": {
-            "split": "test",
-            "examples": 64,
-            "vanilla": [{"batch_size": size, "throughput": (1 + size) / 2} for size in (1, 2)],
-            "points": [{**point, "batch_size": size, "speedup": own[0], "rounds": own} for size, own in speeds],
-        },
-    }
-    pairs = SweptPairs(unaligned=pair_record({**about}), aligned=pair_record({**about}))
-    return dataclasses.replace(summary, pairs=pairs)
 
 
 def test_both_times_of_vanilla_are_explained(sweeps: Sweeps) -> None:
