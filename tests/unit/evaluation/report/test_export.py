@@ -40,9 +40,7 @@ def test_numbers_of_both_splits_stand_beside_vanillas(summary: Summary) -> None:
     assert found["validation"]["speedup_interval"] == list(best.speedup_interval or ())
     assert found["vanilla"]["validation"]["quality"] == summary.vanilla.large.quality
     assert (found["test"] is None) == (best.test is None)
-
-
-def test_vanilla_recommended_has_no_point_to_measure(summary: Summary) -> None:
+    # Where vanilla is recommended there is no point beside it.
     bare = dataclasses.replace(summary, recommendation=dataclasses.replace(summary.recommendation, point=None))
     found = measured(bare)
     assert found["validation"] is None and found["vanilla"]["validation"]["quality"] == summary.vanilla.large.quality
