@@ -446,30 +446,19 @@ ARMS = [
     ArmResult(arm="unaligned", seed=1, training=TrainingRecord("w", 700, 20, 12345), points=[ARM_POINT], agreement=AGREEMENT),
     ArmResult(arm="aligned", seed=1, points=[ArmPoint(purpose="bild_no_loss")]),
 ]
-_COUNTED: dict[str, Any] = {"split": "test", "texts": 4, "counts": {}}
-ALIGNMENT = Alignment(
-    counted=None,
-    choices=[
-        AlignmentEffect(
-            purpose="speculative", by_seed={1: 1.2, 2: 1.2}, ratio=1.2, interval=(1.1, 1.3), finding="helps", **_COUNTED
-        ),
-        AlignmentEffect(purpose="bild_no_loss", by_seed={1: 0.67}, ratio=0.67, finding="open", **_COUNTED),
-    ],
-    costs=CostModel(text_ms=1.0, large_call_ms=1.0, checked_position_ms=0.1, drafter_step_ms=0.1),
-)
 
 
 def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(sweeps: Sweeps) -> None:
-    effect = AlignmentEffect(
-        purpose="bild_frontiers", by_seed={1: 1.1, 2: 1.1}, ratio=1.1, interval=(1.05, 1.15), finding="helps", **_COUNTED
-    )
+    counted: dict[str, Any] = {"ratio": 1.1, "interval": (1.05, 1.15), "split": "test", "texts": 4, "counts": {}}
+    effect = AlignmentEffect(purpose="bild_frontiers", by_seed={1: 1.1, 2: 1.1}, finding="helps", **counted)
+    choice = dataclasses.replace(effect, purpose="bild_no_loss")
+    costs = CostModel(text_ms=1.0, large_call_ms=1.0, checked_position_ms=0.1, drafter_step_ms=0.1)
     equal = NullTest(ratio=1.002, interval=(0.99, 1.01), finding="equal")
-    known = dataclasses.replace(ALIGNMENT, counted=effect, clock=effect, null_test=equal)
+    known = Alignment(counted=effect, clock=effect, choices=[choice], costs=costs, null_test=equal)
     summary = dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=known)
     first, clock, null, *_ = alignment_sentences(summary)
-    assert "by counts" in first and clock.startswith(
-        "By the clock, both arms in turn, over the timed settings it is 1.10 [1.05"
-    )
+    assert "by counts" in first
+    assert clock.startswith("By the clock, both arms in turn, over the timed settings it is 1.10 [1.05")
     assert "unaligned/aligned: 1.002 [0.990, 1.010] times as long for equal work; the interval holds 1, as it must." in null
     assert clock_warning(summary) == ""
     unequal = dataclasses.replace(known, null_test=NullTest(split="test", ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
@@ -480,7 +469,7 @@ def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(
 
 
 def test_the_table_has_a_row_for_each_drafter(sweeps: Sweeps) -> None:
-    table = section(dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=ALIGNMENT), "arms")
+    table = section(dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS), "arms")
     headings, rows = table.headings, table.rows
     assert headings[:6] == ["arm", "seed", "steps", "target tokens", "agreement", "α, T = 1"]
     assert rows[0][:6] == ["unaligned", "1", "700", "12,345", "0.812 [0.800, 0.824]", ""]
