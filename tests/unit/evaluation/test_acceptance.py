@@ -175,22 +175,6 @@ def measured_of(pair: Pair, sources: Rows, sampling: SamplingSettings, *wanted: 
     return [one.rate for one in found.values()]
 
 
-@pytest.mark.parametrize(
-    ("drafter", "text", "accepted"),
-    [
-        # The most frequent token is 3, which stands twice in the text.
-        ("unigram", [2, 3, 4, 2, 3, 5], 2),
-        # 2 begins a text, 3 follows 2, 4 follows 3 more often than 5; none of these is so of the second 2, of 5 and of the end.
-        ("bigram", [2, 3, 4, 2, 3, 5], 4),
-        # Behind the second 2 the 3 is copied, and behind the second 3 a 4 in place of 5.
-        ("copy", [2, 3, 4, 2, 3, 5], 1),
-    ],
-)
-def test_acceptance_of_drafters_without_a_model_by_hand(drafter: str, text: list[int], accepted: int) -> None:
-    pair = prefix_pair(says(text), says(text))
-    assert measured_of(pair, [[6, 6, END]], GREEDY, Drafting(drafter)) == [accepted / 7]
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, COOL], ids=["greedy", "sampled"])
 def test_the_acceptance_of_a_drafter_is_its_overlap_with_the_large_model_at_every_prefix(sampling: SamplingSettings) -> None:
     """Each prefix drafted from anew, by one row at a time; the first layer has a cache in the measurement."""
