@@ -244,9 +244,8 @@ def at(rows: list[Row], temperature: float, shift: float) -> list[SweepRow]:
             quality = {name: value + shift for name, value in row["quality"].items()}
             sampling = {**row["sampling"], "temperature": temperature}
             bounds = {"lower": 0.0, "upper": 1.0, "compared": 1}  # by which validation would choose any of them
-            found.append(
-                {"difference_bounds": bounds, **row, "split": split_at(temperature), "quality": quality, "sampling": sampling}
-            )
+            warmer = {"split": split_at(temperature), "quality": quality, "sampling": sampling}
+            found.append({"difference_bounds": bounds, **row, **warmer})
     return records(found)
 
 

@@ -119,9 +119,7 @@ def test_frontiers_are_steps_through_the_points_of_all_methods(sweeps: Sweeps) -
     steps = [record for record in drawn(panel, "line", interpolate="step-after") if record["series"] == "aligned"]
     # The last corner is speculative decoding, which beats BiLD's best quality there.
     corners = [(1 / 2.1, 58.9), (1 / 1.6, 59.9), (1 / 1.5, 60.0), (1.0, 60.0)]
-    assert [value for step in steps for value in (step["x"], step["y"])] == pytest.approx(
-        [value for corner in corners for value in corner], rel=1e-5
-    )
+    assert [(step["x"], step["y"]) for step in steps] == [pytest.approx(corner, rel=1e-5) for corner in corners]
 
 
 def test_intervals_on_test_lie_on_their_axes_beside_the_margins(sweeps: Sweeps) -> None:
@@ -162,12 +160,8 @@ def test_a_policy_that_no_point_leaves_out_is_not_in_the_legend(full_record: Sum
     kept = [point for point in full_record.points if point.settings.get("rollback_threshold") != "inf"]
     panels = present(figures.ablations(dataclasses.replace(full_record, points=kept), NONE)).panels
     for panel in panels:
-        scales = [
-            encoding["color"]["scale"]["domain"]
-            for layer, _ in layers(panel)
-            if "scale" in (encoding := layer["encoding"]).get("color", {})
-        ]
-        assert scales and all(domain == ["BiLD", "without fallback"] for domain in scales)
+        domains = [channel["scale"]["domain"] for channel in channels(panel, "color") if "scale" in channel]
+        assert domains and all(domain == ["BiLD", "without fallback"] for domain in domains)
 
 
 def added(summary: Summary, method: str, *several: dict[str, Any], **changed: Any) -> Summary:
@@ -177,6 +171,10 @@ def added(summary: Summary, method: str, *several: dict[str, Any], **changed: An
         like = points(summary, arm, "speculative")[0]
         found += (dataclasses.replace(like, method=method, settings=settings, **changed) for settings in several)
     return dataclasses.replace(summary, points=[*summary.points, *found])
+
+
+def series_of(figure: Figure | None) -> set[str]:
+    return {mark["series"] for panel in present(figure).panels for mark in drawn(panel, "point")}
 
 
 def test_rejection_is_of_the_judged_tokens(full_record: Summary) -> None:
@@ -212,18 +210,13 @@ def test_the_oracle_defers_where_it_takes_the_large_model_s_token(full_record: S
     levels = {channel["datum"] for channel in channels(aligned, "y") if "datum" in channel}
     assert levels == {summary.vanilla.small_aligned.quality, summary.vanilla.large.quality}
     # In the figure of calls the oracle would be a vertical line.
-    assert not any(
-        "oracle" in mark["series"]
-        for panel in present(figures.cascades(summary, NONE)).panels
-        for mark in drawn(panel, "point")
-    )
+    assert not any("oracle" in series for series in series_of(figures.cascades(summary, NONE)))
 
 
 def test_readings_of_a_method_are_curves_of_their_own(full_record: Summary) -> None:
     lossy = [{"draft_length": 5, "lossiness": 0.2, "tuned": tuned} for tuned in (False, True)]
     summary = added(full_record, "speculative_lossy", *lossy)
-    found = {mark["series"] for panel in present(figures.cascades(summary, NONE)).panels for mark in drawn(panel, "point")}
-    assert {"speculative lossy, β = 1", "speculative lossy, β tuned"} <= found
+    assert {"speculative lossy, β = 1", "speculative lossy, β tuned"} <= series_of(figures.cascades(summary, NONE))
     copying = {"drafter": "copy", "draft_length": 5, "rule": "chow", "deferral_cost": 0.1}
     names = {
         "speculative cascade [chow], copy": added(full_record, "speculative_cascade", copying),

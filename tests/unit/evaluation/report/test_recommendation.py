@@ -57,9 +57,8 @@ def test_the_fastest_at_no_loss_is_deployed_with_its_gains_and_costs_on_test_fir
     point = summary["points"][found["point"]]
     assert (point["arm"], point["settings"]["fallback_threshold"], point["speedup"]) == ("aligned", 0.7, 1.6)
     assert found["text"].startswith("Deploy BiLD with the aligned drafter (α_FB 0.7 α_RB 2). Test says of the choice: ")
-    assert (
-        "1.55× [1.50, 1.60] as fast as the large model alone on test" in found["headline"] and "-0.60 BLEU" in found["headline"]
-    )
+    for part in ("1.55× [1.50, 1.60] as fast as the large model alone on test", "-0.60 BLEU"):
+        assert part in found["headline"]
     assert "the fastest timed setting at no loss: 1.60× [1.55, 1.65]" in found["text"]
     assert "BLEU 59.90 (-0.10 from vanilla)" in found["text"]
     assert "Its loss there is below 0.15 points with 95% confidence" in found["text"]

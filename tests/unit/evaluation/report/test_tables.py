@@ -309,9 +309,7 @@ def test_lenience_by_what_was_checked(sweeps: Sweeps) -> None:
 
 
 def test_what_was_not_timed_stands_only_where_counts_are_told_and_without_a_speed(sweeps: Sweeps) -> None:
-    sweeps["aligned"] = [
-        row if row["method"].startswith("vanilla") else untimed(row, 9.0) for row in sweeps["aligned"]
-    ]  # fmt: skip
+    sweeps["aligned"] = [row if row["method"].startswith("vanilla") else untimed(row, 9.0) for row in sweeps["aligned"]]
     tables = summarized("bleu", sweeps, {"aligned": PAIR})["tables"]
     for name in ("shares", "cascade"):
         assert all("aligned" not in row["label"].split(", ") for row in tables[name])

@@ -165,10 +165,8 @@ def test_predictions_of_two_splits_do_not_mix(tmp_path: Path) -> None:
     splits = [split_of(pair, SWEEP, name) for name in ("validation", "test")]
     found = [replayed(GRID[:4], pair, split, tmp_path) for split in splits]
     for split, one in zip(splits, found, strict=True):
-        evaluator = evaluator_of(pair, SWEEP)
-        assert [outputs.tokens for outputs in one.outputs.values()] == [
-            evaluator.decoded(point, split).tokens for point in GRID[:4]
-        ]
+        decoded = [evaluator_of(pair, SWEEP).decoded(point, split).tokens for point in GRID[:4]]
+        assert [outputs.tokens for outputs in one.outputs.values()] == decoded
     begun = clock()
     assert [replayed(GRID[:4], pair, split, tmp_path) for split in splits] == found
     assert clock() == begun, "no model was run"
@@ -188,10 +186,8 @@ def test_broken_logits_cost_the_points_that_meet_them_and_no_more(tmp_path: Path
         found = replayed(GRID, pair, split, tmp_path)
         assert found.outputs == wanted
         assert found.errors.keys() == broken
-        assert all(
-            error.startswith(f"BrokenLogitsError: the {side} model gave NaN, +infinity or no finite logit at step")
-            for error in found.errors.values()
-        )
+        for error in found.errors.values():
+            assert error.startswith(f"BrokenLogitsError: the {side} model gave NaN, +infinity or no finite logit at step")
     assert broken
     assert wanted
 

@@ -82,10 +82,8 @@ def test_why_a_point_was_timed(planned: Planned) -> None:
     assert [row["why"] for row in rows[:2]] == ["baseline"] * 2
     assert {why[name] for name in named(BEAMS)} == {"grid"}
     reasons = [row["why"] for row in rows if "why" in row]
-    assert sorted({row["method"] for row in rows if row.get("why") == "anchor"}) == [
-        *("bild", "sequence_cascade", "speculative", "token_cascade")
-    ]
-    assert reasons.count("anchor") == 4
+    anchors = [row["method"] for row in rows if row.get("why") == "anchor"]
+    assert sorted(anchors) == ["bild", "sequence_cascade", "speculative", "token_cascade"]
     assert reasons.count("sample") == 2
     assert {"frontier", "choice"} & set(reasons)
 
