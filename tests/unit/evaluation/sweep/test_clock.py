@@ -70,7 +70,7 @@ def slow_down(pairs: dict[Drafter, Pair], factor: float) -> None:
             pair.small.price = Price(factor * pair.small.price.encode, factor * pair.small.price.step)
 
 
-def tested(whole: TaskSweep) -> dict[Drafter, list[SweepRow]]:
+def swept_on_test(whole: TaskSweep) -> dict[Drafter, list[SweepRow]]:
     """The rows of what is chosen, measured on a test split with the texts of validation."""
     writer = whole.runners[DRAFTERS[0]].writer
     split = split_of(writer.evaluator.pair, writer.evaluator.sweep)
@@ -98,7 +98,7 @@ def test_what_the_report_compares_on_test_is_timed_in_one_group(tmp_path: Path) 
     clock = Clock()
     starts, whole = swept(tmp_path, pairs_of(clock), clock)
     del starts.starts[:]
-    rows = [row for own in tested(whole).values() for row in own]
+    rows = [row for own in swept_on_test(whole).values() for row in own]
     assert len(starts.starts) == ROUNDS
     for [group] in starts.starts:
         assert len(group) == len(rows) > 10
@@ -120,7 +120,7 @@ def test_one_split_with_unequal_clocks_is_not_hidden_by_another(tmp_path: Path) 
     pairs = pairs_of(clock)
     _, whole = swept(tmp_path, pairs, clock, FEW[:1])
     slow_down(pairs, 1.2)
-    tested(whole)
+    swept_on_test(whole)
     assert [one.finding for one in whole.null_tests] == ["equal", "unequal"]
     found = whole.null_test()
     assert found is not None and found.split == "test" and found.ratio == pytest.approx(1.2, abs=0.01)
