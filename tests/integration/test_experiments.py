@@ -17,8 +17,8 @@ from tests.optional import slow_with
 pytestmark = slow_with("prefect", "dvc", "psutil")
 
 if all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")):
-    from tests.served import PATIENCE, At, environment, running, until
-    from tests.services import free_port
+    from tests.served import PATIENCE, At, environment, until
+    from tests.services import free_port, prefect_server
     from tests.toy_project import STAGES, experiments, git, make_project, state_of
 
 RATE = "tasks.toy.align.learning_rate"
@@ -29,15 +29,9 @@ FAILS = f"if [ $DVC_EXP_NAME = {NAME}0.2 -a ! -e {{base}}/fixed ]; then echo the
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[At]:
     """A Prefect server for all tests of this file."""
-    base, port = tmp_path_factory.mktemp("server"), free_port()
-    variables = environment(base) | {"PREFECT_SERVER_API_PORT": str(port)}
-    command = [sys.executable, "-m", "prefect", "server", "start"]
-    with running(command, base, variables, base / "log"):
-        from flows.server import is_up
-
-        one = At(base, variables, f"http://127.0.0.1:{port}/api")
-        until("the server", lambda: is_up(one.address))
-        yield one
+    base = tmp_path_factory.mktemp("server")
+    with prefect_server(base, environment(base), free_port()) as url:
+        yield At(base, environment(base), url)
 
 
 def start(server: At, project: Path, *options: str) -> subprocess.Popen[str]:

@@ -17,8 +17,7 @@ from tasks.tracking import Recorder, RegisteredModel, upload_all
 from tasks.tracking.upload import connect
 from tests.calibration import SOURCES
 from tests.pair_folders import tiny_pair
-from tests.served import until
-from tests.services import answers, free_port
+from tests.services import free_port, service
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
 
@@ -104,14 +103,8 @@ def test_mlflow_serves_the_pair(registered: Registered, tmp_path: Path) -> None:
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", MODEL, "--env-manager", "local", "--port", str(port)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen(
-            command, cwd=tmp_path, env={**registered.environment, "PATH": path}, stdout=log, stderr=log, start_new_session=True
-        )
     url = f"http://127.0.0.1:{port}"
-    try:
-        until("the model's server", lambda: server.poll() is not None or answers(f"{url}/ping"))
-        assert server.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
+    with service(command, f"{url}/ping", tmp_path / "log", {**registered.environment, "PATH": path}, tmp_path):
         table = {"columns": ["text"], "data": [[text] for text in TEXTS]}
         answer = httpx.post(f"{url}/invocations", json={"dataframe_split": table}, timeout=60).json()["predictions"]
         assert [one["text"] for one in answer] == [one["text"] for one in registered.offline]
@@ -123,6 +116,3 @@ def test_mlflow_serves_the_pair(registered: Registered, tmp_path: Path) -> None:
         ):
             refused = httpx.post(f"{url}/invocations", json=asked)
             assert refused.status_code == 400 and reason in refused.json()["message"]
-    finally:
-        os.killpg(server.pid, 15)  # it starts uvicorn as a child
-        server.wait(30)
