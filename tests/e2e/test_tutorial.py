@@ -1,16 +1,15 @@
 """The tutorial, command by command: its own corpus, its own task, a sentence, and the endpoint that serves it."""
 
+import contextlib
 import json
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import ROOT, environment, make_clone, read_params, run_in, write_params
-from tests.served import until
-from tests.services import answers, free_port
+from tests.services import free_port, service
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 ELSEWHERE = ("make setup", "source ")
@@ -39,17 +38,11 @@ def shrink_task(clone: Path) -> None:
     write_params(clone, params)
 
 
-def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    until(url, lambda: server.poll() is not None or answers(url))
-    assert server.poll() is None
-
-
 @pytest.mark.slow
 def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
     clone = make_clone(tmp_path / "clone")
     port, done, printed = str(free_port()), [], []
-    server: subprocess.Popen[bytes] | None = None
-    try:
+    with contextlib.ExitStack() as stack:
         for command in commands():
             if command.startswith(ELSEWHERE):
                 continue
@@ -57,8 +50,8 @@ def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
             if command.startswith("python -m tasks.serve"):
                 # The page's server asks for no key.
                 variables = environment(clone) | {"DRAFTLINE_API_KEY": ""}
-                server = subprocess.Popen(shlex.split(here), cwd=clone, env=variables, stderr=subprocess.DEVNULL)
-                wait_for(f"http://127.0.0.1:{port}/health", server)
+                health = f"http://127.0.0.1:{port}/health"
+                stack.enter_context(service(shlex.split(here), health, tmp_path / "log", variables, clone))
             else:
                 result = run_in(clone, "bash", "-o", "pipefail", "-c", here)
                 assert result.returncode == 0, (here, result.stdout[-2000:], result.stderr[-2000:])
@@ -66,10 +59,6 @@ def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
             if command.startswith("draftline init"):
                 shrink_task(clone)
             done.append(command)
-    finally:
-        if server is not None:
-            server.terminate()
-            server.wait(timeout=30)
     assert len(done) == 11
     completion, metrics = printed[-2:]
     [choice] = json.loads(completion)["choices"]
