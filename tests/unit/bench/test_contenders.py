@@ -1,7 +1,5 @@
 """The baselines do the same work as decoding here and generate the same tokens."""
 
-import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import torch
 
 from tasks.bench import contenders
 from tasks.bench.contenders import END, Shape, assisted, generate, new_tokens, random_model, random_sources
-from tasks.decoding.decoder import REFERENCE, Decoder, Rows
+from tasks.decoding.decoder import REFERENCE, Rows
 from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
@@ -32,11 +30,6 @@ def vanilla(model: Any, sources: Rows = SOURCES) -> Rows:
 @pytest.fixture(scope="module")
 def models() -> tuple[Any, Any]:
     return random_model(LARGE, CPU, 0), random_model(SMALL, CPU, 1)
-
-
-@pytest.fixture(scope="module")
-def reference(models: tuple[Any, Any]) -> Decoder:
-    return open_decoder(models[0], "large", runtime=REFERENCE)
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +67,6 @@ def test_assisted_generation_gives_our_tokens(models: tuple[Any, Any], ours: Row
     assert [new_tokens(large, assisted(large, small, one, LIMIT, length), [one])[0] for one in SOURCES] == ours
 
 
-def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], reference: Decoder, ours: Rows, tmp_path: Path) -> None:
-    contenders.convert(models[0], tmp_path)
-    translator = contenders.open_translator(str(tmp_path), 1)
-    for batched in (False, True):
-        seconds, texts = contenders.translate(translator, SOURCES, LIMIT, batched=batched)
-        assert seconds > 0
-        assert widest_margin(find_mismatches(reference, SOURCES, ours, texts)) < 1e-4
-
-
 def test_all_end_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
     large = random_model(LARGE, CPU, 0)
     with torch.no_grad():  # the end token replaces a token of the texts
@@ -91,22 +75,12 @@ def test_all_end_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
     texts = vanilla(large)
     assert {len(text) for text in texts} != {LIMIT}, "no text ends"
     contenders.convert(large, tmp_path)
-    translated = contenders.translate(contenders.open_translator(str(tmp_path), 1), SOURCES, LIMIT, batched=False)[1]
+    translator = contenders.open_translator(str(tmp_path), 1)
+    taken = [contenders.translate(translator, SOURCES, LIMIT, batched=batched) for batched in (False, True)]
+    assert all(seconds > 0 for seconds, _ in taken)
     reference = open_decoder(large, "large", runtime=REFERENCE)
-    assert widest_margin(find_mismatches(reference, SOURCES, texts, translated)) < 1e-4
-    generated = new_tokens(large, generate(large, SOURCES, LIMIT), SOURCES)
-    assert widest_margin(find_mismatches(reference, SOURCES, texts, generated)) < 1e-4
-
-
-def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Path) -> None:
-    contenders.convert(models[0], tmp_path)
-    request = {"folder": str(tmp_path), "sources": SOURCES[:2], "limit": 4, "threads": 1, "batched": True}
-    formats = ("float32", "float32", "int8")
-    answers, asked = io.StringIO(), "".join(f"{json.dumps({**request, 'number_format': one})}\n" for one in formats)
-    contenders.answer_requests(io.StringIO(asked), answers)
-    lines = [json.loads(line) for line in answers.getvalue().splitlines()]
-    assert [len(line["texts"]) for line in lines] == [2, 2, 2]
-    assert lines[0]["texts"] == lines[1]["texts"]
+    for theirs in (*(found for _, found in taken), new_tokens(large, generate(large, SOURCES, LIMIT), SOURCES)):
+        assert widest_margin(find_mismatches(reference, SOURCES, texts, theirs)) < 1e-4
 
 
 def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:

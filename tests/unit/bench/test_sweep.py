@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from tasks.bench.sweep import GRID, missed_share, retiming, unequal
+from tasks.bench.sweep import missed_share, retiming, unequal
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow
-from tasks.evaluation.sweep.grid import expand
 from tests.unit.evaluation.conftest import timed
 
 
@@ -57,7 +56,3 @@ def test_differences_of_replayed_and_decoded_quality_or_counts_are_counted() -> 
     found[1] = dataclasses.replace(found[1], quality={"bleu": 92.1})
     found[3] = dataclasses.replace(found[3], counts=DecodingCounts(tokens=41))
     assert unequal(found, WHOLE) == 2
-
-
-def test_the_grid_has_about_two_hundred_points() -> None:
-    assert 190 <= len(expand(GRID)) <= 230
