@@ -130,13 +130,8 @@ def test_each_word_of_the_command_starts_a_module_that_is_there() -> None:
     for name, (module, _) in command.COMMANDS.items():
         assert find_spec(module.split()[0]), name
         assert f"  {name} " in command.usage()
-    assert command.command(["run", "chat", "--force", "align@chat"])[2:] == [
-        "dvc",
-        "repro",
-        "report@chat",
-        "--force",
-        "align@chat",
-    ]
+    repro = ["dvc", "repro", "report@chat", "--force", "align@chat"]
+    assert command.command(["run", "chat", "--force", "align@chat"])[2:] == repro
     assert command.command(["serve", "--port", "1"])[1:] == ["-m", "tasks.serve", "--port", "1"]
 
 

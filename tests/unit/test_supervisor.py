@@ -44,13 +44,6 @@ def test_a_missing_command_is_named(tmp_path: Path) -> None:
         assert process.returncode == 127
 
 
-def test_stopping_ends_all_descendants(tmp_path: Path) -> None:
-    with start(tmp_path, "sh", "-c", FAMILY) as process:
-        processes = family(tmp_path)
-        supervisor.stop(process)
-        assert gone(processes)
-
-
 def test_repeated_signals_of_a_killed_parent_end_the_descendants_once(tmp_path: Path) -> None:
     with start(tmp_path, "sh", "-c", FAMILY) as process:
         processes = family(tmp_path)

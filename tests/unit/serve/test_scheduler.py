@@ -70,12 +70,6 @@ def test_what_waits_together_is_decoded_together(scheduler: Scheduler, engine: H
     assert engine.batches == [[[99, 1]], [[2, 1], [3, 1], [4, 1]], [[5, 1]]]
 
 
-def test_a_single_text_waits_for_nobody(scheduler: Scheduler, engine: HeldEngine, answers: Answers) -> None:
-    engine.released.set()
-    scheduler.add([answers.job(2)])
-    assert answers.take(1) == {2: [2, 1]}
-
-
 def test_only_what_fits_shares_a_batch(scheduler: Scheduler, engine: HeldEngine, answers: Answers) -> None:
     """Another length, streaming and draws with a seed keep a text by itself; the oldest text goes first."""
     occupy(scheduler, engine, answers)
