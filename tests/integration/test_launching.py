@@ -22,23 +22,8 @@ def ranks(scenario: str, *options: str, **more: Any) -> subprocess.CompletedProc
 def test_srun_starts_ranks_which_meet_at_the_user_s_address() -> None:
     """As srun would start them, with its variables; the first rank that refuses is one line of its own."""
     port = str(free_port())
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.ranks", "add_ranks"],
-            cwd=ROOT,
-            env=environment(
-                SLURM_PROCID=str(rank),
-                SLURM_STEP_NUM_TASKS="2",
-                SLURM_LOCALID=str(rank),
-                SLURM_STEP_TASKS_PER_NODE="2",
-                MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=port,
-            ),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    same = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [begun("add_ranks", SLURM_PROCID=rank, SLURM_LOCALID=rank, **same) for rank in ("0", "1")]
     said = [process.communicate(timeout=TIMEOUT)[0] for process in started]
     assert said == ["3 0 2 0 2\n", "3 1 2 1 2\n"]
     assert [process.returncode for process in started] == [0, 0]
@@ -59,22 +44,17 @@ def wait_for_end(launcher: subprocess.Popen[str], number: signal.Signals) -> Non
     assert not alive
 
 
-def launcher_of(*options: str, **more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.ranks", "wait", *options],
-        cwd=ROOT,
-        env=environment(**more),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def begun(scenario: str, *options: str, **more: str) -> subprocess.Popen[str]:
+    """Start a scenario of `tests.ranks`, with these variables."""
+    command, pipe = [sys.executable, "-m", "tests.ranks", scenario, *options], subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=environment(**more), stdout=pipe, stderr=pipe, text=True)
 
 
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGINT))]
 )
 def test_no_rank_outlives_its_launcher(number: signal.Signals) -> None:
-    with launcher_of("--nproc", "2") as launcher:
+    with begun("wait", "--nproc", "2") as launcher:
         wait_for_end(launcher, number)
         _, errors = launcher.communicate(timeout=TIMEOUT)
     assert errors == ""
