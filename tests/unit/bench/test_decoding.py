@@ -1,7 +1,6 @@
 """The benchmark of decoding on tiny models."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ from tasks.bench import contenders, decoding, harness
 from tasks.bench.contenders import Shape, random_model
 from tasks.bench.decoding import Case, Settings, TrainedTask, last_line
 from tasks.bench.harness import Found, UnequalError
-from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
 from tasks.decoding.registry import configure_method
 from tasks.models.checkpoints import save_model
-from tasks.models.settings import TextSettings, TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
+from tasks.models.settings import ModelSettings, TextSettings
+from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
+from tasks.training.settings import TrainingSettings
+from tests.training import toy_job
 
 RATIOS = {name for name in decoding.RATIOS if not name.startswith("bild")}
 
@@ -71,21 +71,15 @@ def test_the_last_line_has_the_step_of_its_own_case_in_float32() -> None:
 
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A random pair, its tokenizer and a validation split in the folders of the translation task, and short texts."""
-    rng = random.Random(0)
-    words = ["".join(rng.choices("abcdefghijklmnopqrst", k=6)) for _ in range(60)]
-    texts = [" ".join(rng.choices(words, k=5)) for _ in range(300)]
-    tokenizer = train_tokenizer(texts, TokenizerSettings(vocabulary=64))
-    paths, cpu = TaskPaths("translation"), torch.device("cpu")
-    for seed, place in enumerate((paths.model("large"), paths.model("aligned", 1))):
-        shape = Shape("t5", 32, 2 - seed, 64, 2, 2, 64)
-        save_model(random_model(shape, cpu, seed), tokenizer, tmp_path / place)
-    split = tmp_path / paths.split("validation")
-    split.parent.mkdir(parents=True)
-    write_jsonl([Example(text, (text,)) for text in texts[:6]], split)
+    """A random pair, its tokenizer and a corpus in the folders of the translation task, and short texts."""
     params = Path("params.yaml").read_text().replace("max_target_tokens: 80", "max_target_tokens: 6")
     (tmp_path / "params.yaml").write_text(params.replace("bootstrap_samples: 1000", "bootstrap_samples: 100"))
     monkeypatch.chdir(tmp_path)
+    paths, cpu = TaskPaths("translation"), torch.device("cpu")
+    toy_job(paths, ModelSettings(), TrainingSettings())
+    for seed, place in enumerate((paths.model("large"), paths.model("aligned", 1))):
+        shape = Shape("t5", 32, 2 - seed, 64, 2, 2, 64)
+        save_model(random_model(shape, cpu, seed), load_tokenizer(paths.tokenizer), place)
     return tmp_path
 
 
@@ -96,7 +90,7 @@ def test_a_trained_pair_is_timed_with_bild_and_its_quality(
     monkeypatch.setattr(decoding, "QUICK", ())
     found, said = run(capsys, "--task", "translation")
     case = found["cases"]["translation"]
-    assert case["bild"]["quality"]["examples"] == 6
+    assert case["bild"]["quality"]["examples"] == 30
     assert "BiLD (the defaults: " in said
     assert {"bild_over_vanilla"} | {name for name in RATIOS if "ctranslate2" not in name} == set(case["ratios"])
     assert "pip install 'ctranslate2" in said
