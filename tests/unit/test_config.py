@@ -14,6 +14,7 @@ import yaml
 
 from tasks.config import check, load, main, table
 from tasks.errors import InputError
+from tests.commands import runner
 
 ROOT = Path(__file__).parents[2]
 Change = Callable[[dict[str, Any]], object]
@@ -160,12 +161,10 @@ def test_a_check_counts_the_points_of_each_grid(
         {"method": "bild", "preset": "v1"},
         {"method": "bild", "preset": "v1", "values": {"fallback_threshold": [0.8, 0.9]}},
     ]
-    monkeypatch.setattr(sys, "argv", ["config", "--params", str(written(tmp_path, params))])
-    main()
-    assert "translation: 24 points" in capsys.readouterr().out, "20 of the preset and 4 at 0.9; those at 0.8 are there already"
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--json"])
-    main()
-    said = json.loads(capsys.readouterr().out)
+    run, file = runner(main, monkeypatch, capsys), written(tmp_path, params)
+    points = "translation: 24 points"
+    assert points in run("--params", file).printed, "20 of the preset and 4 at 0.9; those at 0.8 are there already"
+    said = json.loads(run("--params", file, "--json").printed)
     assert (said["active"], said["grid_points"]["translation"]) == (["translation"], 24)
 
 

@@ -4,7 +4,6 @@ import csv
 import difflib
 import json
 import random
-import sys
 import tempfile
 from pathlib import Path
 
@@ -136,6 +135,5 @@ def test_each_word_of_the_command_starts_a_module_that_is_there() -> None:
 
 
 def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["draftline", "decode"])
-    assert command.main() == 2
-    assert capsys.readouterr().err.startswith("error: there is no command 'decode'; there are init, check, run, ")
+    ended = runner(command.main, monkeypatch, capsys)("decode")
+    assert ended.status == 2 and ended.said.startswith("error: there is no command 'decode'; there are init, check, run, ")

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import yaml
 from flows import experiment
 from flows.experiment import check_settings, name_of, override, read_grid, read_option
 from tasks.errors import InputError
+from tests.commands import runner
 from tests.toy_project import PARAMS
 
 RATE, BETA = "tasks.toy.align.learning_rate", "tasks.toy.align.beta"
@@ -84,10 +84,9 @@ def test_dvc_reads_what_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--jobs", "0"], ["--grid", "none.yaml"], ["--set", "a.b=1"]])
-def test_a_wrong_command_is_refused_before_a_server_starts(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_command_is_refused_before_a_server_starts(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
-    monkeypatch.setattr(sys, "argv", ["experiment", *words])
     monkeypatch.setattr(experiment, "prefect_server", None)
-    with pytest.raises(SystemExit) as ended:
-        experiment.main()
-    assert ended.value.code == 2
+    assert runner(experiment.main, monkeypatch, capsys)(*words).status == 2

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import datetime
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from flows.server import lock_file
 from flows.stage import PipelineSettings, StageError, StageResult, StageRunner, pipeline_parser
 from tasks.errors import InputError
 from tasks.settings import read_options
+from tests.commands import runner
 from tests.unit.flows.conftest import Repository
 
 
@@ -122,11 +122,8 @@ def test_a_folder_without_dvc_is_refused_in_one_line(
     main: Callable[[], int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["flow"] + (["--cron", "0 3 * * *"] if main is serve.main else []))
-    with pytest.raises(SystemExit) as exit_status:
-        main()
-    assert exit_status.value.code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    ended = runner(main, monkeypatch, capsys)(*(["--cron", "0 3 * * *"] if main is serve.main else []))
+    assert (ended.status, len(ended.said.splitlines())) == (2, 1)
 
 
 @pytest.mark.parametrize("flow", [pipeline.pipeline, serve.watch, serve.nightly], ids=lambda one: one.name)

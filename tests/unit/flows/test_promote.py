@@ -1,13 +1,13 @@
 """The flow of a promotion without a server: its states and exit statuses; the comparison itself is a script."""
 
 import contextlib
-import sys
 from pathlib import Path
 
 import pytest
 from prefect.logging import disable_run_logger
 
 from flows import promote
+from tests.commands import runner
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,15 @@ def test_state_and_exit_status_say_whether_it_was_promoted(
     assert given.read_text().split() == ["--task", "toy", "--rounds", "4"]
     monkeypatch.setattr(promote, "prefect_server", contextlib.nullcontext)
     monkeypatch.setattr(promote, "promote", lambda *_, **__: state)
-    monkeypatch.setattr(sys, "argv", ["promote", "--task", "translation"])
     monkeypatch.chdir(Path(__file__).parents[3])
     capsys.readouterr()
-    assert promote.main() == status
-    shown = capsys.readouterr()
-    assert (shown.out or shown.err).strip() == line
+    ended = runner(promote.main, monkeypatch, capsys)("--task", "translation")
+    assert (ended.status, (ended.printed or ended.said).strip()) == (status, line)
 
 
 def test_an_unknown_task_is_refused_before_a_server_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
-    monkeypatch.setattr(sys, "argv", ["promote", "--task", "nothing"])
-    with pytest.raises(SystemExit) as ended:
-        promote.main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: params.yaml has no task 'nothing'")
+    ended = runner(promote.main, monkeypatch, capsys)("--task", "nothing")
+    assert ended.status == 2 and ended.said.startswith("error: params.yaml has no task 'nothing'")
