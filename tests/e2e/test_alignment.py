@@ -1,7 +1,6 @@
 """Alignment with what other tests do not run through the stage: the losses are in tests/integration/test_alignment.py."""
 
 import sys
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "by quality, in two micro-batches, bfloat16": {"choose_by": "quality", "accumulation": 2, "precision": "bfloat16"},
     "ZeRO": {"optimizer": "adamw", "relative_rate": False, "zero_stage": 2, "batch_tokens": 300, "patience": 1},
 }
-# One process for all: starting one takes longer than a way.
-_SCRIPT = """
-import sys
-from tasks import console
-from tasks.align import main
-console.set_up()
-for file in sys.argv[1:]:
-    sys.argv[1:] = ["--task", "translation", "--params", file]
-    main()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +32,16 @@ def clone(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_every_way_of_alignment_trains_from_params_yaml(clone: Path) -> None:
-    begun = read_params(clone)
+    choosing = {"choose_by": "acceptance_rate", "evaluate_every": _STEPS // 2, "checkpoint_every": _STEPS // 2}
     for way, changes in WAYS.items():
-        params = deepcopy(begun)
+        params = read_params(clone)
         task = params["tasks"]["translation"]
-        choosing = {"choose_by": "acceptance_rate", "evaluate_every": _STEPS // 2, "checkpoint_every": _STEPS // 2}
         task["align"] = {**task["align"], **choosing, "steps": _STEPS, **changes}
         if "exit_loss" in changes:  # which needs an inner layer
             task["models"]["small"]["decoder_layers"] = 2
-        (clone / f"{way}.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
-    files = [f"{way}.yaml" for way in WAYS]
-    result = run_in(clone, sys.executable, "-c", _SCRIPT, *files)
-    assert result.returncode == 0, result.stderr[-3000:]
-    lines = [line for line in result.stderr.splitlines() if line.startswith("translation/aligned/1: ")]
-    assert len(lines) == len(WAYS), result.stderr
-    for way, line in zip(WAYS, lines, strict=True):
-        assert f"{_STEPS} steps" in line or WAYS[way].get("patience"), f"{way}: {line}"
+        (clone / "way.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+        result = run_in(clone, sys.executable, "-m", "tasks.align", "--task", "translation", "--params", "way.yaml")
+        assert result.returncode == 0, f"{way}: {result.stderr[-3000:]}"
+        [line] = [line for line in result.stderr.splitlines() if line.startswith("translation/aligned/1: ")]
+        assert f"{_STEPS} steps" in line or changes.get("patience"), f"{way}: {line}"
         assert "acceptance rate" in line
