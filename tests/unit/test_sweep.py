@@ -49,7 +49,7 @@ from tests.sandbox import sandboxed
 from tests.sweeps import by_name, in_file
 from tests.ticking import Words, examples_of
 from tests.toy_sweep import BILD, PATHS, SPECULATIVE, Recorded, named, opened, swept, use
-from tests.toys import prefix_pair, says
+from tests.toys import END, prefix_pair, says
 from tests.unit.evaluation.conftest import timed
 
 
@@ -83,32 +83,23 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Re
 NO_TABLES = [VANILLA, SweepPoint("token_cascade", TokenCascadeSettings()), SweepPoint("bild", BildSettings(drafter="copy"))]
 
 
-class Letters:
-    """A tokenizer: the code of each letter, then 1."""
-
-    eos_token_id = 1
-
-    def __call__(self, texts: list[str], *, max_length: int, truncation: bool) -> dict[str, Any]:
-        return {"input_ids": [[*map(ord, text[: max_length - 1]), 1] for text in texts]}
-
-
 @pytest.mark.parametrize("drafter", ["unigram", "suffix"])
 def test_the_calibration_set_is_read_for_points_that_draft_from_it(tmp_path: Path, drafter: str) -> None:
     file = tmp_path / "calibration.jsonl"
-    write_jsonl([Example("a source", ("ab",)), Example("another", ("cdefgh", "not the first"))], file)
+    write_jsonl([Example("a source", ("w3 w4",)), Example("another", ("w5 w6 w7 w8 w9", "w2"))], file)
     grid = [*NO_TABLES, SweepPoint("speculative", SpeculativeSettings(drafter=drafter))]
-    assert calibration_targets(grid, file, Letters(), 5) == [[97, 98, 1], [99, 100, 101, 102, 1]]
-    assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
+    assert calibration_targets(grid, file, Words(), 5) == [[3, 4, END], [5, 6, 7, 8, END]]
+    assert calibration_targets(NO_TABLES, file, Words(), 5) == []
 
 
 def test_a_missing_or_empty_calibration_set_is_refused(tmp_path: Path) -> None:
     file, grid = tmp_path / "calibration.jsonl", [SweepPoint("bild", BildSettings(drafter="bigram"))]
-    assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
+    assert calibration_targets(NO_TABLES, file, Words(), 5) == []
     with pytest.raises(InputError, match=r"calibration\.jsonl is missing; run the stage that makes it"):
-        calibration_targets(grid, file, Letters(), 5)
+        calibration_targets(grid, file, Words(), 5)
     file.touch()
     with pytest.raises(InputError, match=r"calibration\.jsonl is empty; run the stage calibrate again"):
-        calibration_targets(grid, file, Letters(), 5)
+        calibration_targets(grid, file, Words(), 5)
 
 
 @pytest.mark.parametrize(
