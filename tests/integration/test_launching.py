@@ -29,21 +29,6 @@ def test_srun_starts_ranks_which_meet_at_the_user_s_address() -> None:
     assert [process.returncode for process in started] == [0, 0]
 
 
-def wait_for_end(launcher: subprocess.Popen[str], number: signal.Signals) -> None:
-    """Send a signal to a launcher whose ranks are up; nothing that it started may be left."""
-    while line := launcher.stdout.readline():
-        if line == "up\n":
-            break
-    assert line, "the ranks did not start"
-    started = psutil.Process(launcher.pid).children(recursive=True)
-    assert len([one for one in started if "tests.ranks" in one.cmdline()]) >= 2
-    launcher.send_signal(number)
-    _, alive = psutil.wait_procs(started, timeout=120)
-    for process in alive:
-        process.kill()
-    assert not alive
-
-
 def begun(scenario: str, *options: str, **more: str) -> subprocess.Popen[str]:
     """Start a scenario of `tests.ranks`, with these variables."""
     command, pipe = [sys.executable, "-m", "tests.ranks", scenario, *options], subprocess.PIPE
@@ -55,7 +40,14 @@ def begun(scenario: str, *options: str, **more: str) -> subprocess.Popen[str]:
 )
 def test_no_rank_outlives_its_launcher(number: signal.Signals) -> None:
     with begun("wait", "--nproc", "2") as launcher:
-        wait_for_end(launcher, number)
+        assert launcher.stdout is not None and "up\n" in launcher.stdout, "the ranks did not start"
+        started = psutil.Process(launcher.pid).children(recursive=True)
+        assert len([one for one in started if "tests.ranks" in one.cmdline()]) >= 2
+        launcher.send_signal(number)
+        _, alive = psutil.wait_procs(started, timeout=120)
+        for process in alive:
+            process.kill()
+        assert not alive
         _, errors = launcher.communicate(timeout=TIMEOUT)
     assert errors == ""
     assert launcher.returncode == (-number if number == signal.SIGKILL else 128 + number)

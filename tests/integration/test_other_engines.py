@@ -39,20 +39,15 @@ for text in json.loads(sys.argv[1]):
 """Decodes texts with the server that the code of a README opened, and prints how many tokens it drafted and accepted."""
 
 
-def exported_code(folder: Path, out: Path) -> str:
-    exported = run("-m", "tasks.export", str(folder), "--to", "gguf", str(out))
-    assert exported.returncode == 0, exported.stderr
-    return code_of(out)
-
-
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs xllamacpp")
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_llama_cpp_writes_the_same_texts_and_accepts_the_same_drafts(architecture: str, tmp_path: Path) -> None:
     """Its first call reads the prompt without a draft: the large model writes the first token alone, and drafting follows."""
     folder = agreeing_pair(tmp_path, architecture)
-    code = exported_code(folder, tmp_path / "out")
-    opened = run("-c", code + LLAMA_CPP, json.dumps(LETTERS), cwd=tmp_path / "out")
+    exported = run("-m", "tasks.export", str(folder), "--to", "gguf", str(tmp_path / "out"))
+    assert exported.returncode == 0, exported.stderr
+    opened = run("-c", code_of(tmp_path / "out") + LLAMA_CPP, json.dumps(LETTERS), cwd=tmp_path / "out")
     first, *found = opened.stdout.splitlines()
     pair = load_pair(folder)
     texts = [one.text.strip() for one in pair.generate(LETTERS, method="vanilla_large")]
