@@ -63,15 +63,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_the_code_of_a_card_opens_the_model_anywhere(folders: dict[str, Path]) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    ran = subprocess.run(
-        [sys.executable, "-I", "-c", OPENED, *map(str, folders.values())],
-        cwd=folders["large"],
-        env={**environment, "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-I", "-c", OPENED, *map(str, folders.values())]
+    ran = subprocess.run(command, cwd=folders["large"], env=variables, capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stderr
     printed = [json.loads(line.removeprefix("printed ")) for line in ran.stdout.split("\n") if line.startswith("printed ")]
     assert [one["type"] for one in printed] == ["t5", "t5", "llama", "gpt2"]

@@ -16,6 +16,7 @@ from tasks.decoding.registry import decode
 from tests.architectures import pair_of
 from tests.documented_commands import PAGES, commands
 from tests.mutants.__main__ import copy_tree
+from tests.served import run_module
 from tests.toys import toy_sources
 
 ROOT = Path(__file__).parents[2]
@@ -111,12 +112,7 @@ def test_the_toy_method_of_the_guide_works_as_written(tmp_path: Path) -> None:
     imported = "from tasks.decoding.methods.speculative"
     cases = cases.replace(imported, f"from tasks.decoding.methods.floor import FloorSettings\n{imported}", 1)
     (tmp_path / "tests/cases.py").write_text(cases.replace("CASES = {\n", f"CASES = {{\n{law}", 1), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "-k", "floor"]
-    run = subprocess.run(
-        [*command, "tests/unit/decoding/test_floor.py", "tests/unit/decoding/test_enumeration.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    files = ("tests/unit/decoding/test_floor.py", "tests/unit/decoding/test_enumeration.py")
+    words = ("pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "-k", "floor", *files)
+    run = run_module(tmp_path, os.environ | {"PYTHONPATH": str(tmp_path)}, *words)
     assert run.returncode == 0, run.stdout[-3000:]

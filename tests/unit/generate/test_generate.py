@@ -14,16 +14,7 @@ from tasks.decoding.registry import METHODS
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError
 from tasks.generate import __main__ as command
-from tasks.generate.__main__ import (
-    BRACKETS,
-    COLOURS,
-    Marks,
-    TextWriter,
-    Times,
-    statistics_line,
-    swept_speedup,
-    total_line,
-)
+from tasks.generate.__main__ import BRACKETS, COLOURS, Marks, TextWriter, Times, statistics_line, swept_speedup, total_line
 from tasks.generate.pair import Chosen, MethodChoice, choose, drafter_folder, own_point
 from tasks.paths import TaskPaths
 from tests.calibration import SOURCES, saved
