@@ -1,8 +1,6 @@
-"""A table of one's own and a data set of the hub are swept after a few changed lines of params.yaml."""
+"""A data set of the hub is swept after a few changed lines of params.yaml; `test_tutorial.py` sweeps a table of one's own."""
 
-import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,14 +15,6 @@ SIZES = {"train": 400, "validation": 12, "test": 10}
 
 Lines = dict[str, str]
 """Lines of params.yaml, by their beginnings."""
-
-
-def write_table(corpus: dict[str, list[Example]], folder: Path) -> Lines:
-    """Write one table of two columns; some of its rows are held out for validation and test."""
-    with (folder / "pairs.csv").open("w", encoding="utf-8", newline="") as file:
-        pairs = [(example.source, example.references[0]) for split in SPLITS for example in corpus[split]]
-        csv.writer(file).writerows([("source", "target"), *pairs])
-    return {"      source: embedded": "      source: files", "      embedded: ": "      files: {files: {train: pairs.csv}}"}
 
 
 def write_data_set(corpus: dict[str, list[Example]], folder: Path) -> Lines:
@@ -45,13 +35,10 @@ def changed(text: str, lines: Lines) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", [write_table, write_data_set])
-def test_own_data_is_swept_after_a_few_changed_lines(
-    write: Callable[[dict[str, list[Example]], Path], Lines], tmp_path: Path
-) -> None:
+def test_own_data_is_swept_after_a_few_changed_lines(tmp_path: Path) -> None:
     data, corpus = tmp_path / "data", generate(SIZES, seed=3, variation=0.8)
     data.mkdir()
-    lines = {"  translation: ": f"  translation: {data}"} | write(corpus, data)
+    lines = {"  translation: ": f"  translation: {data}"} | write_data_set(corpus, data)
     assert len(lines) <= MOST_LINES
     edited = yaml.safe_load(changed((ROOT / "params.yaml").read_text(encoding="utf-8"), lines))
     clone = make_clone(tmp_path / "project", smaller)
