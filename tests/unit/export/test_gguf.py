@@ -18,7 +18,7 @@ from tasks.models.tokenizers import load_tokenizer
 from tests.architectures import FAMILIES, VARIANTS, realistic
 from tests.gguf_files import END, TEMPLATE, llama, write_gguf
 from tests.pair_folders import letter_tokenizer
-from tests.toys import VOCABULARY, toy_t5
+from tests.toys import VOCABULARY
 
 _LLAMA_LAYER = {
     "input_layernorm": "attn_norm",
@@ -212,7 +212,6 @@ def test_a_tokenizer_that_llama_cpp_does_not_have_is_one_line(change: Any, line:
     [
         (lambda: realistic(FAMILIES["bloom"], 1), {}, "is of type bloom; GGUF is written for llama, gpt2 alone"),
         (lambda: realistic(FAMILIES["llama"], 1), {"hidden_act": "gelu"}, "hidden_act 'gelu', with which"),
-        (lambda: toy_t5(1, 1, 1), {}, "is of type t5; GGUF is written for llama, gpt2 alone"),
         (
             lambda: realistic(FAMILIES["llama"], 1),
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
