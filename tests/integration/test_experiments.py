@@ -1,7 +1,6 @@
 """Experiments with real git, DVC and Prefect, cheap stages, and kills in between."""
 
 import contextlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -9,17 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
 from tests.optional import slow_with
+from tests.served import PATIENCE, At, environment, until
+from tests.services import free_port, prefect_server
+from tests.toy_project import STAGES, experiments, git, make_project, state_of
 
 pytestmark = slow_with("prefect", "dvc", "psutil")
-
-if all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")):
-    from tests.served import PATIENCE, At, environment, until
-    from tests.services import free_port, prefect_server
-    from tests.toy_project import STAGES, experiments, git, make_project, state_of
 
 RATE = "tasks.toy.align.learning_rate"
 NAME = "toy.align.learning_rate="
@@ -96,8 +94,6 @@ def test_experiments_survive_kills(server: At, tmp_path: Path) -> None:
     DVC's own queue alone does not do this: of 100 experiments, with its two workers killed six times, 89 were kept and 11 were
     shown as running for ever.
     """
-    import psutil
-
     project = make(tmp_path, f"echo x >> {tmp_path}/runs; sleep 1; ")
     rates = [round(0.001 * number, 3) for number in range(1, COUNT + 1)]
     grid = tmp_path / "grid.yaml"
