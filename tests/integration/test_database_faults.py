@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tasks.tracking.upload import connect
 from tests.held_graph import GRAPH, ONCE, Outcome, at_work, begun, graph, let_go, outcome
+from tests.mlflow_server import runs_of
 from tests.optional import slow_with
 from tests.served import PATIENCE, At, ended, environment, running, send_runs, until
 from tests.services import NO_POSTGRES, POSTGRES, Postgres, free_port, mlflow_server, postgres, prefect_server
@@ -28,14 +30,6 @@ class OnPostgres(At):
     """The servers of Prefect and of MLflow on one database server."""
 
     database: Postgres
-
-    def recorded(self) -> list[tuple[str, str]]:
-        """Name and status of each run that MLflow holds, sorted."""
-        from tasks.tracking.upload import connect
-
-        client = connect(self.environment["MLFLOW_TRACKING_URI"])
-        runs = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
-        return sorted((run.info.run_name, run.info.status) for run in runs)
 
 
 @pytest.fixture
@@ -80,4 +74,5 @@ def test_a_database_killed_in_each_stage_costs_no_run_and_no_record(
     assert begun(root) == ONCE
     assert servers.run(run_id)["state"]["message"] == "4 stages are up to date: 4 ran, 0 cached"
     send_runs(root, servers.environment)
-    assert servers.recorded() == sorted((name, "FINISHED") for name in GRAPH)
+    runs = runs_of(connect(servers.environment["MLFLOW_TRACKING_URI"]), "toy")
+    assert {name: run.info.status for name, run in runs.items()} == dict.fromkeys(GRAPH, "FINISHED")
