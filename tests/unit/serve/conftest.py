@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -12,6 +13,7 @@ from tasks.decoding.generation import Counts, Generation
 from tasks.serve.api import Completions, create_app
 from tasks.serve.door import Door
 from tasks.serve.pacing import Batch, Engine, Pacing, Way
+from tasks.serve.protocol import CompletionRequest, RefusedError
 from tasks.serve.scheduler import Scheduler, ServerMetrics, ServerSettings
 from tests.pair_folders import tiny_pair
 
@@ -58,3 +60,16 @@ def app_of(
     metrics = ServerMetrics()
     scheduler = Scheduler(engine, Pacing(engine.drafts, fixed), metrics, max_batch=4, max_queue=max_queue)
     return create_app(Completions(pair, engine, scheduler, metrics, "toy", limits), key)
+
+
+def held_encoding(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let prompts wait while they are encoded; return what says that one does, and what lets all of them be refused."""
+    begun, released = threading.Event(), threading.Event()
+
+    def encoded(*_: object) -> NoReturn:
+        begun.set()
+        released.wait(60)
+        raise RefusedError(400, "encoded at last")
+
+    monkeypatch.setattr(CompletionRequest, "rows", encoded)
+    return begun, released

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -18,10 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tasks.decoding import DecodingPair
 from tasks.decoding.generation import Counts, Generation
 from tasks.serve.pacing import Batch, Engine, PairEngine
-from tasks.serve.protocol import CompletionRequest, Message, NewText, RefusedError, encode_chat, encode_prompts
+from tasks.serve.protocol import Message, NewText, RefusedError, encode_chat, encode_prompts
 from tasks.serve.scheduler import ServerSettings
 from tests.calibration import SOURCES
-from tests.unit.serve.conftest import HeldEngine, app_of
+from tests.unit.serve.conftest import HeldEngine, app_of, held_encoding
 
 URL, CHAT_URL = "/v1/completions", "/v1/chat/completions"
 LIMITS = ServerSettings(max_body=2000, max_prompts=4, max_tokens=24)
@@ -65,12 +65,6 @@ def test_an_answer_is_the_offline_text(client: TestClient, pair: DecodingPair) -
     read = len(pair.encode(SOURCES[:1])[0])
     assert answer["usage"] == {"prompt_tokens": read, "completion_tokens": 8, "total_tokens": read + 8}
     assert (answer["object"], answer["model"]) == ("text_completion", "toy")
-
-
-def test_several_prompts_have_several_choices(client: TestClient, pair: DecodingPair) -> None:
-    answer = client.post(URL, json={"prompt": SOURCES[:4]}).json()
-    assert [one["index"] for one in answer["choices"]] == [0, 1, 2, 3]
-    assert [one["text"] for one in answer["choices"]] == [one.text for one in pair.generate(SOURCES[:4])]
 
 
 def test_texts_that_end_in_another_order_are_answered_in_the_order_asked(pair: DecodingPair) -> None:
@@ -236,14 +230,7 @@ def test_a_full_queue_is_429(pair: DecodingPair) -> None:
 def test_no_more_requests_wait_to_be_encoded_than_texts_to_be_decoded(
     pair: DecodingPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, refused = threading.Event(), threading.Event()
-
-    def encoded(*_: object) -> NoReturn:
-        begun.set()
-        refused.wait(60)
-        raise RefusedError(400, "encoded at last")
-
-    monkeypatch.setattr(CompletionRequest, "rows", encoded)
+    begun, refused = held_encoding(monkeypatch)
     app = app_of(pair, HeldEngine(), dataclasses.replace(LIMITS, max_queue=1))
     with TestClient(app) as client, ThreadPoolExecutor() as pool:
         first = pool.submit(client.post, URL, json={"prompt": "red"})

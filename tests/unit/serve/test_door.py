@@ -4,9 +4,7 @@ import asyncio
 import json
 import logging
 import socket
-import threading
 from collections.abc import Awaitable, Callable
-from typing import NoReturn
 
 import pytest
 import uvicorn
@@ -16,9 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tasks.decoding import DecodingPair
 from tasks.serve.api import Completions
 from tasks.serve.door import Door, PatientProtocol
-from tasks.serve.protocol import CompletionRequest, RefusedError
 from tasks.serve.scheduler import ServerSettings
-from tests.unit.serve.conftest import HeldEngine, app_of
+from tests.unit.serve.conftest import HeldEngine, app_of, held_encoding
 
 ASKED = {"prompt": "a text"}
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bytes]]
@@ -139,12 +136,7 @@ def test_a_half_closed_client_is_let_go_in_silence(pair: DecodingPair, caplog: p
 
 def test_others_are_answered_while_a_long_text_is_encoded(pair: DecodingPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Encoding happens off the event loop: here it waits until somebody else had an answer."""
-    begun, answered = threading.Event(), threading.Event()
-
-    def encoded(*_: object) -> NoReturn:
-        begun.set()
-        answered.wait(60)
-        raise RefusedError(400, "encoded at last")
+    begun, answered = held_encoding(monkeypatch)
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         body = json.dumps(ASKED).encode()
@@ -157,5 +149,4 @@ def test_others_are_answered_while_a_long_text_is_encoded(pair: DecodingPair, mo
         writing.close()
         return await reader.readuntil(b"encoded at last")
 
-    monkeypatch.setattr(CompletionRequest, "rows", encoded)
     assert served(echo(pair), client).startswith(b"HTTP/1.1 400 ")
