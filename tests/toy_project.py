@@ -52,7 +52,8 @@ def make_project(root: Path, stages: dict[str, Any] | None = None) -> Path:
     root.mkdir()
     git(root, "init", "--quiet")
     Repo.init(str(root)).close()
-    write_stages(root, STAGES if stages is None else stages)
+    described = yaml.safe_dump({"stages": STAGES if stages is None else stages}, sort_keys=False)
+    (root / "dvc.yaml").write_text(described, encoding="utf-8")
     (root / "params.yaml").write_text(PARAMS, encoding="utf-8")
     (root / "raw.txt").write_text("raw\n", encoding="utf-8")
     (root / "measure.py").write_text(MEASURE, encoding="utf-8")
@@ -60,10 +61,6 @@ def make_project(root: Path, stages: dict[str, Any] | None = None) -> Path:
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message", "toy")
     return root
-
-
-def write_stages(root: Path, stages: dict[str, Any]) -> None:
-    (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False), encoding="utf-8")
 
 
 def experiments(root: Path) -> dict[str, float]:
