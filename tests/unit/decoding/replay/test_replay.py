@@ -1,6 +1,7 @@
 """A replay from cached predictions equals decoding: tokens, proposers, counts, log-probabilities."""
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import REFERENCE, BrokenLogitsError
+from tasks.decoding.decoder import AUTO, REFERENCE, BrokenLogitsError, Runtime
 from tasks.decoding.distributions import CachedStatistics
-from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods import cascades
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildSettings
@@ -45,13 +46,12 @@ TABLES = [
 FEW = GREEDY[::4]
 
 
-def both(pair: Pair, method: str, settings: Any, limit: int) -> tuple[Any, Any]:
-    """Generations of a pair, decoded one source at a time and replayed."""
-    pair = dataclasses.replace(pair, calibration=[[3, 4, 5, 1], [4, 3, 4, 1]])
-    request = Request(limit)
-    decoded = [decode(method, settings, pair, [source], request, [number])[0] for number, source in enumerate(SOURCES)]
-    replayed = decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, request)
-    return decoded, replayed
+CASES = [
+    *(("t5", REFERENCE, *case) for case in GREEDY[::5]),
+    *(("t5", AUTO, *case) for case in (*GREEDY, *TABLES)),
+    # With prompts.
+    *(("llama", AUTO, *case) for case in (*GREEDY[::9], *TABLES[::2], *TABLES[1::6])),
+]
 
 
 def rounded(generations: Any) -> Any:
@@ -62,22 +62,13 @@ def rounded(generations: Any) -> Any:
     ]
 
 
-@pytest.mark.parametrize(("method", "settings"), [*GREEDY, *TABLES])
-def test_a_replay_equals_decoding(method: str, settings: Any) -> None:
-    decoded, replayed = both(pair_of("t5"), method, settings, 14)
-    assert replayed == rounded(decoded)
-
-
-@pytest.mark.parametrize(("method", "settings"), [*GREEDY[::9], *TABLES[::2], *TABLES[1::6]])
-def test_a_replay_equals_decoding_with_prompts(method: str, settings: Any) -> None:
-    decoded, replayed = both(pair_of("llama"), method, settings, 14)
-    assert replayed == rounded(decoded)
-
-
-@pytest.mark.parametrize(("method", "settings"), GREEDY[::5])
-def test_a_replay_equals_decoding_by_any_runtime(method: str, settings: Any) -> None:
-    decoded, replayed = both(pair_of("t5", REFERENCE), method, settings, 14)
-    assert replayed == rounded(decoded)
+@pytest.mark.parametrize(("name", "runtime", "method", "settings"), CASES)
+def test_a_replay_equals_decoding_by_any_runtime(name: str, runtime: Runtime, method: str, settings: Any) -> None:
+    """Decoded one source at a time."""
+    pair = dataclasses.replace(pair_of(name, runtime), calibration=[[3, 4, 5, 1], [4, 3, 4, 1]])
+    request = Request(14)
+    decoded = [decode(method, settings, pair, [source], request, [number])[0] for number, source in enumerate(SOURCES)]
+    assert decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, request) == rounded(decoded)
 
 
 def test_the_small_model_s_log_probabilities_are_replayed() -> None:
@@ -165,10 +156,23 @@ def test_tries_are_saved_and_loaded(tmp_path: Path) -> None:
     assert not cache.trie.root.children
 
 
-def test_a_trie_in_an_older_format_is_started_anew(tmp_path: Path) -> None:
-    path = tmp_path / "page.json"
-    path.write_text('{"source": [5, 1], "nodes": [[-1, -1, null, [7, 0.1, 0.25, [[7, [0.1, 2.5]]]]]]}')
-    assert load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0)).root.statistics == [None, None]
+NODES = [[-1, -1, None, None], [0, 5, None, None]]
+WHOLE = {"source": [3], "format": 3, "nodes": NODES}
+
+
+@pytest.mark.parametrize(
+    ("found", "nodes"),
+    [
+        (WHOLE, 2),
+        ({"source": [3], "nodes": NODES}, 1),  # an older format
+        *((one, 1) for one in ([], {}, None, WHOLE | {"nodes": [[9, 1]]}, WHOLE | {"nodes": [[-1, -1, 7]]}, "[" * 9000)),
+    ],
+    ids=repr,
+)
+def test_a_damaged_or_older_trie_is_started_anew(found: object, nodes: int, tmp_path: Path) -> None:
+    file = tmp_path / "entry.json"
+    file.write_text(found if isinstance(found, str) else json.dumps(found), encoding="utf-8")
+    assert len(list(load_trie(file, [3], lambda *_: (0.0, 0.0)).nodes())) == nodes
 
 
 def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:

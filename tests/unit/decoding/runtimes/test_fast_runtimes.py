@@ -488,13 +488,16 @@ def test_a_mask_of_other_sources_is_refused() -> None:
             decoder.start(EncoderOutput(torch.zeros(1, 3, 20), torch.ones(shape, dtype=torch.long)))
 
 
-@pytest.mark.parametrize("start", [-1, odd.VOCABULARY, 2**40])
-def test_a_start_token_that_a_model_does_not_have_is_one_line(start: int) -> None:
-    model = copy.deepcopy(odd.model_of("t5 relu"))
-    model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = start
+@pytest.mark.parametrize("token", [-1, odd.VOCABULARY, 2**40])
+def test_a_start_or_padding_token_that_a_model_does_not_have_is_one_line(token: int) -> None:
+    starts, pads = (copy.deepcopy(odd.model_of("t5 relu")) for _ in range(2))
+    starts.config.decoder_start_token_id = starts.generation_config.decoder_start_token_id = token
     for open_model in (odd.native, odd.reference):
-        with pytest.raises(InputError, match=rf"begins its outputs with the token {start}, .* config.json to one of its 37 "):
-            open_model(model)
+        with pytest.raises(InputError, match=rf"begins its outputs with the token {token}, .* config.json to one of its 37 "):
+            open_model(starts)
+    pads.config.pad_token_id = token
+    with pytest.raises(InputError, match=r"pads with .* set pad_token_id in its config.json to one of its"):
+        odd.native(pads)
 
 
 def test_empty_sources_and_those_of_another_kind_or_width_are_refused() -> None:
