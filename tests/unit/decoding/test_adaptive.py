@@ -87,38 +87,30 @@ def test_windows_adapt_to_the_text_so_far(small: list[int], proposers: str, veri
     assert generation.counts.drafted == drafted
 
 
-def test_a_window_ends_at_low_confidence() -> None:
+UNSURE = [
+    # The product falls below 0.4 at the first unsure token, below 0.1 at the second, to 0.036, and never below 0.03.
+    *(
+        ("speculative_confident", speculative.ConfidentSettings(max_draft=5, stop_below=stop_below), windows)
+        for stop_below, windows in ((0.4, [3, 5, 1]), (0.1, [4, 5, 0]), (0.03, [5, 5]), (0.99, [3, 5, 1]))
+    ),
+    *(
+        ("speculative_entropy", speculative.EntropySettings(max_draft=5, min_acceptance=0.4, entropy_factor=factor), windows)
+        for factor, windows in ((0.2, [3, 5, 1]), (0.01, [5, 5]))
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "settings", "windows"), UNSURE)
+def test_a_window_ends_where_the_small_model_is_unsure(method: str, settings: Any, windows: list[int]) -> None:
     """The small model gives the third and fourth token probability 0.19, and is certain of all others."""
     pair = prefix_pair(says(TEXT, unsure=[2, 3]), says(TEXT))
-    settings = speculative.ConfidentSettings(max_draft=5, stop_below=0.4)
-    [generation] = decode("speculative_confident", settings, pair, [[5, END]], Request(12))
-    assert (generation.tokens, generation.proposers) == (TEXT, "ssslssssslsl")
-    assert generation.counts == Counts(
-        tokens=12,
-        small_steps=9,
-        large_calls=3,
-        drafted=9,
-        accepted=9,
-        verified=Counter({4: 1, 6: 1, 2: 1}),
-        kept=Counter({(3, 3): 1, (5, 5): 1, (1, 1): 1}),
-    )
-    # The product falls below 0.1 at the second uncertain token, to 0.036, and never below 0.03.
-    for stop_below, windows in ((0.1, [4, 5, 0]), (0.03, [5, 5]), (0.99, [3, 5, 1])):
-        settings = speculative.ConfidentSettings(max_draft=5, stop_below=stop_below)
-        [generation] = decode("speculative_confident", settings, pair, [[5, END]], Request(12))
-        assert generation.counts.verified == Counter(window + 1 for window in windows)
-
-
-def test_a_window_ends_after_a_position_of_high_entropy() -> None:
-    """The small model is unsure of the third and fourth token alone; the large model writes the fourth in place of a draft."""
-    pair = prefix_pair(says(TEXT, unsure=[2, 3]), says(TEXT))
-    for settings, windows in (
-        (speculative.EntropySettings(max_draft=5, min_acceptance=0.4), [3, 5, 1]),
-        (speculative.EntropySettings(max_draft=5, min_acceptance=0.4, entropy_factor=0.01), [5, 5]),
-    ):
-        [generation] = decode("speculative_entropy", settings, pair, [[5, END]], Request(12))
-        assert generation.tokens == TEXT
-        assert generation.counts.verified == Counter(window + 1 for window in windows)
+    [generation] = decode(method, settings, pair, [[5, END]], Request(12))
+    counts = generation.counts
+    assert generation.tokens == TEXT
+    assert generation.proposers == "".join("s" * window + "l" for window in windows)
+    assert counts.verified == Counter(window + 1 for window in windows)
+    assert counts.kept == Counter((window, window) for window in windows if window)
+    assert counts.small_steps == counts.drafted == counts.accepted == sum(windows)
 
 
 @pytest.mark.parametrize(("min_acceptance", "entropy_factor", "entropy"), [(0.4, 0.2, 1.8), (0.0, 0.2, 5.0), (0.5, 1.0, 0.25)])
