@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.decoding.cascades import DEFERRALS, TOKEN_DEFERRALS, cascade_rule, cascade_target
+from tasks.decoding.cascades import DEFERRALS, cascade_rule, cascade_target
 from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts, Generation
@@ -34,11 +34,6 @@ P = [0.1, 0.2, 0.7]
 def alphas(rule: str) -> st.SearchStrategy[float]:
     least, most = cascades.CASCADE_BOUNDS[rule]
     return st.floats(max(least, -3), min(most, 6))
-
-
-def test_every_rule_is_defined() -> None:
-    assert {*DEFERRALS, *TOKEN_DEFERRALS} == set(cascades.CASCADE_RULES)
-    assert not set(DEFERRALS) & set(TOKEN_DEFERRALS)
 
 
 @pytest.mark.parametrize(
@@ -145,27 +140,25 @@ def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha
 
 
 @pytest.mark.parametrize(
-    ("rule", "deferral_cost", "message"),
+    ("kind", "rule", "deferral_cost", "message"),
     [
-        ("chow", 1.01, "with the rule chow it must be at most 1"),
-        ("diff", -1.01, "with the rule diff it must be at least -1"),
-        ("opt", math.nan, "deferral_cost is nan; it must be a number"),
-        ("token_v3", math.nan, "deferral_cost is nan; it must be a number"),
-        ("diff_log", math.nan, "deferral_cost is nan; it must be a number"),
-        ("bild", -0.5, "deferral_cost is -0.5; with the rule bild it must be at least 0"),
-        ("best", 0.5, "rule is 'best'; it must be one of chow"),
+        (cascades.SpeculativeCascadeSettings, "chow", 1.01, "with the rule chow it must be at most 1"),
+        (cascades.SpeculativeCascadeSettings, "diff", -1.01, "with the rule diff it must be at least -1"),
+        *(
+            (cascades.SpeculativeCascadeSettings, rule, math.nan, "deferral_cost is nan; it must be a number")
+            for rule in ("opt", "token_v3", "diff_log")
+        ),
+        (cascades.SpeculativeCascadeSettings, "bild", -0.5, "is -0.5; with the rule bild it must be at least 0"),
+        (cascades.TokenCascadeSettings, "chow", 1.5, "with the rule chow it must be at most 1"),
+        (cascades.DiffOracleSettings, "diff", -2.0, "with the rule diff it must be at least -1"),
     ],
 )
-def test_an_alpha_out_of_bounds_is_refused(rule: str, deferral_cost: float, message: str) -> None:
+def test_an_alpha_out_of_the_bounds_of_its_rule_is_refused(kind: Any, rule: str, deferral_cost: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=deferral_cost)
+        kind(rule=rule, deferral_cost=deferral_cost)
 
 
-def test_cascades_without_verification_have_the_bounds_of_their_rules() -> None:
-    with pytest.raises(ValueError, match="with the rule chow it must be at most 1"):
-        cascades.TokenCascadeSettings(deferral_cost=1.5)
-    with pytest.raises(ValueError, match="with the rule diff it must be at least -1"):
-        cascades.DiffOracleSettings(deferral_cost=-2.0)
+def test_rules_of_entropy_have_other_bounds() -> None:
     assert cascades.TokenCascadeSettings(rule="chow_log", deferral_cost=1.5).deferral_cost == 1.5
     assert cascades.DiffOracleSettings(rule="diff_log", deferral_cost=-2.0).deferral_cost == -2.0
 
@@ -262,21 +255,25 @@ def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, ma
         assert deferred_in(found) == ({"l"} if cost == 0 else {"s", "l"})
 
 
-@pytest.mark.parametrize(("rule", "delta"), [("diff", diff), ("diff_log", diff_log)])
-@pytest.mark.parametrize("cost", [0.0, 0.3, 1.0])
-def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float, rule: str, delta: Callable[[float], Delta]) -> None:
-    for pair, predicts, sources in worlds(toys):
-        found = decode("diff_oracle", cascades.DiffOracleSettings(rule=rule, deferral_cost=cost), pair, sources, Request(LIMIT))
-        assert found == [algorithm_3(*predicts, tuple(source), delta(cost)) for source in sources]
-        assert deferred_in(found) == ({"s"} if (rule, cost) == ("diff", 1) else {"s", "c"})
+ORACLES: list[tuple[str, Any, Delta, str]] = [
+    *(
+        ("diff_oracle", cascades.DiffOracleSettings(rule=rule, deferral_cost=cost), delta(cost), proposers)
+        for rule, delta, ends in (("diff", diff, "s"), ("diff_log", diff_log, "sc"))
+        for cost, proposers in ((0.0, "sc"), (0.3, "sc"), (1.0, ends))
+    ),
+    *(
+        ("bild_oracle", BildOracleSettings(rollback_threshold=threshold), far(threshold), proposers)
+        for threshold, proposers in ((0.0, "c"), (2.0, "sc"), (math.inf, "s"))
+    ),
+]
 
 
-@pytest.mark.parametrize("threshold", [0.0, 2.0, math.inf])
-def test_the_bild_oracle_replaces_what_is_unlikely(toys: Toys, threshold: float) -> None:
+@pytest.mark.parametrize(("method", "settings", "delta", "proposers"), ORACLES)
+def test_an_oracle_is_algorithm_3(toys: Toys, method: str, settings: Any, delta: Delta, proposers: str) -> None:
     for pair, predicts, sources in worlds(toys):
-        found = decode("bild_oracle", BildOracleSettings(rollback_threshold=threshold), pair, sources, Request(LIMIT))
-        assert found == [algorithm_3(*predicts, tuple(source), far(threshold)) for source in sources]
-        assert deferred_in(found) == {0.0: {"c"}, math.inf: {"s"}}.get(threshold, {"s", "c"})
+        found = decode(method, settings, pair, sources, Request(LIMIT))
+        assert found == [algorithm_3(*predicts, tuple(source), delta) for source in sources]
+        assert deferred_in(found) == set(proposers)
 
 
 def surely(token: int) -> Predict:
