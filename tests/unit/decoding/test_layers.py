@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from tasks.decoding.decoder import EncoderOutput, Step
 from tasks.decoding.distributions import TokenSource
@@ -22,7 +21,7 @@ from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
 from tasks.models.extras import add_heads
 from tasks.models.layers import first_layers
-from tasks.training.data import Batch
+from tasks.training.data import Batch, TokenDataset
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 from tests.architectures import models
@@ -75,14 +74,6 @@ def one_model(model: Any) -> Pair:
     return Pair(large, large)
 
 
-def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
-    def padded(rows: list[list[int]], filler: int) -> Tensor:
-        widest = max(map(len, rows))
-        return torch.tensor([row + [filler] * (widest - len(row)) for row in rows])
-
-    return Batch(padded(sources, START), padded([[1] * len(row) for row in sources], 0), padded(targets, -100))
-
-
 def train_heads(model: Any, batch: Batch, steps: int) -> None:
     """Train only the heads."""
     objective = Objective(model, TrainingSettings(draft_heads=HEADS, trunk="frozen"))
@@ -100,7 +91,7 @@ def trained() -> Any:
     model = toy_t5(5, 1, 2, "gated-gelu")
     sources = toy_sources(100, seed=1)
     texts = [one.tokens for one in decode("vanilla_large", VanillaSettings(), one_model(model), sources, Request(12))]
-    train_heads(model, batch_of(sources, texts), steps=60)
+    train_heads(model, TokenDataset(sources, texts, START).batch(range(len(sources))), steps=60)
     return model
 
 
@@ -130,18 +121,19 @@ def test_a_batch_equals_single_rows(trained: Any, sampling: SamplingSettings) ->
         assert decode_all(name, settings, pair, sources, request, 3) == alone
 
 
-def drafter_of(model: Any) -> HeadsDrafter:
-    return heads_drafter(TransformersDecoder(model, "large"), SamplingSettings(), TokenSource(0))
+def started(heads: int, rows: int) -> tuple[Any, HeadsDrafter]:
+    """A model with new heads, and their drafter before a batch of so many rows."""
+    model = toy_t5(5, 1, 2)
+    add_heads(model, heads, seed=0)
+    drafter = heads_drafter(TransformersDecoder(model.requires_grad_(False), "large"), GREEDY, TokenSource(0))
+    drafter.start(EncoderOutput(torch.empty(rows, 0, 0), torch.empty(rows, 0)), [[2]] * rows)
+    return model, drafter
 
 
 def test_proposals_by_hand() -> None:
     """Each row's draft comes from the hidden state at its own position, one token a head."""
-    model = toy_t5(5, 1, 2)
-    add_heads(model, 2, seed=0)
-    model.requires_grad_(False)
-    drafter, hidden = drafter_of(model), torch.randn(2, 4, 32, generator=torch.Generator().manual_seed(1))
-    rows = [[START, 5, 6], [START, 7]]
-    drafter.start(EncoderOutput(torch.empty(2, 0, 0), torch.empty(2, 0)), [[2], [3]])
+    model, drafter = started(heads=2, rows=2)
+    rows, hidden = [[START, 5, 6], [START, 7]], torch.randn(2, 4, 32, generator=torch.Generator().manual_seed(1))
     assert drafter.draft(rows, [0, 1], [3, 3], DraftRule(3)).tokens == [[], []]
     drafter.observe(rows, Step(torch.zeros(2, 4, VOCABULARY), [4, 2], hidden), [2, 0])
     expected = model.lm_head(model.draft_heads(torch.stack([hidden[0, 2], hidden[1, 0]])))
@@ -160,11 +152,8 @@ def test_proposals_by_hand() -> None:
 
 def test_without_a_bonus_token_the_last_token_s_state_is_read() -> None:
     """A rule without a bonus token passes a position past the end of the run."""
-    model = toy_t5(5, 1, 2)
-    add_heads(model, 1, seed=0)
-    model.requires_grad_(False)
-    drafter, hidden = drafter_of(model), torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(1))
-    drafter.start(EncoderOutput(torch.empty(1, 0, 0), torch.empty(1, 0)), [[2]])
+    model, drafter = started(heads=1, rows=1)
+    hidden = torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(1))
     drafter.observe([[START, 5, 6, 7]], Step(torch.zeros(1, 3, VOCABULARY), [3], hidden), [3])
     draft = drafter.draft([[START, 5, 6, 7]], [0], [1], DraftRule(1))
     torch.testing.assert_close(draft.q.logits[0, 0], model.lm_head(model.draft_heads(hidden[0, 2]))[0])
