@@ -64,7 +64,6 @@ def test_a_cascade_defers_and_keeps_in_the_native_loop(rule: str) -> None:
     assert found != texts("token_cascade", TokenCascadeSettings(deferral_cost=1.0))
 
 
-@pytest.mark.parametrize("drafter", ["unigram", "bigram"])
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
@@ -76,7 +75,7 @@ def test_a_cascade_defers_and_keeps_in_the_native_loop(rule: str) -> None:
         ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=math.inf, max_draft=3)),
     ],
 )
-@pytest.mark.parametrize("name", ["t5", "llama"])
+@pytest.mark.parametrize(("name", "drafter"), [("t5", "bigram"), ("llama", "unigram")])
 def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settings: Any, drafter: str) -> None:
     opened = pair_of(name)
     texts = [decode("vanilla_large", None, opened, [source], Request(12))[0].tokens for source in toy_sources(30, seed=3)]
