@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.corpora.example import Example, write_jsonl
 from tasks.models.prompting import encode
-from tasks.models.settings import TextSettings, TokenizerSettings
-from tasks.models.tokenizers import train_tokenizer
+from tasks.models.settings import TextSettings
 from tasks.training.data import IGNORED, Batch, BucketBatchSampler, JsonlDataset, TokenDataset, own_parts, split_microbatches
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
@@ -179,31 +177,10 @@ END = 1
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    numbers = [f"one two three {number}" for number in range(0, 9000, 37)]
-    return train_tokenizer(numbers, TokenizerSettings(vocabulary=64))
-
-
-@pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "train.jsonl"
     write_jsonl([Example(source, (target,)) for source, target in PAIRS], path)
     return path
-
-
-def test_a_row_is_the_source_and_its_target(file: Path, tokenizer: Any) -> None:
-    apart, joined = (JsonlDataset(file, tokenizer, TextSettings(), decoder_only=decoder_only) for decoder_only in (False, True))
-    assert (apart.sources, apart.targets) == (joined.sources, joined.targets)
-    batch = joined.batch([0, 1, 3])
-    assert batch.source.shape == batch.mask.shape == batch.labels.shape
-    for row, index in enumerate([0, 1, 3]):
-        source, target = joined.sources[index], joined.targets[index]
-        assert source[-1] == target[-1] == END
-        length = len(source) + len(target)
-        assert batch.source[row, :length].tolist() == source + target
-        assert batch.mask[row].tolist() == [1] * length + [0] * (batch.mask.shape[1] - length)
-        assert batch.labels[row, :length].tolist() == [IGNORED] * len(source) + target
-        assert set(batch.labels[row, length:].tolist()) <= {IGNORED}
 
 
 class Words:
@@ -217,6 +194,22 @@ class Words:
     def __call__(self, texts: list[str], max_length: int, truncation: bool) -> dict[str, list[list[int]]]:
         rows = [[self.bos_token_id] * self.marks + [4 + len(word) for word in text.split()] for text in texts]
         return {"input_ids": [row[:max_length] for row in rows]}
+
+
+def test_a_row_is_the_source_and_its_target(file: Path) -> None:
+    words = Words(marks=False)
+    apart, joined = (JsonlDataset(file, words, TextSettings(), decoder_only=decoder_only) for decoder_only in (False, True))
+    assert (apart.sources, apart.targets) == (joined.sources, joined.targets)
+    batch = joined.batch([0, 1, 3])
+    assert batch.source.shape == batch.mask.shape == batch.labels.shape
+    for row, index in enumerate([0, 1, 3]):
+        source, target = joined.sources[index], joined.targets[index]
+        assert source[-1] == target[-1] == END
+        length = len(source) + len(target)
+        assert batch.source[row, :length].tolist() == source + target
+        assert batch.mask[row].tolist() == [1] * length + [0] * (batch.mask.shape[1] - length)
+        assert batch.labels[row, :length].tolist() == [IGNORED] * len(source) + target
+        assert set(batch.labels[row, length:].tolist()) <= {IGNORED}
 
 
 def test_a_source_is_closed_by_its_end_token_whatever_the_tokenizer_does() -> None:
