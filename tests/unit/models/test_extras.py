@@ -1,5 +1,6 @@
 """What is saved beside a model and loaded with it: draft heads, exit classifiers, draft vocabularies."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tasks.errors import InputError
 from tasks.evaluation.operations import sizes_of
 from tasks.files import SUMS
 from tasks.models.checkpoints import load_model, save_model
-from tasks.models.extras import ExitClassifier, ParallelHeads, add_classifier, add_heads, classifier_of, heads_of
+from tasks.models.extras import add_classifier, add_heads, classifier_of, heads_of
 from tasks.models.pair import output_vocabulary
 from tasks.models.pruned_head import FILE, PrunedHead, prune_head, pruned_head
 from tests.architectures import WIDTH, llama
@@ -24,24 +25,6 @@ def model_with_extras() -> Any:
     add_classifier(model)
     torch.nn.init.normal_(model.exit_classifier.weight)
     return model
-
-
-def test_heads_by_hand() -> None:
-    """Head 1 adds 2·relu(x) of the first number to the second; head 2 takes the second number from the first."""
-    heads = ParallelHeads(2, width=2, inner=1)
-    with torch.no_grad():
-        heads.first.copy_(torch.tensor([[[2.0], [0.0]], [[0.0], [1.0]]]))
-        heads.second.copy_(torch.tensor([[[0.0, 1.0]], [[-1.0, 0.0]]]))
-        result = heads(torch.tensor([[[3.0, 5.0], [-1.0, 4.0]]]))
-    assert result.tolist() == [[[[3, 11], [-2, 5]], [[-1, 4], [-5, 4]]]]
-
-
-def test_a_classifier_is_linear() -> None:
-    classifier = ExitClassifier(2)
-    with torch.no_grad():
-        classifier.weight.copy_(torch.tensor([1.0, -2.0]))
-        classifier.bias.fill_(0.5)
-        assert classifier(torch.tensor([[[3.0, 1.0]]])).tolist() == [[1.5]]
 
 
 def test_heads_start_from_their_seed_and_are_added_once() -> None:
@@ -85,31 +68,31 @@ def test_a_model_without_extras_has_no_file_for_them(tokenizer: Any, tmp_path: P
     assert classifier_of(loaded) is None
 
 
+UNFIT = r" does not fit the model in that folder: .*; train it again"
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-10]), UNFIT),
+    "other width": (
+        lambda path: save_file({"first": torch.zeros(3, 8, 4), "second": torch.zeros(3, 4, 8), "weight": torch.zeros(8)}, path),
+        UNFIT,
+    ),
+    "other names": (lambda path: save_file({"third": torch.zeros(3, 32, 4)}, path), UNFIT),
+    "not a number": (
+        lambda path: save_file({name: torch.full_like(one, torch.nan) for name, one in load_file(path).items()}, path),
+        "has weights that are NaN or infinite, for example in (draft_heads|exit_classifier)",
+    ),
+}
+
+
 @pytest.mark.parametrize("file", ["heads.safetensors", "exit_classifier.safetensors"])
-@pytest.mark.parametrize("damage", ["cut", "other width", "other names"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_one_line(file: str, damage: str, tokenizer: Any, tmp_path: Path) -> None:
     save_model(model_with_extras(), tokenizer, tmp_path / "saved")
-    path = tmp_path / "saved" / file
     (tmp_path / "saved" / SUMS).unlink()
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-10])
-    elif damage == "other width":
-        save_file({"first": torch.zeros(3, 8, 4), "second": torch.zeros(3, 4, 8), "weight": torch.zeros(8)}, path)
-    else:
-        save_file({"third": torch.zeros(3, 32, 4)}, path)
-    with pytest.raises(InputError, match=rf"{file} does not fit the model in that folder: .*; train it again") as caught:
+    spoil, words = DAMAGES[damage]
+    spoil(tmp_path / "saved" / file)
+    with pytest.raises(InputError, match=file + words if words == UNFIT else words) as caught:
         load_model(tmp_path / "saved")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("file", ["heads.safetensors", "exit_classifier.safetensors"])
-def test_an_extra_that_is_not_a_number_is_refused(file: str, tokenizer: Any, tmp_path: Path) -> None:
-    save_model(model_with_extras(), tokenizer, tmp_path / "saved")
-    path = tmp_path / "saved" / file
-    (tmp_path / "saved" / SUMS).unlink()
-    save_file({name: torch.full_like(weight, torch.nan) for name, weight in load_file(path).items()}, path)
-    with pytest.raises(InputError, match=r"has weights that are NaN or infinite, for example in (draft_heads|exit_classifier)"):
-        load_model(tmp_path / "saved")
 
 
 TOKENS = [1, 4, 5, 9]
