@@ -29,6 +29,7 @@ from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 from tests.architectures import bart, gpt2, llama, mt5
 from tests.toys import toy_t5
+from tests.training import same_weights
 
 _T5 = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 3}
 TOKENS = torch.tensor([[0, 7, 3, 9]])
@@ -171,9 +172,7 @@ def test_encoder_layers_are_chosen_too() -> None:
     model = t5_like("T5", num_layers=3, decoder_layers=3)
     small = model_from_layers(model, LayersSettings(layers=(1,), encoder_layers=(0, 2)))
     assert (small.config.num_layers, small.config.num_decoder_layers, small.config.decoder_layers) == (2, 1, 1)
-    ours, theirs = small.encoder.block[1].state_dict(), model.encoder.block[2].state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert same_weights(small.encoder.block[1], model.encoder.block[2])
 
 
 @pytest.mark.parametrize(
@@ -286,8 +285,7 @@ def test_the_folder_says_so(name: str, tokenizer: Any, tmp_path: Path, caplog: p
     save_model(small, tokenizer, tmp_path / "small")
     loaded = load_model(tmp_path / "small")
     assert reads_large_encoder(loaded)
-    assert loaded.state_dict().keys() == small.state_dict().keys()
-    assert all(torch.equal(weight, small.state_dict()[key]) for key, weight in loaded.state_dict().items())
+    assert same_weights(loaded, small)
     assert loaded.lm_head.weight is not loaded.get_input_embeddings().weight is loaded.get_encoder().embed_tokens.weight
     assert not caplog.records
     assert not reads_large_encoder(model)

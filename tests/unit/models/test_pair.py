@@ -30,10 +30,6 @@ def toy_model(architecture: str, vocabulary: int = 24) -> Any:
     return initial_model(shape, vocabulary, 0, 1)
 
 
-def test_equal_tokenizers_make_a_pair() -> None:
-    check_pair(Toy(), Toy(), "models/small", "models/large")
-
-
 @pytest.mark.parametrize(
     ("small", "words"),
     [
