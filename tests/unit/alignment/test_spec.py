@@ -1,4 +1,4 @@
-"""The parts of a training spec, pairs that cannot be aligned, and the acceptance that a drafter is measured by."""
+"""The parts of a training spec, pairs that cannot be aligned, acceptance that drafters are measured by, draft vocabularies."""
 
 import dataclasses
 from pathlib import Path
@@ -14,18 +14,22 @@ from tasks.alignment import spec as spec_module
 from tasks.alignment.calibration_set import LOGITS, pack_top_logits
 from tasks.alignment.losses import DivergenceLoss
 from tasks.alignment.settings import LOSSES, AlignSettings
-from tasks.alignment.spec import HeldOutAcceptance, alignment_spec, describe_method, start_model
+from tasks.alignment.spec import HeldOutAcceptance, alignment_spec, describe_method, most_written, prune_drafter, start_model
+from tasks.corpora.example import write_jsonl
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, save_model
+from tasks.models.pruned_head import pruned_head
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training.data import TokenDataset
-from tasks.training.stage import TrainingContext
+from tasks.training.stage import TrainingContext, open_context
+from tests.calibration import INPUTS, tiny
 from tests.distillation import CAUSAL, by_single_steps, pair, whole
 from tests.training import job_of
 
 CPU = torch.device("cpu")
+PATHS = TaskPaths("toy")
 SHAPE = ModelSettings(d_model=16, d_ff=16, d_kv=8, heads=2, encoder_layers=1, decoder_layers=1)
 DECODER_ONLY = dataclasses.replace(SHAPE, architecture="llama")
 
@@ -47,9 +51,7 @@ def saved(folder: Path, tokenizer: Any, shape: ModelSettings = SHAPE) -> Path:
 
 def opened(tokenizer: Any, model: ModelSettings = SHAPE) -> TrainingContext:
     """Of a job whose files are relative to where the test runs."""
-    job = job_of(
-        TaskPaths("toy"), model, AlignSettings(), name="aligned", stage="align", text=TextSettings(max_target_tokens=6)
-    )
+    job = job_of(PATHS, model, AlignSettings(), name="aligned", stage="align", text=TextSettings(max_target_tokens=6))
     examples, held_out = (TokenDataset([[5, 6, 1], [7, 1]], [[8, 1], [9, 4, 1]], 0) for _ in range(2))
     drafter = initial_model(dataclasses.replace(SHAPE, seed=9), 64, 0, 1)
     return TrainingContext(job, drafter, tokenizer, examples, held_out, CPU, Path("resume"))
@@ -108,7 +110,7 @@ def test_stored_predictions_are_read_or_missed_in_one_line(tokenizer: Any, tmp_p
     large, settings = saved(tmp_path / "large", tokenizer), AlignSettings(loss="forward_kl", reference="stored")
     with pytest.raises(InputError, match=r"no stored predictions of the large model; set calibrate\.top_logits"):
         alignment_spec(opened(tokenizer), settings, large)
-    folder = TaskPaths("toy").calibration / LOGITS
+    folder = PATHS.calibration / LOGITS
     folder.mkdir(parents=True)
     top = [torch.randn(length, 64).log_softmax(-1).topk(3) for length in (2, 3)]
     for which in ("calibration", "validation"):
@@ -178,3 +180,56 @@ def test_batches_give_what_whole_forward_passes_give_token_by_token(causal: bool
     assert found["acceptance_rate"] == pytest.approx(sum(shared) / 11, abs=1e-5)
     assert found["acceptance_greedy"] == pytest.approx(sum(agreed) / 11)
     assert measure(large)["acceptance_rate"] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_most_written_tokens_come_after_the_special_ones() -> None:
+    texts = [[7, 7, 7, 1], [5, 9, 9, 1], [4, 5, 1]]
+    assert most_written(texts, 3, 12, {0, 1, 99}) == [0, 1, 7]
+    assert most_written(texts, 5, 12, {0, 1}) == [0, 1, 5, 7, 9]
+    # Of equally frequent tokens the lower one, also of those that never occur.
+    assert most_written(texts, 8, 12, {0, 1}) == [0, 1, 2, 3, 4, 5, 7, 9]
+    assert most_written(texts, 12, 12, {0, 1}) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [(13, "draft_vocabulary is 13, but the tokenizer has 12 tokens; lower it"), (2, "has 2 special tokens, which come first")],
+)
+def test_a_size_that_does_not_fit_is_one_line(size: int, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        most_written([[7]], size, 12, {0, 1})
+    assert "\n" not in str(caught.value)
+
+
+def arm_of(name: str) -> TrainingContext:
+    """The drafter of an arm."""
+    stage, file = ("align", PATHS.calibration_set) if name == "aligned" else ("control", PATHS.control_set)
+    files = {"train_file": file, "held_out_file": PATHS.held_out_calibration}
+    return open_context(job_of(PATHS, SHAPE, AlignSettings(), name=name, stage=stage, **files))
+
+
+def test_both_arms_predict_what_the_large_model_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    """It writes other text than the references hold."""
+    tiny("t5")[1].save_pretrained(PATHS.tokenizer)
+    PATHS.calibration.mkdir(parents=True)
+    large_writes = [dataclasses.replace(one, references=("red blue red",)) for one in INPUTS[:8]]
+    write_jsonl(large_writes, PATHS.calibration_set)
+    write_jsonl([*large_writes[:2], INPUTS[8]], PATHS.held_out_calibration)
+    write_jsonl(INPUTS[:8], PATHS.control_set)
+    heads = {}
+    written = arm_of("aligned")
+    needed = {*written.tokenizer.all_special_ids, *written.examples.targets[0]}
+    for arm in ("aligned", "unaligned"):
+        context = arm_of(arm)
+        prune_drafter(context, len(needed), 64)
+        heads[arm] = pruned_head(context.model)
+    aligned, control = heads["aligned"], heads["unaligned"]
+    assert aligned.tokens.tolist() == control.tokens.tolist()
+    kept = set(aligned.tokens.tolist())
+    assert kept == needed
+    assert aligned.coverage["calibration"] == aligned.coverage["targets"] == control.coverage["calibration"] == 1.0
+    assert aligned.coverage["validation"] == control.coverage["validation"] < 1.0
+    references = [token for text in arm_of("unaligned").examples.targets for token in text]
+    assert control.coverage["targets"] == sum(token in kept for token in references) / len(references) < 0.9
+    printed = capsys.readouterr().err
+    assert f"toy: control unaligned: draft vocabulary of {len(kept)} tokens, with 100.00% of the large model's" in printed
