@@ -1,5 +1,6 @@
-"""The reference runtime: every architecture equals what transformers generates, with a cache and without."""
+"""The reference runtime: every architecture equals transformers, with a cache and without, and a batch equals single rows."""
 
+import copy
 import functools
 import random
 from typing import Any
@@ -7,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from tasks import console
 from tasks.decoding.decoder import AUTO, REFERENCE, EncoderOutput, Rows, Runtime, Step
 from tasks.decoding.generation import Generation, total
-from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
-from tasks.decoding.registry import METHODS, decode
+from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
@@ -295,3 +297,46 @@ def test_padded_vocabularies_of_unequal_size_are_cut(name: str, runtime: Runtime
 def test_pairs_of_decoder_only_models_share_no_encoder() -> None:
     assert not any(pair_of(name).shares_encoder for name in CAUSAL)
     assert {*CAUSAL} < {*FAMILIES}
+
+
+WARM = SamplingSettings(temperature=0.9, top_p=0.95)
+BATCHED = [(name, several[-1], SamplingSettings() if name in GREEDY_ONLY else WARM) for name, several in SETTINGS.items()]
+"""Greedy batches of all methods are compared with single rows in `test_native`."""
+
+
+@pytest.fixture(scope="module")
+def ragged(toys: Toys) -> Pair:
+    """The toys with two more end tokens, so that the rows of a batch end at different lengths."""
+    small, large = copy.deepcopy(toys.small), copy.deepcopy(toys.large)
+    for model in (small, large):
+        model.generation_config.eos_token_id = [END, 5, 9]
+    return Pair(TransformersDecoder(small, "small"), TransformersDecoder(large, "large"))
+
+
+@pytest.mark.parametrize(("name", "settings", "sampling"), BATCHED)
+def test_a_batch_equals_single_rows(ragged: Pair, name: str, settings: Any, sampling: SamplingSettings) -> None:
+    sources, request = toy_sources(6, seed=9), Request(12, sampling, seed=2)
+    alone = [decode(name, settings, ragged, [source], request, [number])[0] for number, source in enumerate(sources)]
+    assert len({tuple(one.tokens) for one in alone}) > 3
+    assert len({len(one.tokens) for one in alone}) > 2
+    assert decode_all(name, settings, ragged, sources, request, 4) == alone
+
+
+def test_draws_are_keyed_by_the_example_not_by_its_row(toys: Toys) -> None:
+    sources, request = toy_sources(6, seed=1), Request(12, WARM, seed=0)
+    settings = SpeculativeSettings(draft_length=3)
+    whole = decode("speculative", settings, toys.cached, sources, request)
+    order = [4, 1, 5]
+    some = decode("speculative", settings, toys.cached, [sources[number] for number in order], request, order)
+    assert some == [whole[number] for number in order]
+    twins = decode("speculative", settings, toys.cached, [sources[0]] * 4, request)
+    assert len({tuple(one.tokens) for one in twins}) > 1
+
+
+def test_progress_is_shown_where_it_has_a_label(
+    toys: Toys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_SHORT", 0.0)
+    for label in (None, "decoding"):
+        decode_all("vanilla_small", VanillaSettings(), toys.cached, toy_sources(2), Request(3), 2, label)
+        assert ("decoding: 2 of 2 examples" in capsys.readouterr().err) == (label is not None)
