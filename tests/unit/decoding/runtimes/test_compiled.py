@@ -189,9 +189,11 @@ def test_a_share_is_bytes_over_time_over_bandwidth(monkeypatch: pytest.MonkeyPat
     assert compiled.bandwidth_share(0, 0.001) is None
 
 
-def test_a_step_reads_the_decoder_and_its_head() -> None:
+def test_the_runtime_knows_its_weights_and_that_a_step_reads_the_decoder_and_its_head() -> None:
     model = toy_t5(0, 1, 2)
-    step_bytes = open_decoder(model, "large").capabilities.step_bytes
+    decoder = open_decoder(model, "large")
+    assert isinstance(decoder, NativeDecoder)
+    can = decoder.capabilities
     read_once = ("EncDecAttention.k.weight", "EncDecAttention.v.weight")
     matrices = [
         weight
@@ -200,17 +202,9 @@ def test_a_step_reads_the_decoder_and_its_head() -> None:
     ]
     exact = 4 * (sum(weight.numel() for weight in matrices) + model.shared.weight.numel())
     # Outputs are padded to whole panels.
-    assert exact <= step_bytes < 8 * exact
-
-
-def test_the_runtime_knows_its_weights() -> None:
-    model = toy_t5(0, 1, 2)
-    decoder = open_decoder(model, "large")
-    assert isinstance(decoder, NativeDecoder)
-    can = decoder.capabilities
-    exact = sum(weight.nbytes for weight in model.parameters())
-    # Outputs are padded to whole panels.
-    assert exact - model.shared.weight.nbytes < can.weight_bytes < 8 * exact
+    assert exact <= can.step_bytes < 8 * exact
+    whole = sum(weight.nbytes for weight in model.parameters())
+    assert whole - model.shared.weight.nbytes < can.weight_bytes < 8 * whole
 
 
 _MULTIPLY = """
