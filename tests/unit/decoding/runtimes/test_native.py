@@ -134,9 +134,15 @@ def test_a_row_of_zeros_stays_zero_in_int8() -> None:
     assert step.logits[0, 0, 7] == 0
 
 
-@pytest.mark.parametrize("form", ["bfloat16", "int8"])
 @pytest.mark.parametrize(
-    "method", ["vanilla_large", "bild", "speculative", "token_cascade", "sequence_cascade", "speculative_beam"]
+    ("method", "form"),
+    [
+        ("bild", "int8"),
+        *(
+            (method, "bfloat16")
+            for method in ("vanilla_large", "bild", "token_cascade", "sequence_cascade", "speculative_beam")
+        ),
+    ],
 )
 def test_methods_run_in_fewer_bits(method: str, form: str) -> None:
     """A batch equals single rows: a row's logits do not depend on the other rows."""
