@@ -247,12 +247,16 @@ def test_terms_and_counts_of_a_trunk_two_heads_and_a_classifier() -> None:
 ROWS = [[5, 6, END], [7, END], [8, 9, 4, 5, END], [6, END]]
 
 
+def model_and_texts(architecture: str) -> tuple[Any, TokenDataset]:
+    shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, decoder_layers=2, encoder_layers=1)
+    texts = TokenDataset(ROWS, ROWS[::-1], 0, decoder_only=architecture != "t5")
+    return initial_model(shape, 64, 0, END).eval(), texts
+
+
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_the_loss_of_a_decoder_only_model_is_the_targets_alone(architecture: str) -> None:
     """Σ -log p(target token | all before it) over the target tokens, the end token among them."""
-    shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, decoder_layers=2)
-    model = initial_model(shape, 64, 0, END).eval()
-    examples = TokenDataset(ROWS, ROWS[::-1], 0, decoder_only=True)
+    model, examples = model_and_texts(architecture)
     batch = examples.batch([0, 1, 2, 3])
     with torch.inference_mode():
         loss = CrossEntropyLoss().sums(model, batch)[0] / CrossEntropyLoss().counts(batch)[0]
@@ -266,9 +270,7 @@ def test_the_loss_of_a_decoder_only_model_is_the_targets_alone(architecture: str
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "t5"])
 def test_the_head_of_a_decoder_only_model_skips_prompts(architecture: str) -> None:
-    shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, decoder_layers=1, encoder_layers=1)
-    model = initial_model(shape, 64, 0, END).eval()
-    examples = TokenDataset(ROWS, ROWS[::-1], 0, decoder_only=architecture != "t5")
+    model, examples = model_and_texts(architecture)
     multiplied: list[int] = []
     model.lm_head.register_forward_hook(lambda _module, _inputs, output: multiplied.append(output.shape[:-1].numel()))
     batch = examples.batch([0, 1, 2, 3])
