@@ -1,10 +1,8 @@
 """Drafters that run no model: what each proposes, by hand."""
 
 import dataclasses
-import functools
 import random
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,8 +13,7 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import TokenSource
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters import look_ups
-from tasks.decoding.generation import total
-from tasks.decoding.loop import SpeculativeLoop, generate, make_drafter
+from tasks.decoding.loop import SpeculativeLoop, make_drafter
 from tasks.decoding.method import CALIBRATED, DRAFTERS, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
@@ -24,8 +21,9 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.rules import match_target
 from tasks.errors import InputError
-from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SOURCE, model_distribution, p_value
-from tests.toys import END, START, PrefixDecoder, Toys, prefix_pair, says, toy_sources
+from tests.branching import enumerated, total_variation
+from tests.distributions import FALSE_ALARM, LARGE, SAMPLINGS, SOURCE, model_distribution
+from tests.toys import END, START, Prefix, PrefixDecoder, Toys, prefix_pair, says, toy_sources
 
 GREEDY = SamplingSettings()
 SPECIALS = frozenset((START, END))
@@ -292,13 +290,6 @@ LIMIT = 16
 SOURCES = toy_sources(40)
 
 
-@functools.cache
-def table_sources(rows: int) -> Rows:
-    """Random sources of a small vocabulary, long enough to copy from."""
-    rng = random.Random(rows)
-    return [[rng.randrange(2, 8) for _ in range(rng.randint(1, 12))] + [END] for _ in range(rows)]
-
-
 @pytest.fixture(scope="module")
 def pair(toys: Toys) -> Pair:
     """The toy T5s, and what the large one writes on other inputs."""
@@ -323,30 +314,22 @@ def test_a_batch_equals_single_rows(pair: Pair, method: str, settings: Any, draf
     assert decode_all(method, settings, pair, sources, request, 3) == alone
 
 
-def large(source: Sequence[int], prefix: tuple[int, ...]) -> torch.Tensor:
-    """The large model of the sampling tests with one distribution for all sources, which only copying reads."""
-    return LARGE(SOURCE, prefix)
-
-
-def drawing_pair() -> Pair:
-    return dataclasses.replace(prefix_pair(says([2]), large), calibration=TEXTS)
-
-
 def test_a_rule_may_read_the_table_after_a_draft() -> None:
-    """The target ½ (q + p) is emitted after fully accepted drafts as well, and counts no model run."""
-    sampling, pair = SAMPLINGS["plain"], drawing_pair()
-    drafter = table_drafter(look_ups.BigramDrafter, sampling)
+    """The target ½ (q + p) is emitted after fully accepted drafts as well: all texts of two tokens, enumerated."""
+    sampling, target, table = SAMPLINGS["plain"], PrefixDecoder(LARGE), table_drafter(look_ups.BigramDrafter)
 
-    def mixture(source: Sequence[int], prefix: tuple[int, ...]) -> torch.Tensor:
-        q, p = (torch.softmax(logits, -1) for logits in (drafter.look_up(prefix[-1]), large(source, prefix)))
+    def build(draws: TokenSource) -> SpeculativeLoop:
+        drafter = look_ups.BigramDrafter(table.tables, target, sampling, draws)
+        rule = match_target(lambda q, p: (q.dist + p.dist) / 2)
+        return SpeculativeLoop(target, rule, sampling, draws, drafter, DraftRule(window=1))
+
+    def mixture(source: Prefix, prefix: Prefix) -> torch.Tensor:
+        q, p = (torch.softmax(logits, -1) for logits in (table.look_up(prefix[-1]), LARGE(source, prefix)))
         return ((q + p) / 2).log()
 
-    rule = match_target(lambda q, p: (q.dist + p.dist) / 2)
-    method = SpeculativeLoop(pair.large, rule, sampling, TokenSource(0), drafter, DraftRule(window=1))
-    generations = generate(method, table_sources(DRAWS), range(DRAWS), 3)
-    assert p_value(generations, model_distribution(mixture, sampling, 3)) > FALSE_ALARM
-    assert p_value(generations, model_distribution(large, sampling, 3)) < 1e-12
-    assert total(generations).small_steps == 0
+    found = enumerated(build, SOURCE, 2)
+    assert total_variation(found, model_distribution(mixture, sampling, 2)) < 1e-5
+    assert total_variation(found, model_distribution(LARGE, sampling, 2)) > 0.02
 
 
 def test_special_tokens_anywhere_are_left_out() -> None:
