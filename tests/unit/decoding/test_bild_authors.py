@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import SpeculativeLoop
-from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.method import Request
 from tasks.decoding.methods.bild import BildAuthorsSettings, BildSettings
 from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.replay import replay_pair
-from tasks.decoding.rules import first_distance_rollback
 from tasks.decoding.runtimes.choose import open_decoders
 from tests.architectures import models
 from tests.executors import same_in_the_kernel
@@ -169,13 +167,3 @@ def test_it_falls_back_under_the_threshold_and_algorithm_1_at_it() -> None:
     ours: dict[str, Any] = {"fallback_threshold": 0.125, "rollback_threshold": math.inf}
     assert proposers("bild_authors", BildAuthorsSettings(**ours)) == "lsss"
     assert proposers("bild", BildSettings(**ours)) == "llll"
-
-
-def test_the_first_violation_of_a_block_by_hand() -> None:
-    """Rows: nothing far; the first far token agrees; it does not; one of two agrees: the first, the second."""
-    rule = first_distance_rollback(1.0)
-    sure, wide, other = [0.9, 0.1, 0.0], [0.35, 0.33, 0.32], [0.0, 0.9, 0.1]
-    rows = torch.tensor([[sure, sure], [wide, sure], [sure, other], [wide, other], [other, wide]])
-    p = PredictionBlock(rows.log(), SamplingSettings())
-    found = rule.apply(torch.zeros(5, 2, dtype=torch.long), p, p).accept.tolist()
-    assert found == [[True, True], [True, True], [True, False], [True, True], [False, False]]
