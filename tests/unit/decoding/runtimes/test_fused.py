@@ -1,7 +1,6 @@
 """The fused runtime on its own: the reference's tokens with recorded graphs and without, and what it records and fetches."""
 
 import copy
-import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -193,34 +192,6 @@ def test_slots_are_assigned_with_few_copies() -> None:
     assert assign_slots([5, 1, 5, 1], 4) == ([0, 1, 2, 3], [(5, 0), (5, 2), (1, 3)])
     assert [rounded(number) for number in (1, 2, 3, 5, 8, 33)] == [1, 2, 4, 8, 8, 64]
     assert [rounded(number, 64) for number in (0, 1, 64, 65, 129)] == [64, 64, 64, 128, 256]
-
-
-@pytest.mark.parametrize("recorder", [None, TapeRecorder()], ids=["unrecorded", "recorded"])
-def test_each_rule_by_hand(recorder: TapeRecorder | None) -> None:
-    """The argmax, and the second most probable token."""
-    decoder = fused(models("llama")[1], recorder=recorder)
-    [start] = decoder.start(decoder.encode([[5, 9]]))
-    step = decoder.forward([start])
-    assert step.argmax is not None
-    [first, second] = step.logits[0, -1].topk(2).indices.tolist()
-    apart = [-float(step.logits[0, -1].log_softmax(-1)[token]) for token in (first, second)]
-    decoder.rewind([1])
-    for token, max_surprisal in zip((first, second), apart, strict=True):
-        for keep, kept in (
-            (GreedyAcceptance(-1.0, keep_agreed=False), 0),
-            (GreedyAcceptance(-1.0, keep_agreed=True), int(token == first)),
-            (GreedyAcceptance(0.0, keep_agreed=False), 0),
-            (GreedyAcceptance(max_surprisal + 1e-3, keep_agreed=False), 1),
-            (GreedyAcceptance(max_surprisal - 1e-3, keep_agreed=False), 0),
-            (GreedyAcceptance(max_surprisal - 1e-3, keep_agreed=True), int(token == first)),
-            (GreedyAcceptance(math.inf, keep_agreed=False), 1),
-            (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 0.999), 1),
-            (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 1.001), 0),
-        ):
-            checked = decoder.check_draft([9], [token], keep)
-            assert checked.accepted == kept
-            assert checked.next_token == (first if not kept else int(checked.step.logits[0, 1].argmax()))
-            decoder.rewind([1])
 
 
 def test_a_draft_is_checked_in_float32_in_any_number_format() -> None:
