@@ -406,15 +406,20 @@ def test_broken_weights_are_noticed_anywhere(kind: str, part: str) -> None:
         decoder.forward([[5, 4, END]])
 
 
+def with_broken_token(model: Any, token: int) -> Any:
+    """A T5 whose decoder reads NaN for this token."""
+    broken = copy.deepcopy(model)
+    embedding = broken.decoder.embed_tokens.weight = torch.nn.Parameter(broken.decoder.embed_tokens.weight.clone())
+    with torch.no_grad():
+        embedding[token] = math.nan
+    return broken
+
+
 @odd.every_runtime
 @pytest.mark.parametrize("pending, drafted", [([7], [5, 6, 9]), ([4], [5, 7, 9]), ([4], [5, 6, 7]), ([4, 7], [5]), ([7], [])])
 def test_broken_logits_are_named_in_every_call(runtime: str, pending: list[int], drafted: list[int]) -> None:
     """At the last pending token and at each drafted one, whatever the rule; no broken value remains in the caches."""
-    model = copy.deepcopy(odd.model_of("t5 relu"))
-    embedding = model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
-    with torch.no_grad():
-        embedding[7] = math.nan
-    decoder = odd.fast(model, runtime)
+    decoder = odd.fast(with_broken_token(odd.model_of("t5 relu"), 7), runtime)
     starts = odd.begin(decoder, [[9, 3]])
     decoder.forward(starts)
     for rule in RULES:
@@ -439,11 +444,8 @@ def test_broken_logits_within_a_continuation_are_reported() -> None:
     odd.begin(sound, [[5, 9, END]])
     text = sound.continue_greedily([0], 6, DraftRule()).tokens
     position = next(position for position, token in enumerate(text) if position and token not in text[:position])
-    with torch.no_grad():
-        model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
-        model.decoder.embed_tokens.weight[text[position]] = torch.nan
     for runtime in odd.RUNTIMES:
-        broken = odd.fast(model, runtime)
+        broken = odd.fast(with_broken_token(model, text[position]), runtime)
         odd.begin(broken, [[5, 9, END]])
         with pytest.raises(BrokenLogitsError, match=f"{broken_logits}{position + 2}$"):
             broken.continue_greedily([0], 6, DraftRule())

@@ -20,7 +20,7 @@ from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
-from tests.architectures import CAUSAL, FAMILIES, NAMES, generated, models, over_runtimes, pair_of, predictions
+from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, predictions
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
 from tests.toys import END, START, VOCABULARY, Toys, prefix_pair, toy_sources, toy_t5
 from tests.unit.decoding.test_executors import written_out
@@ -296,7 +296,6 @@ def test_padded_vocabularies_of_unequal_size_are_cut(name: str, runtime: Runtime
 
 def test_pairs_of_decoder_only_models_share_no_encoder() -> None:
     assert not any(pair_of(name).shares_encoder for name in CAUSAL)
-    assert {*CAUSAL} < {*FAMILIES}
 
 
 WARM = SamplingSettings(temperature=0.9, top_p=0.95)
