@@ -17,7 +17,7 @@ from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods import cascades
-from tasks.decoding.methods.bild import BildOracleSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import decode
@@ -26,6 +26,7 @@ from tasks.decoding.rules import match_target, speculative_sampling
 from tests.architectures import pair_of
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
 from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, toy_sources
+from tests.unit.decoding.test_executors import written_out
 
 Q = [0.5, 0.3, 0.2]
 P = [0.1, 0.2, 0.7]
@@ -178,31 +179,6 @@ def entropy(scores: Tensor) -> float:
     return -math.fsum(one * math.log(one) for one in scores.double().tolist() if one > 0)
 
 
-def algorithm_2(small: Predict, large: Predict, source: Prefix, settings: cascades.TokenCascadeSettings) -> Generation:
-    """TokenCascade: x from q if q is sure enough, otherwise from p, and always from p after max_draft tokens of q."""
-    text, proposers, waiting, counts = [START], "", 0, Counts()
-    while text[-1] != END and len(text) - 1 < LIMIT:
-        deferred = waiting == settings.max_draft
-        if not deferred:
-            counts.small_steps += 1
-            q = next_scores(small, source, text)
-            cost = settings.deferral_cost
-            deferred = float(q.max()) < 1 - cost if settings.rule == "chow" else entropy(q) > cost
-            counts.fallbacks += deferred
-            counts.drafted += not deferred
-        if deferred:
-            counts.large_calls += 1
-            counts.accepted += waiting
-            counts.verified[waiting + 1] += 1
-            if waiting:
-                counts.kept[waiting, waiting] += 1
-        text.append(int((next_scores(large, source, text) if deferred else q).argmax()))
-        proposers += "l" if deferred else "s"
-        waiting = 0 if deferred else waiting + 1
-    counts.tokens = len(proposers)
-    return Generation(text[1:], proposers, counts)
-
-
 def algorithm_3(small: Predict, large: Predict, source: Prefix, delta: Delta) -> Generation:
     """OracleCascade: both models run at every step, and δ(q, p) decides whose token is taken."""
     text, proposers = [START], ""
@@ -248,10 +224,16 @@ def deferred_in(generations: list[Generation]) -> set[str]:
 @pytest.mark.parametrize("max_draft", [1, 3])
 @pytest.mark.parametrize(("rule", "cost"), [("chow", 0.0), ("chow", 0.6), ("chow", 1.0), ("chow_log", 0.8), ("chow_log", 1.4)])
 def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, max_draft: int) -> None:
+    """From q if it is sure enough, else from p, and from p after max_draft of q: BiLD without rollbacks, by another rule."""
+
+    def unsure(q: Tensor) -> bool:
+        return float(q.max()) < 1 - cost if rule == "chow" else entropy(q) > cost
+
     settings = cascades.TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=max_draft)
+    bild = BildSettings(rollback_threshold=math.inf, max_draft=max_draft)
     for pair, predicts, sources in worlds(toys):
         found = decode("token_cascade", settings, pair, sources, Request(LIMIT))
-        assert found == [algorithm_2(*predicts, tuple(source), settings) for source in sources]
+        assert found == [written_out(*predicts, tuple(source), bild, LIMIT, unsure) for source in sources]
         assert deferred_in(found) == ({"l"} if cost == 0 else {"s", "l"})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tasks.decoding import registry
 from tasks.decoding.decoder import AUTO, REFERENCE, Rows, Runtime
@@ -31,8 +32,13 @@ METHODS: dict[str, tuple[str, Any]] = {
 }
 
 
-def written_out(small: Predict, large: Predict, source: Prefix, settings: Any, limit: int) -> Generation:
-    """One text by whole forward passes: BiLD's Algorithm 1, or greedy speculative decoding (SD, Algorithm 1)."""
+def written_out(
+    small: Predict, large: Predict, source: Prefix, settings: Any, limit: int, unsure: Callable[[Tensor], bool] | None = None
+) -> Generation:
+    """One text by whole forward passes: BiLD's Algorithm 1, or greedy speculative decoding (SD, Algorithm 1).
+
+    `unsure` takes the place of BiLD's fallback threshold.
+    """
     bild = isinstance(settings, BildSettings)
     window = settings.max_draft if bild else settings.draft_length
     text: list[int] = []
@@ -47,7 +53,7 @@ def written_out(small: Predict, large: Predict, source: Prefix, settings: Any, l
         while len(draft) < min(window, room) and END not in draft:
             q = torch.softmax(small(source, (START, *text, *draft)), -1)
             counts.small_steps += 1
-            if bild and float(q.max()) <= settings.fallback_threshold:
+            if bild and (float(q.max()) <= settings.fallback_threshold if unsure is None else unsure(q)):
                 fell_back = True
                 break
             draft.append(int(q.argmax()))
