@@ -44,26 +44,6 @@ def pair(model: Any) -> Pair:
 # A plain implementation that stores the input of each layer for each token instead of keys and values.
 
 
-def attend(attention: Any, queries: Tensor, states: Tensor, bias: Tensor | float) -> Tensor:
-    """T5's attention, unscaled, of one query (1, width) over states (positions, width), both normed."""
-    heads, width = attention.n_heads, attention.key_value_proj_dim
-    q, k, v = (
-        project(rows).view(-1, heads, width).transpose(0, 1)
-        for project, rows in ((attention.q, queries), (attention.k, states), (attention.v, states))
-    )
-    weights = torch.softmax(q @ k.transpose(1, 2) + bias, -1)
-    result: Tensor = attention.o((weights @ v).transpose(0, 1).reshape(1, -1))
-    return result
-
-
-def run_layer(block: Any, own: Tensor, states: Tensor, encoder_output: Tensor, bias: Tensor) -> Tensor:
-    first, second, feed_forward = block.layer
-    own = own + attend(first.SelfAttention, first.layer_norm(own), first.layer_norm(states), bias)
-    own = own + attend(second.EncDecAttention, second.layer_norm(own), encoder_output, 0.0)
-    result: Tensor = feed_forward(own)
-    return result
-
-
 @dataclass
 class Text:
     tokens: list[int]
@@ -75,21 +55,22 @@ def calm(
     model: Any, source: list[int], sure: Callable[[Tensor, Tensor | None, Tensor], float], settings: CalmSettings, limit: int
 ) -> Text:
     """CALM as its paper describes it, token by token and layer by layer."""
-    encoder_output = model.encoder(input_ids=torch.tensor([source])).last_hidden_state[0]
+    encoder_output = model.encoder(input_ids=torch.tensor([source])).last_hidden_state
     stack, text, layers = model.decoder, [START], 0
     entering: list[list[Tensor]] = []
     """The input of each layer for each token; after an exit, the state at the exit."""
     while text[-1] != END and len(text) - 1 < limit:
         position = len(text) - 1
         threshold = 0.9 * settings.threshold + 0.1 * math.exp(-settings.decay * position / limit)
-        bias = stack.block[0].layer[0].SelfAttention.compute_bias(position + 1, position + 1)[0, :, -1:]
+        bias = stack.block[0].layer[0].SelfAttention.compute_bias(position + 1, position + 1)
         hidden, states, done = stack.embed_tokens(torch.tensor([text[-1]])), [], False
         for depth, block in enumerate(stack.block, start=1):
             states.append(hidden)
             if done:
                 continue
             below = torch.cat([earlier[depth - 1] for earlier in entering] + [hidden])
-            before, hidden = hidden, run_layer(block, hidden, below, encoder_output, bias)
+            # All tokens pass the layer again, from what entered it; the last one's output is new.
+            before, hidden = hidden, block(below[None], None, bias, encoder_output)[0][0, -1:]
             layers += 1
             own = stack.final_layer_norm(hidden)
             if depth < LAYERS:
