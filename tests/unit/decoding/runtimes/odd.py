@@ -3,7 +3,7 @@
 import functools
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from tasks.decoding.runtimes.native import NativeDecoder
 from tests.architectures import gpt2, llama
 from tests.tape import TapeRecorder
 
+Fast = TypeVar("Fast", bound=Decoder)
 NATIVE = Runtime("native")
 VOCABULARY = 37
 POSITIONS = 450
@@ -121,6 +122,12 @@ def random_rows(rng: random.Random, lengths: list[int]) -> Rows:
 
 def begin(decoder: Decoder, sources: Rows) -> Rows:
     return decoder.start(decoder.encode(sources))
+
+
+def begun(decoder: Fast, sources: Rows) -> Fast:
+    """The decoder, started with these sources."""
+    begin(decoder, sources)
+    return decoder
 
 
 def assert_close(ours: Step, theirs: Step, tolerance: float = 1e-4) -> None:

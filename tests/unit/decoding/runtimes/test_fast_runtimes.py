@@ -211,12 +211,10 @@ def test_it_stops_at_every_kind_of_end(policy: str | None) -> None:
 @odd.every_runtime
 def test_it_stops_at_each_of_several_end_tokens(runtime: str) -> None:
     model = toy_t5(1, 2, 1)
-    free = odd.fast(model, runtime)
-    odd.begin(free, [[5, 9, END]])
+    free = odd.begun(odd.fast(model, runtime), [[5, 9, END]])
     text = free.continue_greedily([0], 12, DraftRule()).tokens
     model.generation_config.eos_token_id = [END, text[4]]
-    ending = odd.fast(model, runtime)
-    odd.begin(ending, [[5, 9, END]])
+    ending = odd.begun(odd.fast(model, runtime), [[5, 9, END]])
     assert ending.continue_greedily([0], 12, DraftRule()).tokens == text[: text.index(text[4]) + 1]
 
 
@@ -252,8 +250,7 @@ def test_a_reordered_row_continues(runtime: str) -> None:
 
 
 def test_an_empty_continuation_is_refused() -> None:
-    decoder = odd.native(odd.model_of("llama"))
-    odd.begin(decoder, [[5, 6]])
+    decoder = odd.begun(odd.native(odd.model_of("llama")), [[5, 6]])
     for pending, budget in (([], 3), ([5, 6], 0)):
         with pytest.raises(ValueError, match="at least one"):
             decoder.continue_greedily(pending, budget, DraftRule())
@@ -367,8 +364,7 @@ BROKEN = [{position: value, 3: -math.inf} for position in (0, 15, 16, 36) for va
 @pytest.mark.parametrize("logits", [*BROKEN, dict.fromkeys(range(odd.VOCABULARY), -math.inf)], ids=str)
 def test_one_broken_logit_is_enough(logits: dict[int, float]) -> None:
     """Or none that is finite."""
-    decoder = odd.native(with_logits(logits))
-    odd.begin(decoder, [[4, 5], [6]])
+    decoder = odd.begun(odd.native(with_logits(logits)), [[4, 5], [6]])
     for step in (1, 2):
         with pytest.raises(BrokenLogitsError, match=f"{broken_logits}{step}$"):
             decoder.forward([[4, 5], [6]])
@@ -400,8 +396,7 @@ def test_broken_weights_are_noticed_anywhere(kind: str, part: str) -> None:
     }[part]
     with torch.no_grad():
         weight[5 if part == "embedding" else 0] = math.nan
-    decoder = odd.native(model)
-    odd.begin(decoder, [[5, 4, END]])
+    decoder = odd.begun(odd.native(model), [[5, 4, END]])
     with pytest.raises(BrokenLogitsError, match=broken_logits):
         decoder.forward([[5, 4, END]])
 
@@ -440,13 +435,11 @@ def test_broken_logits_are_named_in_every_call(runtime: str, pending: list[int],
 
 def test_broken_logits_within_a_continuation_are_reported() -> None:
     model = toy_t5(1, 2, 1)
-    sound = odd.native(model)
-    odd.begin(sound, [[5, 9, END]])
+    sound = odd.begun(odd.native(model), [[5, 9, END]])
     text = sound.continue_greedily([0], 6, DraftRule()).tokens
     position = next(position for position, token in enumerate(text) if position and token not in text[:position])
     for runtime in odd.RUNTIMES:
-        broken = odd.fast(with_broken_token(model, text[position]), runtime)
-        odd.begin(broken, [[5, 9, END]])
+        broken = odd.begun(odd.fast(with_broken_token(model, text[position]), runtime), [[5, 9, END]])
         with pytest.raises(BrokenLogitsError, match=f"{broken_logits}{position + 2}$"):
             broken.continue_greedily([0], 6, DraftRule())
 
