@@ -272,13 +272,13 @@ def surely(token: int) -> Predict:
 def test_confidence_by_hand() -> None:
     """Of three tokens with probabilities 1/2, 1/8 and 1/4."""
     log_probabilities = [math.log(one) for one in (1 / 2, 1 / 8, 1 / 4)]
-    by_hand = {"sum": 1 / 64, "mean": 1 / 4}
-    for confidence, expected in by_hand.items():
-        assert cascades.sequence_confidence(
-            log_probabilities, cascades.SequenceCascadeSettings(confidence=confidence)
-        ) == pytest.approx(expected)
-    for quantile, expected in ((0.0, 1 / 8), (0.25, 2**-2.5), (0.5, 1 / 4), (1.0, 1 / 2)):
-        settings = cascades.SequenceCascadeSettings(confidence="quantile", quantile=quantile)
+    quantiles = ((0.0, 1 / 8), (0.25, 2**-2.5), (0.5, 1 / 4), (1.0, 1 / 2))
+    for confidence, quantile, expected in (
+        ("sum", 0.5, 1 / 64),
+        ("mean", 0.5, 1 / 4),
+        *(("quantile", *one) for one in quantiles),
+    ):
+        settings = cascades.SequenceCascadeSettings(confidence=confidence, quantile=quantile)
         assert cascades.sequence_confidence(log_probabilities, settings) == pytest.approx(expected)
 
 

@@ -56,9 +56,8 @@ def test_logits_are_those_of_the_whole_head_and_a_mask(name: str, runtime: Runti
     expected, found = (logits_of(decoder, [[3, 4, 7], [5, 10, 2]]) for decoder in (whole, few))
     outside = torch.ones(expected.shape[-1], dtype=torch.bool)
     outside[TOKENS] = False
-    torch.testing.assert_close(
-        found, expected.masked_fill(outside, -torch.inf), atol=0 if runtime.name == "native" else 1e-5, rtol=0
-    )
+    tolerance = 0 if runtime.name == "native" else 1e-5
+    torch.testing.assert_close(found, expected.masked_fill(outside, -torch.inf), atol=tolerance, rtol=0)
 
 
 def test_a_continuation_names_tokens_and_their_confidence() -> None:

@@ -13,9 +13,7 @@ from tasks.errors import InputError
 from tasks.files import SUMS
 from tasks.models.settings import TextSettings
 
-TEXT = TextSettings(
-    max_source_tokens=9, max_target_tokens=7, chat_template=True, instruction="Say: {source}", system="Be brief."
-)
+TEXT = TextSettings(max_source_tokens=9, max_target_tokens=7, chat_template=True, instruction="Say: {source}", system="Brief.")
 POINT = configure_method("bild", {"fallback_threshold": 0.5, "rollback_threshold": math.inf, "max_draft": 4})
 
 

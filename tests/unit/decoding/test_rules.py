@@ -33,14 +33,10 @@ def test_speculative_by_hand() -> None:
 
 
 def test_greedy_speculative_compares_argmaxes() -> None:
-    result = rules.speculative_sampling.apply(
-        torch.tensor([[0, 2]]), block_of(Q, SamplingSettings()), block_of(P[:, :2], SamplingSettings())
-    )
+    result = rules.speculative_sampling.apply(torch.tensor([[0, 2]]), block_of(Q, GREEDY), block_of(P[:, :2], GREEDY))
     assert result.accept.tolist() == [[0.0, 0.0]]
     assert rules.token_probabilities(result.residual).argmax(-1).tolist() == [[2, 1]]
-    keep_agreed = rules.speculative_sampling.apply(
-        torch.tensor([[0]]), block_of(Q[:, :1], SamplingSettings()), block_of(P[:, 2:], SamplingSettings())
-    )
+    keep_agreed = rules.speculative_sampling.apply(torch.tensor([[0]]), block_of(Q[:, :1], GREEDY), block_of(P[:, 2:], GREEDY))
     assert keep_agreed.accept.tolist() == [[1.0]]
 
 
@@ -64,9 +60,7 @@ def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
 
 def test_the_distance_reads_scores_not_the_one_hot() -> None:
     """The token is accepted although the large model's greedy choice differs."""
-    result = rules.distance_rollback(2.0).apply(
-        torch.tensor([[0, 0]]), block_of(Q, SamplingSettings()), block_of(P[:, :2], SamplingSettings())
-    )
+    result = rules.distance_rollback(2.0).apply(torch.tensor([[0, 0]]), block_of(Q, GREEDY), block_of(P[:, :2], GREEDY))
     assert result.accept.tolist() == [[1.0, 1.0]]
     assert rules.token_probabilities(result.residual).tolist() == [[[0, 0, 1], [0, 1, 0]]]
 

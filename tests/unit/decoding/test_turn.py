@@ -85,18 +85,18 @@ def test_a_token_is_drafted_only_above_the_fallback_threshold(confidence: float,
     assert (window.tokens, window.fallback, window.going, window.predictions) == (drafted, not drafted, bool(drafted), 1)
 
 
-def test_a_draft_ends_after_the_token_that_takes_the_product_under_its_bound() -> None:
-    window = DraftBuilder(5, DraftRule(5, stop_below=0.25), {1})
-    for confidence, going in ((0.5, True), (0.5, True), (0.99, False)):
-        window.add(7, confidence)
-        assert window.going is going
-    assert (window.tokens, window.fallback) == ([7, 7, 7], False)
-
-
-def test_a_draft_ends_after_the_token_at_whose_position_the_entropy_is_above_its_bound() -> None:
-    window = DraftBuilder(5, DraftRule(5, max_entropy=1.5), {1})
-    for entropy, going in ((0.2, True), (1.5, True), (1.6, False)):
-        window.add(7, 0.01, entropy)
+@pytest.mark.parametrize(
+    ("rule", "seen"),
+    [
+        (DraftRule(5, stop_below=0.25), [(0.5,), (0.5,), (0.99,)]),
+        (DraftRule(5, max_entropy=1.5), [(0.01, 0.2), (0.01, 1.5), (0.01, 1.6)]),
+    ],
+    ids=["product of confidences", "entropy"],
+)
+def test_a_draft_ends_after_the_token_that_passes_its_bound(rule: DraftRule, seen: list[tuple[float, ...]]) -> None:
+    window = DraftBuilder(5, rule, {1})
+    for scores, going in zip(seen, (True, True, False), strict=True):
+        window.add(7, *scores)
         assert window.going is going
     assert (window.tokens, window.fallback) == ([7, 7, 7], False)
 

@@ -38,9 +38,7 @@ def test_clipping_and_accumulation_are_always_set(monkeypatch: pytest.MonkeyPatc
     assert [found[name] for name in sizes] == [12, 1, 3]
 
 
-@pytest.mark.parametrize(
-    ("decay", "factors"), [("constant", [0.5, 1, 1, 1, 1, 1, 1]), ("linear", [0.5, 1, 1, 0.75, 0.5, 0.25, 0])]
-)
+@pytest.mark.parametrize(("decay", "factors"), [("constant", [0.5, *[1] * 6]), ("linear", [0.5, 1, 1, 0.75, 0.5, 0.25, 0])])
 def test_the_rate_rises_is_constant_or_falls(decay: str, factors: list[float]) -> None:
     settings = TrainingSettings(warmup_steps=2, steps=6, decay=decay)
     assert [rate_factor(settings, step) for step in range(7)] == factors

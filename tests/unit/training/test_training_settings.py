@@ -32,9 +32,7 @@ CASES: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "words"), CASES, ids=[" ".join([kind.__name__, *changes]) for kind, changes, _ in CASES]
-)
+@pytest.mark.parametrize(("kind", "changes", "words"), CASES, ids=[" ".join([one.__name__, *given]) for one, given, _ in CASES])
 def test_what_cannot_work_is_refused(kind: Any, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=f"^{words}"):
         kind(**changes)

@@ -73,10 +73,8 @@ def test_a_replay_equals_decoding_by_any_runtime(name: str, runtime: Runtime, me
 
 def test_the_small_model_s_log_probabilities_are_replayed() -> None:
     pair = pair_of("t5")
-    settings, request = cascades.SequenceCascadeSettings(), Request(9)
-    methods = [
-        METHODS["sequence_cascade"].make(settings, one, request) for one in (pair, replay_pair(pair, PredictionCache(pair)))
-    ]
+    pairs, settings = (pair, replay_pair(pair, PredictionCache(pair))), cascades.SequenceCascadeSettings()
+    methods = [METHODS["sequence_cascade"].make(settings, one, Request(9)) for one in pairs]
     decoded, replayed = (method.small.run(SOURCES, range(len(SOURCES)), 9) for method in methods)  # type: ignore[attr-defined]  # cascades have it
     assert any(one.log_probabilities for one in decoded)
     assert replayed == rounded(decoded)
