@@ -76,9 +76,7 @@ def test_a_long_source_loses_its_own_end_and_is_counted(tokenizer: Any) -> None:
         (TEMPLATE, {"max_source_tokens": 20}, "max_source_tokens is 20, but the chat prompt alone, without its source, has"),
     ],
 )
-def test_prompts_that_cannot_be_made_are_one_line(
-    template: str | None, changes: dict[str, Any], words: str, tokenizer: Any
-) -> None:
+def test_impossible_prompts_are_one_line(template: str | None, changes: dict[str, Any], words: str, tokenizer: Any) -> None:
     tokenizer.chat_template = template
     with pytest.raises(InputError, match=words) as caught:
         SourceEncoder(tokenizer, text(**changes))

@@ -105,9 +105,7 @@ def test_without_a_network_a_hub_name_fails_at_once(load: Any, what: str, monkey
         load("toys/none")
 
 
-def test_offline_mode_and_a_local_folder_make_no_request(
-    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_mode_and_a_folder_make_no_request(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a connection was opened")
 

@@ -56,9 +56,7 @@ def written(model: Any, sources: list[str], tokenizer: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("architecture", ["t5", "llama", "gpt2"])
-def test_every_text_equals_decoding_and_is_scored_with_its_own_references(
-    architecture: str, sources: list[str], tokenizer: Any
-) -> None:
+def test_texts_equal_decoding_and_have_their_own_references(architecture: str, sources: list[str], tokenizer: Any) -> None:
     model = model_of(architecture)
     outputs = written(model, sources, tokenizer)
     assert len(set(outputs)) > len(outputs) / 3

@@ -120,9 +120,7 @@ def test_quality_is_measured_where_it_chooses_beside_the_spec(job: TrainingJob, 
     ]
 
 
-def test_a_record_ends_with_the_weights_that_are_kept(
-    job: TrainingJob, measured: list[dict[str, float]], recorder: MagicMock
-) -> None:
+def test_a_record_ends_with_the_kept_weights(job: TrainingJob, measured: list[dict[str, float]], recorder: MagicMock) -> None:
     # Seeds as users have them: a time of day, and the largest one.
     training, model = dataclasses.replace(job.training, seed=20261124153400), dataclasses.replace(job.model, seed=2**64 - 1)
     job = dataclasses.replace(job, training=training, model=model)

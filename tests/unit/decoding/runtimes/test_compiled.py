@@ -89,9 +89,7 @@ def test_another_compiler_and_other_flags_compile_anew(compiler: StandIn) -> Non
     assert len(compiler.calls) == 3
 
 
-def test_a_library_that_was_cut_or_changed_is_named_and_compiled_again(
-    compiler: StandIn, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_library_is_named_and_compiled_again(compiler: StandIn, caplog: pytest.LogCaptureFixture) -> None:
     path = compiler.opened()
     whole = path.read_bytes()
     damaged = [whole[:0], whole[:5000], whole[:-1], whole[:9000] + b"\0" * 64 + whole[9064:]]

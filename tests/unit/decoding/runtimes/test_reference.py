@@ -332,9 +332,7 @@ def test_draws_are_keyed_by_the_example_not_by_its_row(toys: Toys) -> None:
     assert len({tuple(one.tokens) for one in twins}) > 1
 
 
-def test_progress_is_shown_where_it_has_a_label(
-    toys: Toys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_has_a_label_or_none(toys: Toys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(console, "_SHORT", 0.0)
     for label in (None, "decoding"):
         decode_all("vanilla_small", VanillaSettings(), toys.cached, toy_sources(2), Request(3), 2, label)
