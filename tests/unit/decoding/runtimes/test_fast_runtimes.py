@@ -25,7 +25,7 @@ MOST = 200
 COVERING = [
     *((kind, "native") for kind in odd.KINDS),
     *((kind, "fused") for kind in ("t5 gated-gelu", "llama with biases")),
-    *((kind, "recorded") for kind in ("t5 relu", "mt5", "llama", "gpt2")),
+    *((kind, "recorded") for kind in ("t5 relu", "llama", "gpt2")),
 ]
 covering = pytest.mark.parametrize(("kind", "runtime"), COVERING)
 broken_logits = r"^the (native|fused) model gave NaN, .infinity or no finite logit at step "
@@ -291,7 +291,6 @@ def test_a_check_equals_a_plain_run_and_the_rule(kind: str, runtime: str) -> Non
             drafted[position] = often_top(step.logits[0, -1], drafted[position], 0.8, rng)
             other.rewind(begun)
         checked, step = one.check_draft(pending, drafted, rule), other.forward([pending + drafted])
-        assert step.hidden is not None and checked.step.hidden is not None and step.argmax is not None
         positions = length + 1
         for ours, theirs in ((checked.step.logits, step.logits), (checked.step.hidden, step.hidden)):
             assert torch.equal(ours[0], theirs[0, -positions:]) or not exact
