@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 import torch
@@ -87,21 +88,12 @@ def test_a_streamer_of_transformers_receives_the_text(method: str, pair: Decodin
 
 
 def test_a_streamer_receives_turn_by_turn(pair: DecodingPair) -> None:
-    class Turns:
-        def __init__(self) -> None:
-            self.given: list[list[int]] = []
-
-        def put(self, value: torch.Tensor) -> None:
-            assert (value.dim(), value.dtype) == (1, torch.int64)
-            self.given.append(value.tolist())
-
-        def end(self) -> None:
-            self.given.append([-1])
-
-    turns = Turns()
+    turns = MagicMock()
     [output] = pair.generate(SOURCES[1], method="speculative", settings={"draft_length": 2}, streamer=turns)
-    prompt, *middle, last = turns.given
-    assert (prompt, last) == ([pair.tokenizer.pad_token_id], [-1])
+    given = [put.args[0] for put in turns.put.call_args_list]
+    assert {(value.dim(), value.dtype) for value in given} == {(1, torch.int64)}
+    prompt, *middle = (value.tolist() for value in given)
+    assert (prompt, turns.mock_calls[-1]) == ([pair.tokenizer.pad_token_id], call.end())
     assert [token for turn in middle for token in turn] == output.tokens
     assert len(middle) == output.counts.large_calls > 1
     with pytest.raises(InputError, match="a streamer takes one text, but there are 2"):
