@@ -1,15 +1,14 @@
 """A small and a large model with equal encoders: this is detected, and the encoder runs once."""
 
 import copy
-import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
-from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, EncoderOutput, Rows, Runtime
+from tasks.decoding.decoder import AUTO, REFERENCE, EncoderOutput, Rows, Runtime
+from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import SpeculativeBeamSettings
@@ -48,19 +47,12 @@ def pair_with_one_encoder(name: str) -> tuple[Any, Any]:
     return with_encoder_of(small, large), large
 
 
-@contextmanager
-def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterator[list[int]]:
-    """Record the number of rows of each run of the decoders' encoders."""
-    runs: list[int] = []
-
-    def run(encode: Callable[[Rows], EncoderOutput], sources: Rows) -> EncoderOutput:
-        runs.append(len(sources))
-        return encode(sources)
-
-    with monkeypatch.context() as patched:
-        for decoder in decoders:
-            patched.setattr(decoder, "encode", functools.partial(run, decoder.encode))
-        yield runs
+def decoded(pair: Pair, method: str) -> tuple[list[Generation], list[int]]:
+    """What a pair writes, and the number of rows of each run of its encoders."""
+    small, large = (patch.object(decoder, "encode", wraps=decoder.encode) for decoder in (pair.small, pair.large))
+    with small as of_small, large as of_large:
+        outputs = decode(method, DRAFTED[method], pair, SOURCES, Request(10))
+    return outputs, [len(run.args[0]) for run in (*of_small.call_args_list, *of_large.call_args_list)]
 
 
 @pytest.mark.parametrize(
@@ -72,20 +64,17 @@ def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterato
         ("fsmt", AUTO, "speculative"),
     ],
 )
-def test_a_shared_encoder_changes_no_token(name: str, runtime: Runtime, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_encoder_runs_once_and_changes_no_token(name: str, runtime: Runtime, method: str) -> None:
     pair = open_decoders(*pair_with_one_encoder(name), runtime=runtime)
     assert pair.shares_encoder
-    with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
-        outputs = decode(method, DRAFTED[method], pair, SOURCES, Request(10))
+    outputs, runs = decoded(pair, method)
     assert runs == [len(SOURCES)]
     apart = copy.copy(pair)
     object.__setattr__(apart, "shares_encoder", False)
     assert outputs == decode(method, DRAFTED[method], apart, SOURCES, Request(10))
     pair = open_decoders(*models(name), runtime=runtime)
     assert not pair.shares_encoder
-    with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
-        decode(method, DRAFTED[method], pair, SOURCES, Request(10))
-    assert runs == [len(SOURCES)] * 2
+    assert decoded(pair, method)[1] == [len(SOURCES)] * 2
     assert len({tuple(one.tokens) for one in outputs}) > 1
 
 
