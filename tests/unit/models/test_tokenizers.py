@@ -4,6 +4,7 @@ import itertools
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -205,22 +206,14 @@ def test_the_tokens_of_a_text_stand_for_its_bytes(made: Any, text: str, tmp_path
 
 
 def test_bytes_of_sentence_piece() -> None:
-    class Backend:
-        def to_str(self) -> str:
-            replaced = '{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}'
-            return f'{{"decoder": {{"type": "Sequence", "decoders": [{replaced}]}}}}'
-
-    class Tokenizer:
-        all_special_ids = (0,)
-        backend_tokenizer = Backend()
-
-        def get_vocab(self) -> dict[str, int]:
-            return {"<s>": 0, "▁a": 1, "<0xE4>": 2, "▁": 5}
-
-    assert token_bytes(Tokenizer()) == [b"", b" a", b"\xe4", b"", b"", b" "]
-    Backend.to_str = lambda self: '{"decoder": {"type": "WordPiece"}}'  # type: ignore[method-assign]
-    with pytest.raises(InputError, match="the tokenizer Tokenizer is neither byte-level nor of SentencePiece's kind"):
-        token_bytes(Tokenizer())
+    replaced = '{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}'
+    backend = SimpleNamespace(to_str=lambda: f'{{"decoder": {{"type": "Sequence", "decoders": [{replaced}]}}}}')
+    ids = {"<s>": 0, "▁a": 1, "<0xE4>": 2, "▁": 5}
+    tokenizer = SimpleNamespace(all_special_ids=(0,), backend_tokenizer=backend, get_vocab=lambda: ids)
+    assert token_bytes(tokenizer) == [b"", b" a", b"\xe4", b"", b"", b" "]
+    backend.to_str = lambda: '{"decoder": {"type": "WordPiece"}}'
+    with pytest.raises(InputError, match="the tokenizer SimpleNamespace is neither byte-level nor of SentencePiece's kind"):
+        token_bytes(tokenizer)
 
 
 def test_the_fewest_tokens_by_hand() -> None:
