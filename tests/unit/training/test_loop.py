@@ -22,16 +22,14 @@ TEXT = TextSettings(max_source_tokens=20, max_target_tokens=12)
 SHAPE: dict[str, Any] = {"d_model": 32, "d_ff": 48, "d_kv": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 3}
 
 
-@pytest.fixture(scope="module")
-def sources() -> list[str]:
-    """More examples than one batch holds, of unequal lengths."""
-    words = ["red", "blue", "green", "black", "white", "brown"]
-    return [" ".join(chosen) for count in (4, 1, 2) for chosen in itertools.islice(itertools.permutations(words, count), 30)]
+WORDS = ["red", "blue", "green", "black", "white", "brown"]
+SOURCES = [" ".join(chosen) for count in (4, 1, 2) for chosen in itertools.islice(itertools.permutations(WORDS, count), 30)]
+"""More examples than one batch holds, of unequal lengths."""
 
 
 @pytest.fixture(scope="module")
-def tokenizer(sources: list[str]) -> Any:
-    text = [*sources, *(f"nor is {number}" for number in range(0, 9000, 37))]
+def tokenizer() -> Any:
+    text = [*SOURCES, *(f"nor is {number}" for number in range(0, 9000, 37))]
     return train_tokenizer(text, TokenizerSettings(vocabulary=64))
 
 
@@ -46,33 +44,33 @@ def model_of(architecture: str) -> Any:
     return model
 
 
-def written(model: Any, sources: list[str], tokenizer: Any) -> list[str]:
+def written(model: Any, tokenizer: Any) -> list[str]:
     """What the project's own decoding writes."""
     decoder = open_decoder(model.eval(), "toy", 64, REFERENCE)
-    ids = encode(tokenizer, sources, TEXT.max_source_tokens)
+    ids = encode(tokenizer, SOURCES, TEXT.max_source_tokens)
     pair, request = Pair(small=decoder, large=decoder), Request(TEXT.max_target_tokens)
     found = decode_all("vanilla_large", VanillaSettings(), pair, ids, request, 16, label="test")
     return [str(text) for text in tokenizer.batch_decode([one.tokens for one in found], skip_special_tokens=True)]
 
 
 @pytest.mark.parametrize("architecture", ["t5", "llama", "gpt2"])
-def test_texts_equal_decoding_and_have_their_own_references(architecture: str, sources: list[str], tokenizer: Any) -> None:
+def test_texts_equal_decoding_and_have_their_own_references(architecture: str, tokenizer: Any) -> None:
     model = model_of(architecture)
-    outputs = written(model, sources, tokenizer)
+    outputs = written(model, tokenizer)
     assert len(set(outputs)) > len(outputs) / 3
-    own = [Example(source, ("something else", output)) for source, output in zip(sources, outputs, strict=True)]
+    own = [Example(source, ("something else", output)) for source, output in zip(SOURCES, outputs, strict=True)]
     assert HeldOutQuality(own, tokenizer, TEXT, "bleu")(model)["quality"] == pytest.approx(100.0)
-    others = [Example(source, (output,)) for source, output in zip(sources, outputs[1:] + outputs[:1], strict=True)]
+    others = [Example(source, (output,)) for source, output in zip(SOURCES, outputs[1:] + outputs[:1], strict=True)]
     assert HeldOutQuality(others, tokenizer, TEXT, "bleu")(model)["quality"] < 90
 
 
-def test_measuring_changes_neither_weights_nor_randomness(sources: list[str], tokenizer: Any) -> None:
+def test_measuring_changes_neither_weights_nor_randomness(tokenizer: Any) -> None:
     model = model_of("t5").train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    measured = HeldOutQuality([Example(source, ("red",)) for source in sources], tokenizer, TEXT, "rougeL")(model)
+    measured = HeldOutQuality([Example(source, ("red",)) for source in SOURCES], tokenizer, TEXT, "rougeL")(model)
     assert torch.equal(torch.rand(2), expected)
     assert measured.keys() == {"quality"}
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
