@@ -1,20 +1,15 @@
-"""Exact distributions of sampled texts, by enumeration, and the chi-square test that draws follow them."""
+"""Exact distributions of sampled texts, by enumeration."""
 
 import functools
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-import pytest
-from scipy import stats
 from torch import Tensor
 
-from tasks.decoding.generation import Generation
 from tasks.decoding.method import SamplingSettings
 from tests.toys import END, START, Predict, Prefix, random_table
 
 SOURCE = (5, END)
-DRAWS = 3000
 FALSE_ALARM = 1e-4
 SequenceDistribution = dict[Prefix, float]
 
@@ -80,23 +75,3 @@ def sequence_distribution(shares: Callable[[Prefix], np.ndarray], limit: int) ->
 def model_distribution(predict: Predict, sampling: SamplingSettings, limit: int) -> SequenceDistribution:
     """The probability of each text drawn from one model."""
     return sequence_distribution(lambda text: dist(predict, text, sampling), limit)
-
-
-def p_value(generations: list[Generation], distribution: SequenceDistribution) -> float:
-    """Return the p-value of the chi-square test that the texts follow the distribution.
-
-    Texts expected fewer than five times are counted together.
-    """
-    assert sum(distribution.values()) == pytest.approx(1)
-    observed = Counter(tuple(one.tokens) for one in generations)
-    if set(observed) - set(distribution):
-        return 0.0
-    expected = {text: probability * len(generations) for text, probability in distribution.items()}
-    common = [text for text, count in expected.items() if count >= 5]
-    assert len(common) > 10
-    counts = [observed[text] for text in common]
-    means = [expected[text] for text in common]
-    if len(common) < len(expected):
-        counts.append(len(generations) - sum(counts))
-        means.append(len(generations) - sum(means))
-    return float(stats.chisquare(counts, means).pvalue)

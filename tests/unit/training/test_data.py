@@ -66,12 +66,14 @@ def overhead(lengths: list[tuple[int, int]], settings: TrainingSettings) -> floa
     return total / sum(map(sum, lengths))
 
 
-@pytest.mark.parametrize("size", [{"batch_size": 16}, {"batch_tokens": 700}], ids=str)
-def test_batches_are_alike_in_both_lengths(size: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "settings", [TrainingSettings(batch_size=16), TrainingSettings(batch_tokens=700)], ids=["size", "tokens"]
+)
+def test_batches_are_alike_in_both_lengths(settings: TrainingSettings) -> None:
     lengths = drawn(4000)
     shuffled = sum(padded(lengths, list(range(begin, begin + 16))) for begin in range(0, 4000, 16)) / sum(map(sum, lengths))
     assert shuffled > 1.8
-    assert overhead(lengths, TrainingSettings(**size)) < 1.15
+    assert overhead(lengths, settings) < 1.15
 
 
 def test_batches_of_an_epoch_do_not_come_by_length() -> None:

@@ -163,7 +163,12 @@ WHOLE = {"source": [3], "format": 3, "nodes": NODES}
     [
         (WHOLE, 2),
         ({"source": [3], "nodes": NODES}, 1),  # an older format
-        *((one, 1) for one in ([], {}, None, WHOLE | {"nodes": [[9, 1]]}, WHOLE | {"nodes": [[-1, -1, 7]]}, "[" * 9000)),
+        ([], 1),
+        ({}, 1),
+        (None, 1),
+        (WHOLE | {"nodes": [[9, 1]]}, 1),
+        (WHOLE | {"nodes": [[-1, -1, 7]]}, 1),
+        ("[" * 9000, 1),
     ],
     ids=repr,
 )
