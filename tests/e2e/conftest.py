@@ -62,7 +62,7 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["calibrate"] = {"batch_size": 64, "max_repeats": 0}
     task["align"] = {name: value for name, value in training.items() if name != "seed"} | {"steps": 50}
     task["seeds"] = [1, 2]
-    task["sweep"] |= {"latency_examples": 3, "latency_rounds": 2, "warmup_examples": 1, "bootstrap_samples": 100}
+    task["sweep"] |= {"latency_examples": 3, "latency_rounds": 1, "warmup_examples": 1, "bootstrap_samples": 100}
     task["sweep"] |= {"batch_sizes": [1, 3], "batch_examples": 6}
     task["sweep"]["grid"] = GRID
     return {
