@@ -62,6 +62,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {run: moved / run for run in found}
 
 
+@pytest.mark.slow
 def test_the_code_of_a_card_opens_the_model_anywhere(folders: dict[str, Path]) -> None:
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-I", "-c", OPENED, *map(str, folders.values())]

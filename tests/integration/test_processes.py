@@ -56,6 +56,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAME_MODEL)
 def test_two_processes_train_the_same_model_as_one(one: Path, two: Path, name: str) -> None:
     alone, together = curves(one, name), curves(two, name)

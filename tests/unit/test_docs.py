@@ -98,6 +98,7 @@ def test_a_greedy_bild_text_runs_through_the_files_of_its_walk() -> None:
     assert walk == called - inside - aside
 
 
+@pytest.mark.slow
 def test_the_toy_method_of_the_guide_works_as_written(tmp_path: Path) -> None:
     """Three files are touched: the method, its test and its law."""
     guide = (

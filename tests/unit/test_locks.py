@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tasks import locks
 from tasks.errors import InputError
@@ -99,7 +100,9 @@ def test_a_stage_locks_its_work_before_it_writes(name: str, tmp_path: Path, monk
         raise LockedError(folder)
 
     stage = import_module(f"tasks.{name}")
-    shutil.copy2("params.yaml", tmp_path)
+    params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
+    params["tasks"]["translation"]["corpus"]["embedded"] |= {"train": 40, "validation": 5, "test": 5}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(stage, "folder_lock", lock)
     monkeypatch.setattr(sys, "argv", [name, "--task", "translation"])
