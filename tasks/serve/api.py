@@ -231,7 +231,9 @@ class Completions:
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    return error_body(str(error) or type(error).__name__, "server_error")
+    """What a client reads of a failure: our own words. Those of a library name its insides, and are in the log."""
+    own = type(error).__module__.startswith("tasks.")
+    return error_body(str(error) if own else "this text could not be decoded; the server's log says why", "server_error")
 
 
 def _event(body: dict[str, Any]) -> str:
@@ -267,6 +269,10 @@ def create_app(completions: Completions, key: str = "") -> Door:
     async def refused(_: Request, error: RefusedError) -> JSONResponse:
         headers = {"Retry-After": "1"} if error.status == 429 else None
         return JSONResponse(refusal(error.status, str(error), error.param), error.status, headers)
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, __: Exception) -> JSONResponse:
+        return JSONResponse(error_body("the server failed; its log says why", "server_error"), 500)
 
     @app.exception_handler(404)
     async def unknown(request: Request, _: Exception) -> JSONResponse:

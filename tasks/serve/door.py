@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tasks.console import log
+from tasks.serve.protocol import error_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +93,18 @@ class PatientProtocol(H11Protocol):
         """Wait no longer."""
         super().connection_lost(exc)
         self._end_wait()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP in the form of every other refusal."""
+        body = json.dumps(error_body(f"{msg.rstrip('.')}: this is no HTTP/1.1", "invalid_request_error")).encode()
+        head = [
+            "HTTP/1.1 400 Bad Request",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            "connection: close",
+        ]
+        self.transport.write("\r\n".join([*head, "", ""]).encode() + body)
+        self.transport.close()
 
     @property
     def _is_answering(self) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from tasks.console import log
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Request
 from tasks.decoding.turn import AbandonedError, Abandonment
@@ -131,6 +132,10 @@ class ServerSettings:
     warm_up: float = setting("Longest warm-up, in seconds.", default=20.0, unit="seconds", ge=0)
 
 
+class StoppedError(RuntimeError):
+    """The server stops before a text was decoded."""
+
+
 class QueueFullError(Exception):
     """As many texts wait as the limit allows."""
 
@@ -159,7 +164,7 @@ class Scheduler:
             self._changed.notify()
         self._thread.join()
         while self._waiting:
-            self._waiting.popleft().failed(RuntimeError("the server stops"))
+            self._waiting.popleft().failed(StoppedError("the server stops"))
 
     @property
     def alive(self) -> bool:
@@ -233,6 +238,7 @@ class Scheduler:
         except AbandonedError:
             return
         except Exception as error:  # noqa: BLE001 (a failing batch must not end the server)
+            log.warning("a batch could not be decoded: %s: %s", type(error).__name__, error)
             for job in batch:
                 job.failed(error)
             return

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from tasks.decoding import DecodingPair
+from tasks.decoding.decoder import BrokenLogitsError
 from tasks.decoding.generation import Counts, Generation
 from tasks.serve.pacing import Batch, Engine, PairEngine
 from tasks.serve.protocol import Message, NewText, RefusedError, encode_chat, encode_prompts
@@ -241,18 +242,28 @@ def test_no_more_requests_wait_to_be_encoded_than_texts_to_be_decoded(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_failing_model_is_500_and_the_server_goes_on(stream: bool, pair: DecodingPair) -> None:
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RuntimeError("mat1 has NaN"), "the server's log says why"),
+        (BrokenLogitsError("step 3"), "step 3"),
+    ],
+)
+def test_a_failing_model_is_500_and_the_server_goes_on(
+    stream: bool, error: Exception, says: str, pair: DecodingPair, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = HeldEngine()
     engine.released.set()
 
     def fail(_: object) -> None:
         engine.turn = None
-        raise RuntimeError("NaN in step 3")
+        raise error
 
     with client_of(pair, engine) as client:
         engine.turn = fail
         answer = client.post(URL, json={"prompt": "red", "stream": stream})
-        assert "NaN in step 3" in answer.text
+        assert says in answer.text and "mat1" not in answer.text
+        assert f"a batch could not be decoded: {type(error).__name__}: {error}" in caplog.text
         assert answer.status_code == (200 if stream else 500)
         assert client.post(URL, json={"prompt": "red"}).status_code == 200
         assert client.get("/health").json() == {"status": "ok"}

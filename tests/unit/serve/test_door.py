@@ -57,7 +57,8 @@ def test_a_request_has_one_number_in_answer_header_and_log(
     for answer, (level, line) in zip(answers, lines, strict=False):
         assert level == "DEBUG"
         assert line.startswith(f"request {answer.headers['x-request-id']}: POST /v1/completions, status 200 after ")
-    assert broken.status_code == 500
+    assert (broken.status_code, broken.json()["error"]["type"]) == (500, "server_error")
+    assert "division" not in broken.text
     assert lines[-1][0] == "WARNING" and ": POST /v1/completions, status 500 after " in lines[-1][1]
 
 
@@ -105,6 +106,16 @@ def test_a_body_that_does_not_arrive_is_408(pair: DecodingPair) -> None:
 
     answer = served(echo(pair, patience=0.1), client)
     assert answer.startswith(b"HTTP/1.1 408 ") and b"the body did not arrive within 0.1 s" in answer
+
+
+def test_what_is_no_http_is_refused_like_all_else(pair: DecodingPair) -> None:
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(b"\x16\x03\x01 this is TLS\r\n\r\n")
+        return await reader.read()
+
+    head, _, body = served(echo(pair), client).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and b"application/json" in head
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
 
 
 def test_an_answer_may_take_longer_than_the_question() -> None:
