@@ -520,11 +520,6 @@ def points_of(name: str, value: float) -> float:
     return -value if name == PERPLEXITY else value
 
 
-def texts_to_match(references: tuple[str, ...], metric: str) -> tuple[str, ...]:
-    """The references that an output may equal; tests of a program are none of them."""
-    return references[:1] if metric == PROGRAMS else references
-
-
 def forget() -> None:
     """Clear the caches of scored examples, for benchmarks of the scoring."""
     _bleu_example.cache_clear()
