@@ -216,8 +216,9 @@ class TrainingLog:
         self.target_tokens += int(tokens)
         # The count is 0 where no label can be learned, as in texts outside of the draft vocabulary.
         self.loss = self._sum / self._count if self._count else 0.0
-        values = {"loss": self.loss, "learning_rate": rate, "tokens_per_second": speed, "target_tokens": self.target_tokens}
-        self.add(values, step)
+        self.add({"loss": self.loss, "learning_rate": rate, "target_tokens": self.target_tokens}, step)
+        # No row takes the speed: rows are saved with the model, and two equal trainings must leave equal files.
+        self._log({"tokens_per_second": speed}, step)
         self._reset()
         return {"loss": f"{self.loss:.3f}", "tokens/s": f"{speed:.0f}"}
 
