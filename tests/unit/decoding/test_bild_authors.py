@@ -18,7 +18,7 @@ from tasks.decoding.replay import replay_pair
 from tasks.decoding.runtimes.choose import open_decoders
 from tests.architectures import models
 from tests.executors import same_in_the_kernel
-from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, says, toy_sources
+from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, toy_sources
 
 Summary = tuple[list[int], str, int, int, int, int]
 """Tokens, proposers, runs of the small model, calls of the large one, fallbacks, rollbacks."""
@@ -114,47 +114,6 @@ def test_the_native_loop_equals_the_general_loop() -> None:
     pair.large.end_tokens = before
     for settings, limit in itertools.product((settings_of(0.0, 0.7, 3), settings_of(0.4, 0.1, 4)), (1, 2, 14)):
         decoded(settings, limit)
-
-
-SURE = settings_of(0.0, 1.0, 3)
-SIX = [2, 3, 4, 5, 6, 7]
-
-
-@pytest.mark.parametrize(
-    ("small", "large", "settings", "limit", "tokens", "proposers"),
-    [
-        pytest.param(says(SIX), says(SIX), SURE, 9, [*SIX, END], "lssslss", id="the large model first; a forced fallback"),
-        pytest.param(
-            says([7] * 9), says(SIX), SURE, 7, [2, 3, 4, 5, 6, 7, 7], "lclclss",
-            id="a violation at the first drafted token: the large model writes two tokens",
-        ),
-        pytest.param(
-            says([2, 3, 7, 5, 6, 7]), says(SIX), SURE, 6, SIX, "lsclss", id="a violation inside the draft drops what follows"
-        ),
-        pytest.param(
-            says([2, 3, 7, 7]), says([2, 3, 4], unsure=[1]), SURE, 5, [2, 3, 7, 7, END], "lsssl",
-            id="the first violation agrees, so that the later ones stay",
-        ),
-        pytest.param(says([2, 3]), says(SIX), SURE, 9, [2, 3, END], "lss", id="a drafted end token stands unverified"),
-        pytest.param(
-            says(SIX), says([2, END, 5, END]), SURE, 9, [2, END, 5, END, END], "lclcl",
-            id="a rollback to the end token does not end the text",
-        ),
-        pytest.param(says(SIX), says([2, END]), SURE, 9, [2, END, END], "lcl", id="an end token behind that does"),
-        pytest.param(says([3] * 9), says(SIX), SURE, 2, [2, 3], "ls", id="the limit inside a draft"),
-        pytest.param(says([2, 3, 4, 7]), says(SIX), SURE, 5, SIX[:5], "lsscl", id="the limit behind a rollback"),
-        pytest.param(says([7] * 9), says(SIX), SURE, 4, [2, 7, 7, 7], "lsss", id="the limit at a draft's end"),
-        pytest.param(
-            says(SIX, unsure=range(9)), says(SIX), settings_of(0.6, 1.0, 3), 4, [2, 3, 4, 5], "llll", id="always unsure"
-        ),
-    ],
-)  # fmt: skip
-def test_texts_by_hand(
-    small: Predict, large: Predict, settings: BildAuthorsSettings, limit: int, tokens: list[int], proposers: str
-) -> None:
-    [found] = decode("bild_authors", settings, prefix_pair(small, large), [[5, END]], Request(limit))
-    assert (found.tokens, found.proposers) == (tokens, proposers)
-    assert summary(found) == authors_code(small, large, (5, END), settings, limit, Counter())
 
 
 def test_it_falls_back_under_the_threshold_and_algorithm_1_at_it() -> None:

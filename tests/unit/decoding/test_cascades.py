@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.decoding.cascades import DEFERRALS, cascade_rule, cascade_target
+from tasks.decoding.cascades import cascade_target
 from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts, Generation
@@ -22,19 +22,14 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import decode
 from tasks.decoding.replay import replay_pair
-from tasks.decoding.rules import match_target, speculative_sampling
+from tasks.decoding.rules import match_target
 from tests.architectures import pair_of
-from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
+from tests.emission import GREEDY, block, emission, positions, repeatable
 from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, toy_sources
 from tests.unit.decoding.test_executors import written_out
 
 Q = [0.5, 0.3, 0.2]
 P = [0.1, 0.2, 0.7]
-
-
-def alphas(rule: str) -> st.SearchStrategy[float]:
-    least, most = cascades.CASCADE_BOUNDS[rule]
-    return st.floats(max(least, -3), min(most, 6))
 
 
 @pytest.mark.parametrize(
@@ -57,24 +52,6 @@ def test_deferral_by_hand(rule: str, kept: float, deferred: float) -> None:
     assert torch.equal(cascade_target(rule, deferred)(q, p), p.dist)
 
 
-@pytest.mark.parametrize(
-    ("rule", "alpha", "target"),
-    [
-        # Deferred is v with q(v) < 0.7 - 0.3: all but token 0. Half of q is deferred to p.
-        ("token_v1", 0.3, [0.5 + 0.05, 0.1, 0.35]),
-        ("token_v1", 0.5, [0.5, 0.3, 0.2]),
-        # Deferred is v with p(v) < 0.7 - 0.55 = 0.15: token 0.
-        ("token_v2", 0.55, [0.05, 0.3 + 0.1, 0.2 + 0.35]),
-        ("token_v2", 0.0, [0.08, 0.16, 0.2 + 0.56]),
-        # Deferred is v with p(v) < 0.25 * 0.7 = 0.175: token 0; with p(v) < 0.35: tokens 0 and 1.
-        ("token_v3", 0.75, [0.05, 0.3 + 0.1, 0.2 + 0.35]),
-        ("token_v3", 0.5, [0.08, 0.16, 0.2 + 0.56]),
-    ],
-)
-def test_token_rules_by_hand(rule: str, alpha: float, target: list[float]) -> None:
-    torch.testing.assert_close(cascade_target(rule, alpha)(block(Q), block(P))[0, 0], torch.tensor(target))
-
-
 def test_the_distance_of_bild_has_two_forms() -> None:
     """Greedily, it is that of the small model's only token: -ln 0.1 = 2.303."""
     q, p = block(Q, GREEDY), block(P, GREEDY)
@@ -85,32 +62,6 @@ def test_the_distance_of_bild_has_two_forms() -> None:
     for alpha in (1e9, math.inf):
         forbidden = cascade_target("bild", alpha)(block(Q), certain)
         assert torch.equal(forbidden, block(Q).dist if alpha == math.inf else certain.dist)
-
-
-@pytest.mark.parametrize("rule", DEFERRALS)
-@given(pair=positions((*DRAWN, GREEDY)), data=st.data())
-@repeatable
-def test_rejection_is_deferral_times_distance(
-    rule: str, pair: tuple[PredictionBlock, PredictionBlock], data: st.DataObject
-) -> None:
-    """Lemma 3: the probability of rejection is δ(q, p) · D_TV(p, q)."""
-    q, p = pair
-    alpha = data.draw(alphas(rule))
-    delta = float(DEFERRALS[rule](q, p, alpha))
-    apart = np.abs(dist(p) - dist(q)).sum() / 2
-    assert emission(match_target(cascade_target(rule, alpha)), q, p).rejected == pytest.approx(delta * apart, abs=1e-5)
-
-
-@pytest.mark.parametrize("rule", cascades.CASCADE_RULES)
-@given(pair=positions((*DRAWN, GREEDY)))
-@repeatable
-def test_the_smallest_cost_is_speculative_decoding(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
-    q, p = pair
-    found, exact = (emission(one, q, p) for one in (cascade_rule(rule, cascades.CASCADE_BOUNDS[rule][0]), speculative_sampling))
-    # BiLD* keeps q where D rounds to 0, which a higher temperature may show.
-    tolerance = 1e-4 if rule == "bild" else 1e-6
-    np.testing.assert_allclose(found.kept, exact.kept, atol=tolerance)
-    np.testing.assert_allclose(found.emitted, exact.emitted, atol=tolerance)
 
 
 @pytest.mark.parametrize("rule", cascades.CASCADE_RULES)
@@ -267,19 +218,6 @@ def surely(token: int) -> Predict:
         return logits
 
     return predict
-
-
-def test_confidence_by_hand() -> None:
-    """Of three tokens with probabilities 1/2, 1/8 and 1/4."""
-    log_probabilities = [math.log(one) for one in (1 / 2, 1 / 8, 1 / 4)]
-    quantiles = ((0.0, 1 / 8), (0.25, 2**-2.5), (0.5, 1 / 4), (1.0, 1 / 2))
-    for confidence, quantile, expected in (
-        ("sum", 0.5, 1 / 64),
-        ("mean", 0.5, 1 / 4),
-        *(("quantile", *one) for one in quantiles),
-    ):
-        settings = cascades.SequenceCascadeSettings(confidence=confidence, quantile=quantile)
-        assert cascades.sequence_confidence(log_probabilities, settings) == pytest.approx(expected)
 
 
 def test_a_token_too_unlikely_for_float32_still_has_a_confidence() -> None:

@@ -1,4 +1,4 @@
-"""CALM equals a plain implementation without caches; its confidences and its threshold by hand."""
+"""CALM equals a plain implementation without caches; its confidences by hand."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import REFERENCE
-from tasks.decoding.drafters.layers import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
+from tasks.decoding.drafters.layers import EarlyExitDecoder, saturation, top_two_gap
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.registry import decode, decode_all
@@ -108,19 +108,6 @@ def test_rows_exit_as_they_do_alone(pair: Pair, confidence: str, sampling: Sampl
     assert len({one.counts.layers for one in alone}) > 2
     for batch_size in (3, 8):
         assert decode_all("calm", settings, pair, sources, request, batch_size) == alone
-
-
-@pytest.mark.parametrize(
-    ("threshold", "decay", "position", "limit", "expected"),
-    [
-        (0.9, 4.0, 0, 10, 0.91),
-        (0.9, 4.0, 5, 10, 0.81 + 0.1 * math.exp(-2)),
-        (1.0, 0.0, 3, 10, 1.0),
-        (0.0, 8.0, 10, 10, 0.1 * math.exp(-8)),
-    ],
-)
-def test_the_threshold_decays(threshold: float, decay: float, position: int, limit: int, expected: float) -> None:
-    assert exit_threshold(threshold, decay, position, limit) == pytest.approx(expected)
 
 
 def test_confidences_by_hand() -> None:
