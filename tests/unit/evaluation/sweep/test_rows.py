@@ -1,4 +1,4 @@
-"""Rows of a sweep: what is measured of a point, by hand, and the writer, which appends a row once and reports failures."""
+"""Rows of a sweep: what is measured of a point, by hand, and when its row is written again."""
 
 import dataclasses
 import itertools
@@ -17,12 +17,12 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.rows import MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, read_rows
+from tasks.evaluation.results.rows import Prediction, read_rows
 from tasks.evaluation.sweep import rows
 from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import work_of
-from tasks.evaluation.sweep.replay import Outputs, Split
+from tasks.evaluation.sweep.replay import Split
 from tests.ticking import (
     LARGE,
     LIMIT,
@@ -37,136 +37,7 @@ from tests.ticking import (
     ticking_pair,
 )
 
-NO_ROLLBACK = SweepPoint("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=float("inf")))
 SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
-PREDICTION = Prediction(latency_ms=9.0, speedup=2.0)
-
-
-@pytest.fixture
-def reported() -> list[SweepRow]:
-    """The rows that the writer reports."""
-    return []
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "rows.jsonl"
-
-
-@pytest.fixture
-def writer(path: Path, reported: list[SweepRow]) -> rows.RowWriter:
-    clock, sweep = Clock(), sweep_settings()
-    evaluator = evaluator_of(ticking_pair(clock), sweep, clock=clock)
-    return rows.RowWriter(evaluator, SweepRowFile(path, "this work"), "toy", "aligned", reported.append)
-
-
-@pytest.fixture
-def split(writer: rows.RowWriter) -> Split:
-    return split_of(writer.evaluator.pair, writer.evaluator.sweep)
-
-
-def replayed(writer: rows.RowWriter, point: SweepPoint, split: Split) -> tuple[Outputs, Outcome]:
-    """The outputs of a point, as if it had been replayed, and their outcome."""
-    outputs = writer.evaluator.decoded(point, split)
-    outputs.how = "replayed"
-    return outputs, writer.evaluator.assess(outputs, split)
-
-
-def write_timed(
-    writer: rows.RowWriter,
-    point: SweepPoint,
-    split: Split,
-    why: str,
-    known: tuple[Outputs, Outcome] | None = None,
-    predicted: Prediction | None = None,
-) -> SweepRow:
-    """One more round of a point, as a sweep asks for it."""
-    found, evaluator = writer.resumed(point, split, known[1] if known else None), writer.evaluator
-    if found is not None and writer.finished(found):
-        return found
-    if known is None:
-        outputs = evaluator.decoded(point, split)
-        known = outputs, evaluator.assess(outputs, split)
-    assert isinstance(evaluator, ToyEvaluator)
-    lap = evaluator.lap(point, known[0], split)
-    assert isinstance(lap, Lap)
-    return writer.write_round(point, split, lap, known, why, predicted)
-
-
-def in_file(path: Path) -> list[SweepRow]:
-    return read_rows(path, "run the sweep again")
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, writer: rows.RowWriter, error: BaseException) -> None:
-    """Lets timing raise."""
-
-    def lap(*_: Any) -> str:
-        raise error
-
-    monkeypatch.setattr(writer.evaluator, "lap", lap)
-
-
-def test_a_timed_row_is_whole_and_in_a_file(writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
-    row = write_timed(writer, NO_ROLLBACK, split, "grid")
-    assert (row.task, row.arm, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
-    assert row.settings["rollback_threshold"] == "inf"
-    assert row.shown and row.speedup_interval and row.signature
-    assert row.predicted is None and row.timed_mismatches is None
-    assert in_file(path) == reported == [row]
-
-
-def test_a_replayed_point_is_not_decoded_again(writer: rows.RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = replayed(writer, NO_ROLLBACK, split)
-    monkeypatch.setattr(writer.evaluator, "decoded", None)
-    row = write_timed(writer, NO_ROLLBACK, split, "frontier", known, PREDICTION)
-    assert isinstance(row, TimedRow)
-    assert (row.how, row.why, row.predicted) == ("replayed", "frontier", PREDICTION)
-    assert row.quality == known[1].quality
-
-
-def test_a_row_in_the_file_is_not_measured_again(
-    writer: rows.RowWriter, split: Split, path: Path, reported: list[SweepRow], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = write_timed(writer, NO_ROLLBACK, split, "frontier")
-    refuse(monkeypatch, writer, AssertionError("timed again"))
-    assert write_timed(writer, NO_ROLLBACK, split, "sample") == row
-    assert writer.write_untimed(NO_ROLLBACK, split, replayed(writer, NO_ROLLBACK, split)[1]) == row
-    assert in_file(path) == [row]
-    assert reported == [row] * 3
-    with pytest.raises(AssertionError, match="timed again"):  # another split is another row
-        write_timed(writer, NO_ROLLBACK, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
-
-
-def test_an_untimed_row_may_be_timed_later(writer: rows.RowWriter, split: Split, path: Path) -> None:
-    outputs, outcome = replayed(writer, NO_ROLLBACK, split)
-    untimed = writer.write_untimed(NO_ROLLBACK, split, outcome, PREDICTION)
-    assert isinstance(untimed, MeasuredRow) and not isinstance(untimed, TimedRow)
-    assert (untimed.why, untimed.predicted, untimed.same_as) == (None, PREDICTION, None)
-    assert writer.write_untimed(NO_ROLLBACK, split, outcome) == untimed
-    changed = writer.write_untimed(NO_ROLLBACK, split, outcome, Prediction(latency_ms=8.0, speedup=2.0), {"max_draft": 3})
-    timed = write_timed(writer, NO_ROLLBACK, split, "frontier", (outputs, outcome))
-    assert isinstance(timed, TimedRow)
-    assert write_timed(writer, NO_ROLLBACK, split, "frontier") == timed
-    assert in_file(path) == [untimed, changed, timed]
-
-
-def test_a_failure_while_timing_costs_its_own_row(writer: rows.RowWriter, split: Split, path: Path) -> None:
-    row = writer.write_failed(NO_ROLLBACK, split, "RuntimeError: out of memory")
-    assert row.error == "RuntimeError: out of memory"
-    again = write_timed(writer, NO_ROLLBACK, split, "grid")  # it may work the next time
-    assert isinstance(again, TimedRow)
-    assert in_file(path) == [row, again]
-
-
-def test_an_error_that_is_not_the_methods_ends_the_sweep(
-    writer: rows.RowWriter, split: Split, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refuse(monkeypatch, writer, OSError("the disk is full"))
-    with pytest.raises(OSError, match="disk"):
-        write_timed(writer, NO_ROLLBACK, split, "grid")
-    assert in_file(path) == []
-
-
 BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4))
 ALONE = SweepPoint("vanilla_small", VanillaSettings())
 COSTS = costs_of(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
@@ -267,3 +138,19 @@ def test_evaluators_of_one_large_model_decode_it_once(monkeypatch: pytest.Monkey
     outputs = first.vanilla(split)
     monkeypatch.setattr(second, "decoded", None)
     assert second.vanilla(split) is outputs
+
+
+def test_a_row_is_written_again_where_a_value_differs_and_keeps_why_it_was_timed(tmp_path: Path) -> None:
+    evaluator, split = ready(latency_rounds=2)
+    writer = rows.RowWriter(evaluator, SweepRowFile(tmp_path / "rows.jsonl", "this work"), "toy", "aligned")
+    outputs = evaluator.decoded(BILD, split)
+    outcome, prediction = evaluator.assess(outputs, split), Prediction(latency_ms=9.0, speedup=2.0)
+    first = writer.write_untimed(BILD, split, outcome, prediction)
+    assert writer.write_untimed(BILD, split, outcome) == first
+    written = [first, writer.write_untimed(BILD, split, outcome, same_as={"max_draft": 3})]
+    for why, predicted in (("frontier", prediction), ("grid", None)):
+        lap = evaluator.lap(BILD, outputs, split)
+        assert isinstance(lap, Lap)
+        written.append(writer.write_round(BILD, split, lap, (outputs, outcome), why, predicted))
+    assert (written[-1].why, written[-1].predicted) == ("frontier", prediction)
+    assert read_rows(tmp_path / "rows.jsonl", "") == written
