@@ -23,7 +23,6 @@ from tasks.evaluation.results.rows import DecodingCounts
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.loaded_pair import draftings
 from tests.architectures import models, over_runtimes, pair_of, whole_rows
-from tests.distributions import LARGE, SAMPLINGS, SMALL, SOURCE, dist, model_distribution
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, prefix_pair, random_table, says, toy_sources
 
 GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=1.0)
@@ -52,24 +51,6 @@ def fixed(*rows: dict[int, float]) -> Predict:
     return predict
 
 
-@pytest.mark.parametrize(
-    ("small", "limit", "agreed", "positions"),
-    [
-        (SIX, 10, 7, 7),
-        ([2, 7, 4, 5, 6, 7], 10, 6, 7),
-        ([2, 7, 4, 5, 7, 7], 3, 2, 3),
-        # Its end token comes one position too early, and again where the end is.
-        ([2, 3, 4, 5, 6], 10, 6, 7),
-        ([3, 4, 5, 6, 7, 2, 2], 10, 0, 7),
-    ],
-    ids=["a twin", "one token differs", "up to the limit", "the end token", "never"],
-)
-def test_greedy_acceptance_is_the_share_of_equal_tokens(small: list[int], limit: int, agreed: int, positions: int) -> None:
-    found = measured(prefix_pair(says(small), says(SIX)), [[5, END]], GREEDY, limit=limit)
-    rate = agreed / positions
-    assert found == AcceptanceRate(rate=rate, interval=(rate, rate), tokens=positions, temperature=0.0)
-
-
 def test_sampled_acceptance_is_the_overlap_of_two_distributions() -> None:
     """1/4 + 1/8 at the first token whatever is drawn, 1/2 at the second."""
     large = fixed({2: 1 / 2, 3: 1 / 4, 4: 1 / 4}, {END: 1.0})
@@ -81,27 +62,6 @@ def test_sampled_acceptance_is_the_overlap_of_two_distributions() -> None:
     # Of the small model's first distribution 2/7 on 2 and 5/7 on 5 are left; the large one's 3 and 4 are as likely.
     narrow = measured(prefix_pair(small, large), [[5, END]], SamplingSettings(temperature=1.0, top_k=2))
     assert narrow.rate == pytest.approx((2 / 7 + 1 / 2) / 2)
-
-
-def test_prefixes_are_the_large_models_own() -> None:
-    """Against the mean over all texts of at most three tokens, each as often as the large model draws it."""
-    sampling = SAMPLINGS["cool, top-k"]
-
-    def expected(author: Predict) -> float:
-        agreed = length = 0.0
-        for text, share in model_distribution(author, sampling, 3).items():
-            prefixes = [(START, *text[:place]) for place in range(len(text))]
-            dists = ((dist(SMALL, one, sampling), dist(LARGE, one, sampling)) for one in prefixes)
-            agreed += share * sum(float(q.clip(max=p).sum()) for q, p in dists)
-            length += share * len(text)
-        return agreed / length
-
-    pair = prefix_pair(SMALL, LARGE)
-    found = measured(pair, [list(SOURCE)] * 1500, sampling, limit=3, batch=500)
-    low, high = found.interval
-    error = (high - low) / 4
-    assert found.rate == pytest.approx(expected(LARGE), abs=4 * error)
-    assert abs(found.rate - expected(SMALL)) > 8 * error
 
 
 @over_runtimes("t5", "fsmt", "gpt2")

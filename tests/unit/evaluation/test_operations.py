@@ -1,8 +1,7 @@
-"""Theory of cost: sizes against the papers' tables, operations against PyTorch's own counter and by hand."""
+"""Theory of cost: sizes and operations against PyTorch's own counter and by hand."""
 
 import copy
 import dataclasses
-import functools
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -39,33 +38,6 @@ def counted(tokens: int, small_steps: int = 0, **verified: int) -> DecodingCount
     """Counts as rows hold them; `_4=2` are two calls of four positions."""
     calls = {int(positions[1:]): number for positions, number in verified.items()}
     return DecodingCounts(tokens=tokens, small_steps=small_steps, verified=calls, layers=0)
-
-
-@functools.cache
-def one_layer(family: str, width: int, inner: int, heads: int) -> ModelSizes:
-    """A model of one layer of that shape; what its weights are does not matter."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
-    shape: dict[str, Any] = {"d_model": width, "d_ff": inner, "num_heads": heads, "num_layers": 1}
-    if family == "gpt2":
-        shape = {"n_embd": width, "n_inner": inner, "n_head": heads, "n_layer": 1}
-    config = AutoConfig.for_model(family, vocab_size=16, pad_token_id=0, **shape)
-    with torch.device("meta"):
-        model = (AutoModelForCausalLM if family == "gpt2" else AutoModelForSeq2SeqLM).from_config(config)
-    return sizes_of(model.to_empty(device="cpu").eval())
-
-
-@pytest.mark.parametrize(
-    ("family", "layers", "width", "inner", "heads", "millions"),
-    [("t5", 6, 512, 2048, 8, 25), ("mt5", 24, 1024, 2816, 16, 409), ("gpt2", 12, 768, 3072, 12, 85)],
-)
-def test_decoder_weights_are_those_of_the_papers_tables(
-    family: str, layers: int, width: int, inner: int, heads: int, millions: int
-) -> None:
-    """BiLD, Table 2, and its first version's for GPT-2: parameters of the decoder without embeddings."""
-    sizes = one_layer(family, width, inner, heads)
-    layer = sizes.decoder_parameters - sizes.head_parameters + sizes.memory_parameters
-    assert layers * layer / 1e6 == pytest.approx(millions, abs=0.9)
 
 
 @pytest.mark.parametrize("name", ["t5", "fsmt", "gpt2", "llama"])
@@ -114,7 +86,7 @@ def test_a_shared_encoder_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("method", ["vanilla_large", "vanilla_small"])
-@pytest.mark.parametrize("name", ["bart", "llama"])
+@pytest.mark.parametrize("name", ["bart", "t5", "gpt2", "llama"])
 def test_operations_of_one_model_are_those_that_pytorch_counts(name: str, method: str) -> None:
     """To the last one."""
     pair = copy.deepcopy(models(name))
