@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -140,26 +140,6 @@ def test_the_recommended_pair_is_written_with_its_numbers(paths: TaskPaths, monk
     assert not (folder / "calibration.json").exists()
 
 
-def test_a_pair_without_its_drafter_is_refused(
-    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.rmtree(paths.model("aligned"))
-    with pytest.raises(SystemExit):
-        run(monkeypatch)
-    assert "error: models/toy/aligned/1 is missing; train it with dvc repro align@toy" in capsys.readouterr().err
-
-
-def test_a_damaged_model_is_not_put_into_a_pair(
-    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seal(paths.model("large"))
-    (paths.model("large") / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(SystemExit):
-        run(monkeypatch)
-    fix = "config.json is not as it was written; make it again with dvc repro finetune_large@toy"
-    assert f"error: models/toy/large: {fix}" in capsys.readouterr().err
-
-
 def test_every_test_set_stands_in_the_report_by_its_name(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,25 +252,42 @@ def test_the_csv_holds_frontiers_alone(paths: TaskPaths) -> None:
     ]
 
 
-def test_missing_rows_end_in_one_line(
-    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def spoil(model: Path) -> None:
+    seal(model)
+    (model / "config.json").write_text("{}", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda paths: paths.rows("aligned").unlink(),
+            "aligned/rows.jsonl is missing or holds no rows; make it by: python -m tasks.sweep --task toy",
+        ),
+        (
+            lambda paths: shutil.rmtree(paths.model("aligned")),
+            "models/toy/aligned/1 is missing; train it with dvc repro align@toy",
+        ),
+        (
+            lambda paths: spoil(paths.model("large")),
+            "models/toy/large: config.json is not as it was written; make it again with dvc repro finetune_large@toy",
+        ),
+    ],
+    ids=["no rows", "no drafter", "a damaged model"],
+)
+def test_missing_and_damaged_input_ends_in_one_line(
+    paths: TaskPaths,
+    change: Callable[[TaskPaths], None],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    paths.rows("aligned").unlink()
+    change(paths)
     with pytest.raises(SystemExit) as exit_:
         run(monkeypatch)
     assert exit_.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "aligned/rows.jsonl" in line and "python -m tasks.sweep --task toy" in line
-    assert not (paths.results / "summary.json").exists()
-
-
-@pytest.mark.parametrize("field", ["settings", "latency_ms"])
-def test_a_row_that_lacks_a_field_is_named(paths: TaskPaths, field: str) -> None:
-    rows = sweep("aligned", 2.0)
-    del rows[2][field]
-    paths.rows("aligned").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-    with pytest.raises(InputError, match=f"line 3: field '{field}' is missing; remove the file and make it by"):
-        report.read_rows_of(paths, "rougeL", "aligned")
+    assert said in line
 
 
 def test_rows_of_another_metric_are_refused(paths: TaskPaths) -> None:

@@ -199,30 +199,21 @@ def test_an_engine_that_accepts_or_writes_otherwise_fails(
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("words", "text", "line"),
     [
-        (b"", "texts holds no text; write one a line"),
-        (b"ab\n\ncd\n", "texts, line 2: it is empty; write one text a line"),
-        (b"\xff\n", "texts is not UTF-8 (byte 1); save it as UTF-8"),
-        (None, "texts cannot be read (No such file or directory); name a text file"),
+        (["PAIR", "--file", "texts"], b"", "texts holds no text; write one a line"),
+        (["PAIR", "--file", "texts"], b"ab\n\ncd\n", "texts, line 2: it is empty; write one text a line"),
+        (["PAIR", "--file", "texts"], b"\xff\n", "texts is not UTF-8 (byte 1); save it as UTF-8"),
+        (["PAIR", "--file", "none"], b"ab\n", "none cannot be read (No such file or directory); name a text file"),
+        (["nowhere"], b"", "nowhere/pair.json cannot be read"),
+        (["PAIR", "--draft-length", "65"], b"", "speculative: draft_length is 65; it must be at most 64"),
     ],
 )
-def test_a_file_without_texts_is_one_line(run: Run, text: bytes | None, line: str, folder: Path, tmp_path: Path) -> None:
-    if text is not None:
-        (tmp_path / "texts").write_bytes(text)
-    status, _, said = run(folder, "--file", tmp_path / "texts")
-    assert status == 2
-    assert line in said.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["nowhere"], "nowhere/pair.json cannot be read"),
-        (["PAIR", "--draft-length", "65"], "speculative: draft_length is 65; it must be at most 64"),
-    ],
-)
-def test_bad_input_is_one_line(run: Run, words: list[str], line: str, folder: Path) -> None:
+def test_bad_input_is_one_line(
+    run: Run, words: list[str], text: bytes, line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts").write_bytes(text)
     status, _, said = run(*(folder if word == "PAIR" else word for word in words))
     assert status == 2
     assert line in said.splitlines()[-1]

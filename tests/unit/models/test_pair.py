@@ -44,9 +44,8 @@ def toy_model(architecture: str, vocabulary: int = 24) -> Any:
     ],
 )
 def test_differences_of_tokenizers_are_named(small: Toy, words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         check_pair(small, Toy(), "models/small", "models/large")
-    assert "\n" not in str(caught.value)
 
 
 def test_two_kinds_of_models_are_refused_as_a_pair() -> None:

@@ -240,9 +240,8 @@ def test_every_method_gives_the_same_with_and_without_a_cache(toys: Toys, method
 @over_runtimes(*CAUSAL)
 def test_an_empty_prompt_and_an_encoder_output_are_refused(name: str, runtime: Runtime) -> None:
     for method in ("vanilla_large", "speculative"):
-        with pytest.raises(InputError, match="source 2 is empty; the large model is decoder-only and needs a prompt") as caught:
+        with pytest.raises(InputError, match="source 2 is empty; the large model is decoder-only and needs a prompt"):
             decode(method, SETTINGS[method][0], pair_of(name, runtime), [[5, END], [], [6]], Request(4))
-        assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="model is decoder-only"):
         pair_of(name, runtime).large.start(EncoderOutput(torch.zeros(1, 3, 8), torch.ones(1, 3)))
 
