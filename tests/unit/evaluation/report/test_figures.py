@@ -12,7 +12,6 @@ from tasks.decoding.methods.speculative import best_draft_length, expected_opera
 from tasks.evaluation.report import figures, figures_detail
 from tasks.evaluation.report.charts import Figure, save
 from tasks.evaluation.report.page import all_figures
-from tasks.evaluation.results.files import split_at, temperature_of
 from tasks.evaluation.results.rows import ShownExample, SweepRow, TimedPoint, TimedRow, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 from tests.charts import channels, drawn, layers, points, present
@@ -356,11 +355,6 @@ def test_the_trace_shows_every_token(full_record: Summary, full_rows: dict[str, 
         (4, "in place of a drafted token"),
     ]
     assert [mark["text"] for mark in drawn(figure.panels[0], "text")] == ["2 of 5"]
-
-
-def test_the_name_of_a_split_says_its_temperature() -> None:
-    assert (split_at(0.5), split_at(1.0), split_at(0)) == ("validation.T0.5", "validation.T1", "validation.T0")
-    assert [temperature_of(split_at(degree)) for degree in (0.5, 1.0, 0.05)] == [0.5, 1.0, 0.05]
 
 
 def test_each_temperature_has_its_panels_with_its_own_vanilla(warmed: Summary, full_record: Summary) -> None:

@@ -157,12 +157,6 @@ def test_sections_without_data_are_left_out(sweeps: Sweeps) -> None:
     assert "The vanilla large model: no tested setting is shown to be faster within the margins." in " ".join(found.words)
 
 
-def test_the_same_input_gives_the_same_page(sweeps: Sweeps) -> None:
-    rows = {arm: records(rows) for arm, rows in sweeps.items()}
-    first, second = (page(summary_record("bleu", sweeps), rows) for _ in range(2))
-    assert first == second
-
-
 def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(sweeps: Sweeps) -> None:
     # On test the fastest choice, aligned BiLD, loses more than both margins.
     (row,) = [row for row in sweeps["aligned"] if (row["split"], row["method"]) == ("test", "bild")]
