@@ -1,6 +1,7 @@
 """A large model that has collapsed to one output: the report recommends nothing and says why."""
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -25,6 +26,7 @@ def test_the_verdict_recommends_nothing_and_says_why(tmp_path: Path, monkeypatch
         write_jsonl([Example(text, (" ".join(reversed(text.split())),)) for text in texts], PATHS.split(split))
     collapsed = says([7], vocabulary=VOCABULARY)
     use(prefix_pair(collapsed, collapsed), monkeypatch)
+    monkeypatch.setattr("tasks.sweep.SweepRecord", MagicMock())
     for arm in ARMS:
         swept(GridSettings(method="speculative", values={"draft_length": [2, 3]}), arm=arm, bootstrap_samples=200)
     arms = read_seeds(PATHS, "bleu", [1])
