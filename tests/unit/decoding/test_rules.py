@@ -26,20 +26,6 @@ def block_of(probabilities: torch.Tensor, sampling: SamplingSettings = PLAIN) ->
     return PredictionBlock(probabilities.log(), sampling)
 
 
-def test_speculative_by_hand() -> None:
-    result = rules.speculative_sampling.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
-    torch.testing.assert_close(result.accept, torch.tensor([[0.4, 1.0]]))
-    torch.testing.assert_close(rules.token_probabilities(result.residual), torch.tensor([[[0, 0, 0.3], [0.3, 0.4, 0]]]))
-
-
-def test_greedy_speculative_compares_argmaxes() -> None:
-    result = rules.speculative_sampling.apply(torch.tensor([[0, 2]]), block_of(Q, GREEDY), block_of(P[:, :2], GREEDY))
-    assert result.accept.tolist() == [[0.0, 0.0]]
-    assert rules.token_probabilities(result.residual).argmax(-1).tolist() == [[2, 1]]
-    keep_agreed = rules.speculative_sampling.apply(torch.tensor([[0]]), block_of(Q[:, :1], GREEDY), block_of(P[:, 2:], GREEDY))
-    assert keep_agreed.accept.tolist() == [[1.0]]
-
-
 def test_a_token_of_probability_zero_under_q_divides_by_nothing() -> None:
     """Positions past a row's own draft hold arbitrary tokens; their result is unused but must be finite."""
     q, p = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])
@@ -56,20 +42,6 @@ def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
     result = rule.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
     assert result.accept.tolist() == [kept]
     torch.testing.assert_close(rules.token_probabilities(result.residual), P[:, :2])
-
-
-def test_the_distance_reads_scores_not_the_one_hot() -> None:
-    """The token is accepted although the large model's greedy choice differs."""
-    result = rules.distance_rollback(2.0).apply(torch.tensor([[0, 0]]), block_of(Q, GREEDY), block_of(P[:, :2], GREEDY))
-    assert result.accept.tolist() == [[1.0, 1.0]]
-    assert rules.token_probabilities(result.residual).tolist() == [[[0, 0, 1], [0, 1, 0]]]
-
-
-def test_agreed_tokens_are_accepted_if_so_configured() -> None:
-    tokens = torch.tensor([[2, 1]])
-    for keep_agreed, kept in ((False, [0.0, 0.0]), (True, [1.0, 1.0])):
-        rule = rules.distance_rollback(0.1, keep_agreed=keep_agreed)
-        assert rule.apply(tokens, block_of(Q), block_of(P[:, :2])).accept.tolist() == [kept]
 
 
 def test_a_token_of_probability_zero_is_accepted_only_by_an_infinite_threshold() -> None:
