@@ -14,7 +14,6 @@ from tasks.decoding.generation import Generation, total
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
-from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
@@ -22,8 +21,7 @@ from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder, Tran
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, predictions
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
-from tests.toys import END, START, VOCABULARY, Toys, prefix_pair, toy_sources, toy_t5
-from tests.unit.decoding.test_executors import written_out
+from tests.toys import END, START, VOCABULARY, Toys, toy_sources, toy_t5
 
 LIMIT = 12
 SOURCES = toy_sources(8)
@@ -68,19 +66,6 @@ def test_speculative_output_is_vanilla(name: str) -> None:
     assert counts.accepted > 5
     assert counts.rollbacks > 5
     assert counts.large_calls < counts.tokens
-
-
-@every
-def test_bild_is_algorithm_1_without_a_cache(name: str) -> None:
-    small, large = predictions(name)
-    sources, seen = SOURCES[:5], 0
-    for fallback, rollback, max_draft in ((0.3, 0.3, 4), (0.2, 3.0, 2)):
-        settings = BildSettings(fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft)
-        generations = decoded(name, "bild", settings, sources)
-        assert generations == [written_out(small, large, tuple(one), settings, LIMIT) for one in sources]
-        assert decode("bild", settings, prefix_pair(small, large), sources, Request(LIMIT)) == generations
-        seen += total(generations).rollbacks
-    assert seen > 2
 
 
 class Walk:
