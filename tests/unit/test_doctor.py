@@ -118,6 +118,7 @@ def test_a_broken_deepspeed_is_missing_and_a_broken_mlflow_a_warning(modules: Pa
     assert run(check("MLflow"), facts())["state"] == WARNING
 
 
+@pytest.mark.slow
 def test_the_dependencies_are_those_of_the_project_and_deepspeed_trains() -> None:
     import tomllib
 
