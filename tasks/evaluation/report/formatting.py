@@ -34,7 +34,7 @@ _FORMATS = {
     ("level", "p_value"): "{:.2g}",
     ("temperature", "top_p", "lenience", "refused_threshold"): "{:g}",
     ("_share", "mean", "worst"): "{:.2%}",
-    ("speedup", "speedup_checked", "over_bild", "expected_operations"): "{:.2f}×",
+    ("speedup", "speedup_checked", "expected_operations"): "{:.2f}×",
     ("quality_difference", "quality_gain"): "{:+.2f}",
     ("small_step_ms",): "{:.3f}",
     ("",): "{:.2f}",

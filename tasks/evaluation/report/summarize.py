@@ -12,7 +12,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from tasks.evaluation.results.rows import Choice, MeasuredRow, SweepRow, TimedPo
 from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, AlignmentEffect, ArmPoint, ArmResult, Summary, Sweeps
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import example_statistics, loops, value_of
-from tasks.evaluation.scoring.statistics import speed_ratio, speedup_of
+from tasks.evaluation.scoring.statistics import speedup_of
 from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier, tradeoff_of
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.paths import ARMS
@@ -49,8 +49,6 @@ Seeds = Mapping[tuple[str, int], Swept]
 """The sweeps by arm and seed, the first seed first."""
 Outputs = Mapping[tuple[str, int, str], Mapping[tuple[str, str], KeptOutputs]]
 """What every drafter's points give, by arm, seed and split (`results.files.read_hypotheses`)."""
-_SAMPLES, _SEED = 1000, 1
-_BESIDE_BILD = ("speedup", "speedup_interval", "quality_difference", "quality_difference_interval")
 
 
 def summarize(
@@ -128,7 +126,6 @@ def summarize(
         temperatures=temperature_points(task, temperatures or {}, pairs or {}),
     )
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
-    summary = dataclasses.replace(summary, over_bild=over_bild(summary, rows))
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary, warnings))
     found = summary.recommendation
     found = dataclasses.replace(found, warnings=[*found.warnings, *loop_warning(summary, outputs or {})])
@@ -264,15 +261,11 @@ def with_own_timings(pair: PairRecord | None, rows: Sequence[SweepRow]) -> PairR
     for one in pair.batches.points:
         row = next((row for row in tests if (row.method, row.settings) == (one.method, one.settings)), None)
         if one.batch_size == 1 and row is not None:
-            rounds = [speedup_of([visit]) for visit in _visits(row)]
+            visits = row.rounds or [TimedRound(latency_ms=row.latency_ms, vanilla_latency_ms=row.vanilla_latency_ms)]
+            rounds = [speedup_of([visit]) for visit in visits]
             one = dataclasses.replace(one, speedup=row.speedup, rounds=rounds)
         points.append(one)
     return dataclasses.replace(pair, batches=dataclasses.replace(pair.batches, points=points))
-
-
-def _visits(row: TimedRow) -> list[TimedRound]:
-    """The rounds of a row; of one without them its latencies as one round."""
-    return row.rounds or [TimedRound(latency_ms=row.latency_ms, vanilla_latency_ms=row.vanilla_latency_ms)]
 
 
 def _setting_key(row: SweepRow) -> str:
@@ -411,32 +404,7 @@ def loop_warning(summary: Summary, outputs: Outputs) -> list[str]:
     return [texts] if own > vanilla else []
 
 
-# Other methods against BiLD, further temperatures and test sets.
-
-
-def over_bild(summary: Summary, sweeps: Sweeps) -> list[dict[str, Any]]:
-    """Each choice of another method over that of BiLD for the same with the same drafter, the fastest first; on test or, where
-    one of the two was not measured there, on validation. The interval is None where they were timed on other examples.
-
-    Args:
-        summary: Points and choices, unrounded.
-        sweeps: The rows that they were made of.
-    """
-    chosen = {(one.choice, one.arm, one.method): point for one, point in summary.chosen_points()}
-    found: list[dict[str, Any]] = []
-    for (choice, arm, method), point in chosen.items():
-        bild = chosen.get((choice, arm, "bild"))
-        if method == "bild" or bild is None:
-            continue
-        split = REPORTED_ON if point.test and bild.test else CHOSEN_ON
-        rows = (row for one in (point, bild) for row in _timed_rows(parts.rows_of(one, sweeps)) if row.split == split)
-        own, its = map(_visits, rows)
-        same = len(own[0].latency_ms) == len(its[0].latency_ms)
-        ratio, interval = speed_ratio(own, its, _SAMPLES, _SEED) if same else (speedup_of(own) / speedup_of(its), None)
-        about = {"method": method, "arm": arm, "choice": choice, "split": split, "settings": point.settings}
-        measured = {name: getattr(point.test if split == REPORTED_ON else point, name) for name in _BESIDE_BILD}
-        found.append({**about, **measured, "bild_settings": bild.settings, "over_bild": ratio, "over_bild_interval": interval})
-    return sorted(found, key=lambda row: (CHOICES.index(row["choice"]), ARMS.index(row["arm"]), -row["over_bild"]))
+# Further temperatures and test sets.
 
 
 def temperature_points(

@@ -205,7 +205,7 @@ def _on(split: str) -> str:
 def rendered_tables(summary: Summary) -> list[RenderedTable]:
     """Table 1 on both splits, then every table that has a measured row, those of no paper first."""
     found = [*_table_1(summary)]
-    found += [table for make in (_test_sets, _arms, _batches, _over_bild) if (table := make(summary)).rows]
+    found += [table for make in (_test_sets, _arms, _batches) if (table := make(summary)).rows]
     metric = metric_name(summary.metric)
     for name, rows in summary.tables.items():
         own, printed = ([shown(name, row, metric) for row in rows if row["source"] == one] for one in ("measured", "published"))
@@ -285,17 +285,6 @@ def _batches(summary: Summary) -> RenderedTable:
                     span = f"{min(one.rounds):.2f} to {max(one.rounds):.2f}"
                     rows[-1][f"batch {one.batch_size}"] = f"{one.speedup:.2f}× ({span})"
     return _rendered("batches", rows)
-
-
-def _over_bild(summary: Summary) -> RenderedTable:
-    """Every method against BiLD, both chosen alike."""
-    rows = []
-    for one in summary.over_bild:
-        texts = shown("over_bild", one)
-        texts |= {"chosen for": CHOICE_NAMES[one["choice"]], "method": method_name(one["method"])}
-        texts["over BiLD"] += "" if one["split"] == REPORTED_ON else f", on {one['split']}"
-        rows.append(texts)
-    return _rendered("over_bild", rows)
 
 
 def tables_markdown(summary: Summary) -> str:

@@ -251,8 +251,6 @@ class Summary:
     recommendation: Annotated[Recommendation, Field(alias="verdict")]
     table: list[TableRow]
     """Table 1."""
-    over_bild: list[dict[str, Any]] = field(default_factory=list)
-    """Every other method against BiLD, chosen alike (`report.summarize.over_bild`)."""
     temperatures: list[TemperaturePoints] = field(default_factory=list)
     """The grid at further temperatures, by arm."""
     test_sets: list[NamedTestSet] = field(default_factory=list)
@@ -374,17 +372,12 @@ def fastest_choice(summary: Summary, arm: str) -> tuple[str, TimedPoint] | None:
     return next(((choice, point) for choice, point in found if point is not None), None)
 
 
-def rows_of(point: records.OperatingPoint, sweeps: Sweeps) -> list[records.MeasuredRow]:
-    """The measured rows behind a point, the reported split first; of several rows of a split the last counts."""
-    wanted = _key(point, point.settings)
-    rows = [row for row in sweeps[point.arm] if isinstance(row, records.MeasuredRow) and _key(row, row.settings) == wanted]
-    by_split = {row.split: row for row in rows}
-    return [by_split[split] for split in (REPORTED_ON, CHOSEN_ON) if split in by_split]
-
-
 def reported_row(point: records.OperatingPoint, sweeps: Sweeps) -> records.TimedRow | None:
-    """The timed row that is reported for a point: of the test split, else of the validation split."""
-    return next((row for row in rows_of(point, sweeps) if isinstance(row, records.TimedRow)), None)
+    """The timed row that is reported for a point: of the test split, else of the validation split; the last one counts."""
+    wanted = _key(point, point.settings)
+    rows = (row for row in sweeps[point.arm] if isinstance(row, records.TimedRow) and _key(row, row.settings) == wanted)
+    by_split = {row.split: row for row in rows}
+    return by_split.get(REPORTED_ON) or by_split.get(CHOSEN_ON)
 
 
 def _key(point: records.OperatingPoint | records.MeasuredRow, settings: Settings) -> str:

@@ -121,35 +121,10 @@ def speedup_interval(rounds: Sequence[TimedRound], samples: int, seed: int) -> I
         seed: Of the resamples.
     """
     method, vanilla = combined(rounds)
-    speedup = sum(vanilla) / sum(method)
-    return _widened(speedup, ratio_interval(vanilla, method, samples, seed), rounds_reach(rounds))
-
-
-def speed_ratio(method: Sequence[TimedRound], other: Sequence[TimedRound], samples: int, seed: int) -> tuple[float, Interval]:
-    """How many times as fast a method is as another one, each against vanilla beside it, with its 95 % interval.
-
-    The ratio of two speed-ups, so that a slow moment of the machine, which slows vanilla as well, counts for neither. Examples
-    are resampled for both together; the scatter of the rounds of both is added in quadrature, as in `speedup_interval`.
-
-    Args:
-        method: Rounds of the one, at least one.
-        other: Rounds of the other on the same examples in the same order.
-        samples: Bootstrap resamples.
-        seed: Of the resamples.
-
-    Raises:
-        ValueError: the two were timed on different numbers of examples.
-    """
-    columns = np.column_stack([*combined(method), *combined(other)])
-    sums = np.vstack([columns.sum(axis=0), resampled_sums(columns, samples, seed)])
-    ratio, *drawn = ((sums[:, 1] / sums[:, 0]) / (sums[:, 3] / sums[:, 2])).tolist()
-    return ratio, _widened(ratio, percentile_interval(drawn), math.hypot(rounds_reach(method), rounds_reach(other)))
-
-
-def _widened(ratio: float, interval: Interval, reach: float) -> Interval:
-    """The interval over examples with another error of its logarithm added in quadrature."""
-    below, above = (math.hypot(math.log(ratio / interval[0]), reach), math.hypot(math.log(interval[1] / ratio), reach))
-    return ratio * math.exp(-below), ratio * math.exp(above)
+    speedup, reach = sum(vanilla) / sum(method), rounds_reach(rounds)
+    low, high = ratio_interval(vanilla, method, samples, seed)
+    below, above = math.hypot(math.log(speedup / low), reach), math.hypot(math.log(high / speedup), reach)
+    return speedup * math.exp(-below), speedup * math.exp(above)
 
 
 def rounds_reach(rounds: Sequence[TimedRound]) -> float:

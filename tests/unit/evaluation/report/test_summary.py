@@ -1,7 +1,6 @@
-"""The summary of two small sweeps whose numbers are known: points, choices, arms over seeds, methods against BiLD."""
+"""The summary of two small sweeps whose numbers are known: points, choices, arms over seeds."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -250,40 +249,6 @@ def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() ->
     untimed = {key: (list[SweepRow](), None) for key in seeds}
     assert along_frontiers("rougeL", EXAMPLES, untimed, outputs, COSTS) == (effect, None)
     assert along_frontiers("perplexity", EXAMPLES, seeds, outputs, COSTS) == (None, None)
-
-
-def over_bild(sweeps: Sweeps) -> dict[tuple[str, str, str], SimpleNamespace]:
-    rows = [SimpleNamespace(**row) for row in summary_record("bleu", sweeps).over_bild]
-    return {(row.method, row.arm, row.choice): row for row in rows}
-
-
-def test_both_choices_are_compared_on_test_with_one_drafter(sweeps: Sweeps) -> None:
-    row = over_bild(sweeps)["speculative", "aligned", "no_loss"]
-    assert (row.split, row.speedup) == ("test", 1.45)
-    assert row.over_bild == pytest.approx(1.45 / 1.55, rel=1e-5)
-    assert row.settings == {"draft_length": 3} and row.bild_settings == {"fallback_threshold": 0.7, "rollback_threshold": 2.0}
-    assert row.quality_difference == 0.0
-    low, high = row.over_bild_interval or (0.0, 0.0)
-    assert low == pytest.approx(row.over_bild) == high  # every text gains alike in these sweeps
-
-
-def test_a_choice_without_a_row_on_test_is_compared_on_validation_and_none_without_bild(sweeps: Sweeps) -> None:
-    row = over_bild(sweeps)["speculative", "unaligned", "no_loss"]
-    assert row.split == "validation"
-    assert row.over_bild == pytest.approx(1.3 / 1.2, rel=1e-5)
-    sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "bild"]
-    assert {arm for _, arm, _ in over_bild(sweeps)} == {"unaligned"}
-
-
-def test_what_does_not_keep_the_quality_has_no_row_and_other_examples_no_interval(sweeps: Sweeps) -> None:
-    (timed,) = [row for row in sweeps["aligned"] if (row["method"], row["split"]) == ("speculative", "test")]
-    timed["latency_ms"], timed["vanilla_latency_ms"] = [10.0], [18.0]
-    found = over_bild(sweeps)["speculative", "aligned", "no_loss"]
-    assert (found.over_bild, found.over_bild_interval) == (pytest.approx(1.8 / 1.55, rel=1e-5), None)
-    for row in sweeps["aligned"]:
-        if row["method"] == "speculative":
-            row["quality"]["bleu"] = 50.0
-    assert {arm for _, arm, _ in over_bild(sweeps)} == {"unaligned"}
 
 
 def test_at_batch_1_the_timing_is_that_of_table_1(sweeps: Sweeps) -> None:

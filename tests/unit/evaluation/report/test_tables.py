@@ -484,18 +484,6 @@ def test_a_choice_that_test_contradicts_says_so_in_its_cell(sweeps: Sweeps) -> N
     assert cells[0].endswith(", contradicted: loses more than 0.5 points") and "contradicted" not in cells[1]
 
 
-def test_the_table_has_each_number_in_its_cell_and_the_fastest_first(sweeps: Sweeps) -> None:
-    fast = next(row for row in sweeps["aligned"] if row["method"] == "speculative" and row["split"] == "test")
-    margin = {"settings": {"draft_length": 5, "margin": 0.1}, "latency_ms": [5.0, 15.0], "speedup": 2.0}
-    sweeps["aligned"] += [fast | margin | {"method": "speculative_margin", "split": split} for split in ("validation", "test")]
-    [table] = [one for one in rendered_tables(summary_record("bleu", sweeps)) if one.name == "over_bild"]
-    assert table.headings == ["chosen for", "arm", "method", "over BiLD", "speed-up", "quality − vanilla", "settings"]
-    aligned = [row for row in table.rows if row[:2] == ["no loss", "aligned"]]
-    assert [row[2] for row in aligned] == ["speculative margin", "speculative"]
-    assert aligned[0][3:] == ["1.29× [1.29, 1.29]", "2.00× [1.40, 1.50]", "+0.00", "γ 5 margin 0.1"]
-    assert any(row[3].endswith(", on validation") for row in table.rows if row[1] == "unaligned")
-
-
 def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_record: Summary) -> None:
     point = {"method": "bild", "settings": {"max_draft": 10}}
     speeds = ((1, [1.5, 1.4, 1.6]), (2, [0.8, 0.7, 0.9]))

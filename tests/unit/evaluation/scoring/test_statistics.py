@@ -130,34 +130,6 @@ def test_a_repeated_sweep_of_the_same_examples_is_covered_only_with_the_scatter_
     assert np.mean(alone) < 0.2
 
 
-def test_the_ratio_of_two_methods_by_hand() -> None:
-    fast, slow = rounds_of(([1.0, 2.0], [4.0, 8.0])), rounds_of(([2.0, 4.0], [4.0, 8.0]))
-    # Where the machine is twice as fast while the second method is timed, vanilla beside it is as well.
-    for other in (slow, rounds_of(([1.0, 2.0], [2.0, 4.0]))):
-        ratio, interval = statistics.speed_ratio(fast, other, 100, 0)
-        assert ratio == pytest.approx(2.0) and interval == pytest.approx((2.0, 2.0))
-    both = rounds_of(([1.0, 1.0], [2.0, 2.0]), ([1.0, 1.0], [3.0, 3.0]))
-    ratio, (low, high) = statistics.speed_ratio(both, both, 100, 0)
-    assert ratio == pytest.approx(1.0) and math.log(high) == pytest.approx(math.sqrt(2) * statistics.rounds_reach(both))
-    assert math.log(low) == pytest.approx(-math.log(high))
-
-
-def test_examples_that_gain_unequally_do_not_widen_the_ratio_of_two_methods() -> None:
-    """Each method alone gains 1.2 to 5 times, by the example; the one is always twice as fast as the other."""
-    gains = np.linspace(1.2, 5.0, 40)
-    fast, slow = (rounds_of(((10.0 / (gains * over)).tolist(), [10.0] * 40)) for over in (2.0, 1.0))
-    ratio, (low, high) = statistics.speed_ratio(fast, slow, 200, 0)
-    assert ratio == pytest.approx(2.0) and high / low == pytest.approx(1.0)
-    alone = statistics.speedup_interval(slow, 200, 0)
-    assert alone[1] / alone[0] > 1.2
-
-
-def test_the_ratio_of_equal_methods_seldom_excludes_one() -> None:
-    rng = np.random.default_rng(3)
-    found = [statistics.speed_ratio(simulated(rng, 3), simulated(rng, 3), 100, 0)[1] for _ in range(300)]
-    assert np.mean([low <= 1.0 <= high for low, high in found]) > 0.93
-
-
 def alone(rng: np.random.Generator, steps: list[int], starts: list[float], noise: float = 0.01) -> list[TimedRound]:
     """A small model alone: 0.3 ms a text and 0.2 a step; each start of the process has a pace of its own."""
     times = 0.3 + 0.2 * np.array(steps)
