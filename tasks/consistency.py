@@ -6,13 +6,16 @@ Only what the file alone tells is checked. What a model with `pretrained` can do
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tasks.decoding.method import SamplingSettings
+from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.registry import GREEDY_ONLY, METHODS, T5_ONLY
 from tasks.errors import InputError
-from tasks.evaluation.scoring.metrics import PROGRAMS
-from tasks.evaluation.sweep.grid import expand_entry, perplexity_problems
+from tasks.evaluation.scoring.metrics import PERPLEXITY, PROGRAMS, metric_of
+from tasks.evaluation.sweep.grid import expand_entry
 from tasks.models.settings import from_large_problem, no_encoder_problem
 from tasks.models.tokenizers import is_gguf
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 _GPT2_POSITIONS = 1024
 """Of a randomly initialised model (the default of transformers)."""
+_SCORING_METHODS = ("bild", "token_cascade")
+"""The methods of a grid that score a given text; the two baselines do as well."""
 
 
 def check_task(task: Task, machine: MachineSettings) -> None:
@@ -56,7 +61,8 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
             shape = (model.architecture, model.decoder_layers, machine.device)
             yield from (f"{name}: {problem}" for problem in training.model_problems(*shape, random_start=not loaded))
     yield from _calibration(task)
-    yield from perplexity_problems(task)
+    if _is_perplexity(task):
+        yield from _perplexity(task)
     if not task.sweep.grid:
         yield "sweep: grid is empty, so that no method would be measured; name one, or leave grid out for the default points"
     yield from _seed_methods(task)
@@ -153,6 +159,50 @@ def _as_it_is(task: Task) -> Iterator[str]:
             yield f"tokenizer: models.{name}.pretrained is a GGUF file, which has a tokenizer of its own; {fix}"
 
 
+def _is_perplexity(task: Task) -> bool:
+    return metric_of(task.metric).name == PERPLEXITY
+
+
+def _perplexity(task: Task) -> Iterator[str]:
+    """Problems of a task whose metric is of given texts; `_scored_point` has those of its grid."""
+    if task.sweep.sampling != SamplingSettings(temperature=1.0):
+        yield (
+            "sweep: with the metric perplexity sampling must be {temperature: 1.0} without top_k and top_p, since a "
+            "perplexity is of the distribution that tokens are drawn from; set it"
+        )
+    if task.sweep.temperatures:
+        yield "sweep: temperatures is set, but a perplexity is of temperature 1 alone; remove it"
+    trainings = {"finetune.large": task.finetune.large, "finetune.small": task.finetune.small, "align": task.align}
+    for name, training in trainings.items():
+        if training.choose_by == "quality":
+            yield f"{name}: choose_by is quality, which is of outputs; set it to validation_loss, the logarithm of a perplexity"
+    if task.align.draft_vocabulary:
+        yield (
+            f"align: draft_vocabulary is {task.align.draft_vocabulary}, so that all other tokens have no probability and a "
+            "text with one of them an infinite perplexity; set it to 0"
+        )
+    if task.models.small.own_tokenizer:
+        yield "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens; leave it out"
+
+
+def _scored_point(point: SweepPoint) -> Iterator[str]:
+    """Problems of a point with the metric perplexity: methods and settings that decode no given text."""
+    if point.method not in _SCORING_METHODS:
+        yield (
+            f"{point.method} scores no given text: a lossless method has the large model's perplexity by definition, and in "
+            f"others a drawn token decides what is kept; with this metric a grid takes {' and '.join(_SCORING_METHODS)}"
+        )
+    settings = point.settings
+    if isinstance(settings, BildSettings) and settings.rollback_threshold < math.inf:
+        yield (
+            f"bild has a rollback_threshold of {settings.rollback_threshold:g}, but no token of a given text is replaced; set "
+            "it to .inf"
+        )
+    if isinstance(settings, BildSettings) and settings.drafter != "small":
+        said = f"bild has the drafter {settings.drafter}, whose drafts a given text replaces"
+        yield f"{said}; with the metric perplexity use small"
+
+
 def _seed_methods(task: Task) -> Iterator[str]:
     swept, asked = {entry.method for entry in task.sweep.grid}, task.sweep.seed_methods
     if unknown := [method for method in asked if method not in METHODS]:
@@ -190,6 +240,8 @@ def _calibration(task: Task) -> Iterator[str]:
 
 def _point(point: SweepPoint, task: Task) -> Iterator[str]:
     degree = task.sweep.sampling.temperature
+    if _is_perplexity(task):
+        yield from _scored_point(point)
     if getattr(point.settings, "drafter", None) == "retokenized" and not task.models.small.own_tokenizer:
         said = "the drafter retokenized is for a small model with a tokenizer of its own"
         yield f"{said}, but models.small.own_tokenizer is false; remove the value"
