@@ -11,7 +11,7 @@ from tasks.errors import one_line_errors
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("tasks.init", "add a task for your own files to params.yaml"),
-    "check": ("tasks.config", "check params.yaml; --table and --presets list what it may hold"),
+    "check": ("tasks.config", "check params.yaml; --table, --presets and --methods list what it may hold"),
     "run": ("dvc repro", "bring a task's report up to date (run NAME), or all active tasks'"),
     "flow": ("flows.pipeline", "the same under Prefect, with stages side by side"),
     "generate": ("tasks.generate", "decode texts with a finished pair"),

@@ -36,11 +36,11 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from tasks.config import DEFAULT
-from tasks.console import add_json, answer, command_parser, log
+from tasks.console import add_json, aligned_columns, answer, command_parser, log
 from tasks.decoding.method import LOOK_UPS, OF_SMALL
 from tasks.errors import InputError, stage
 from tasks.evaluation.effect import milliseconds
-from tasks.evaluation.report.formatting import CHOICE_NAMES, NOTHING, aligned_columns, metric_name, number_text, settings_text
+from tasks.evaluation.report.formatting import CHOICE_NAMES, NOTHING, metric_name, number_text, settings_text
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.files import read_hypotheses
 from tasks.evaluation.results.pair import PairRecord

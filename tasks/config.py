@@ -1,7 +1,7 @@
 """`params.yaml` as one typed schema: it collects the settings of all packages, and says in one line what is wrong in a file.
 
 `python -m tasks.config` checks a file and counts the points of each grid. `--table` prints every setting with its description,
-`--presets` the ranges from the papers that a grid may name.
+`--presets` the ranges from the papers that a grid may name, `--methods` the decoding methods and the drafters.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +21,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from tasks.alignment.settings import AlignSettings, CalibrateSettings
 from tasks.consistency import check_task
-from tasks.console import add_json, answer, command_parser, without_secrets
+from tasks.console import add_json, answer, command_parser, markdown_table, without_secrets
 from tasks.corpora.settings import CorpusSettings
+from tasks.decoding.method import DRAFTERS, MethodSpec
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
 from tasks.evaluation.scoring.metrics import MetricSettings, metric_of
 from tasks.evaluation.settings import GridSettings, SweepSettings
-from tasks.evaluation.sweep.grid import expand, expand_entry, presets_table
+from tasks.evaluation.sweep.grid import expand, expand_entry
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.settings import SEEDS, bounds_text, first_error
@@ -254,7 +256,7 @@ def _names_at(location: Location) -> list[str]:
 
 def table() -> str:
     """Return a Markdown table of all settings: name, default, unit, bounds, description."""
-    lines = ["| setting | default | bounds | meaning |", "|---|---|---|---|", "| **tasks.*** | | | |"]
+    lines = [*markdown_table(["setting", "default", "bounds", "meaning"], []), "| **tasks.*** | | | |"]
     described = {name: field for name, field in Task.model_fields.items() if field.description}
     for name, field in described.items():
         value = list(field.default) if isinstance(field.default, tuple) else field.default
@@ -309,6 +311,41 @@ def _bounds(field: dataclasses.Field[object]) -> str:
     return " ".join(part for part in (bounds, choices, field.metadata["unit"]) if part)
 
 
+def presets_table() -> str:
+    """All presets of grids as a Markdown table."""
+    rows = []
+    for method, spec in METHODS.items():
+        for name, preset in spec.presets.items():
+            values = "; ".join(f"`{key}` {', '.join(map(_short, given))}" for key, given in preset.values.items())
+            points = math.prod(len(given) for given in preset.values.values())
+            rows.append([f"`{method}`", f"`{name}`", str(points), values, preset.source])
+    return "\n".join(markdown_table(["method", "preset", "points", "values", "source"], rows))
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def methods_table() -> str:
+    """All methods as a Markdown table; the choices of a setting are too long for a cell, and stand in the table of settings."""
+
+    def settings(method: MethodSpec) -> str:
+        bounds = {field.name: bounds_text(field.metadata["bounds"]) for field in dataclasses.fields(method.settings)}
+        return ", ".join(f"`{name}` ({bound})" if bound else f"`{name}`" for name, bound in bounds.items())
+
+    headings = ["method", "paper", "settings", "output is the large model's own", "models"]
+    rows = (
+        [f"`{one.name}`", one.paper, settings(one), "yes" if one.lossless else "no", ", ".join(one.architectures)]
+        for one in METHODS.values()
+    )
+    return "\n".join(markdown_table(headings, rows))
+
+
+def drafters_table() -> str:
+    """All drafters as a Markdown table."""
+    return "\n".join(markdown_table(["drafter", "what it proposes"], [[f"`{name}`", what] for name, what in DRAFTERS.items()]))
+
+
 def task_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that all stages share."""
     parser = command_parser(description)
@@ -318,17 +355,20 @@ def task_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Check a parameter file, or print the table of settings or of presets."""
+    """Check a parameter file, or print the tables of settings, of presets, or of methods and drafters."""
     parser = command_parser(__doc__)
     parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print every setting as Markdown")
     parser.add_argument("--presets", action="store_true", help="print the presets of sweep.grid as Markdown")
+    parser.add_argument("--methods", action="store_true", help="print the methods and the drafters as Markdown")
     add_json(parser)
     arguments = parser.parse_args()
     if arguments.table:
         print(table())
     elif arguments.presets:
         print(presets_table())
+    elif arguments.methods:
+        print(f"{methods_table()}\n\n{drafters_table()}")
     else:
         params = load(arguments.params)
         for name, source in params.active.items():

@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -110,6 +110,17 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def answer(arguments: argparse.Namespace, text: str, **values: Any) -> None:
     """Print what a command has to say: with `--json` its values as a line of JSON, else the text."""
     print(json.dumps(values, ensure_ascii=False) if arguments.json else text)
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    return [f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows)]
+
+
+def aligned_columns(rows: list[list[str]]) -> list[str]:
+    """Rows of equally many cells as lines of text, columns aligned."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 @functools.cache

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from tasks.console import aligned_columns
 from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError, stage
 from tasks.evaluation.record import record_report
 from tasks.evaluation.report.charts import save
 from tasks.evaluation.report.export import export_pair, registered_pair
-from tasks.evaluation.report.formatting import aligned_columns, settings_text
+from tasks.evaluation.report.formatting import settings_text
 from tasks.evaluation.report.page import all_figures, page
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import Seeds, Swept, summarize

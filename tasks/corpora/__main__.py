@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import yaml
 
-from tasks.console import add_json, answer, command_parser
+from tasks.console import add_json, answer, command_parser, markdown_table
 from tasks.corpora.presets import DATA_SETS, LOCK, PRESETS, task_section
 from tasks.errors import InputError, one_line_errors
 
@@ -16,13 +16,13 @@ _COLUMNS = ("preset", "data set on the hub", "metric", "tokens", "small and larg
 
 def table() -> str:
     """All presets as a Markdown table."""
-    lines = [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
+    rows = []
     for name, preset in PRESETS.items():
         data_set, pair = DATA_SETS[name], preset["pairs"][0]
         where = " ".join(f"`{part}`" for part in (data_set.name, data_set.configuration) if part)
         tokens, models = " → ".join(map(str, preset["lengths"])), f"`{pair['small']}`, `{pair['large']}`"
-        lines.append(f"| `{name}` | {where} | `{preset['metric']}` | {tokens} | {models} | {preset['papers']} |")
-    return "\n".join(lines)
+        rows.append([f"`{name}`", where, f"`{preset['metric']}`", tokens, models, preset["papers"]])
+    return "\n".join(markdown_table(_COLUMNS, rows))
 
 
 def pasted(name: str) -> str:

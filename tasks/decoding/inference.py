@@ -142,7 +142,7 @@ class DecodingPair:
 
         Args:
             texts: What the models read, as a user writes it; a chat template is applied where the pair has one.
-            method: A method of `python -m tasks.strategies`; none takes the pair's operating point.
+            method: A method of `python -m tasks.config --methods`; none takes the pair's operating point.
             settings: Settings of that method by name; the others have their defaults.
             max_new_tokens: Most tokens to generate, the end token included; none takes the pair's length.
             do_sample: Whether tokens are drawn. Without it decoding is greedy and the next three arguments are not used.

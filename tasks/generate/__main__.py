@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     pair.add_argument("--chat-template", action="store_true", help="with --large: put each text as a user's message")
     pair.add_argument("--max-tokens", type=int, metavar="N", help="most tokens to generate (default: the task's, or 128)")
     method = parser.add_argument_group("the method (default: the recommended point; speculative for a pair of your own)")
-    method.add_argument("--method", help="a method of python -m tasks.strategies")
+    method.add_argument("--method", help="a method of python -m tasks.config --methods")
     method.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of it; may be repeated")
     method.add_argument("--tune", metavar="BOUND", help="ms=… or quality=…: the best timed point within this bound")
     shown = parser.add_argument_group("what is shown")

@@ -1,6 +1,7 @@
 """params.yaml as a schema: what it accepts, and how a mistake is named."""
 
 import copy
+import dataclasses
 import json
 import math
 import re
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.config import check, load, main, table
+from tasks.config import check, drafters_table, load, main, methods_table, presets_table, table
+from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
+from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.sweep.grid import expand_entry
 from tests.commands import runner
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +55,32 @@ def test_the_documented_settings_are_those_of_the_schema() -> None:
         name = section.partition("**")[0]
         if f"| **{name}**" in page or not name.startswith("grid values of"):
             assert section in page, "run: python -m tasks.config --table, and put it into docs/settings.md"
+
+
+def test_the_table_counts_the_points_of_every_preset() -> None:
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in presets_table().splitlines()[2:]]
+    counts = {(method, name): int(count) for method, name, count, _, _ in rows}
+    assert counts == {
+        (method, name): len(list(expand_entry(GridSettings(method=method, preset=name))))
+        for method, spec in METHODS.items()
+        for name in spec.presets
+    }
+
+
+def test_every_method_has_a_row_and_every_setting_is_shown() -> None:
+    rows = {line.split("|")[1].strip().strip("`"): line for line in methods_table().splitlines()[2:]}
+    assert set(rows) == set(METHODS)
+    for name, method in METHODS.items():
+        assert all(f"`{field.name}`" in rows[name] for field in dataclasses.fields(method.settings))
+
+
+def test_the_page_of_methods_shows_both_tables() -> None:
+    page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    head, rest = methods_table().split("\n", 1)
+    shown = page[page.index(head) :].split("\n\n")[0].splitlines()
+    wrong = [line for line in shown[1:] if line not in rest.splitlines()]
+    assert not wrong, "run: python -m tasks.config --methods, and put both tables into docs/methods.md"
+    assert drafters_table() in page
 
 
 def task_with(*sections: str, task: str = "translation", **changes: Any) -> Change:

@@ -40,7 +40,7 @@ def test_documented_commands_are_taken_by_their_parsers_and_wrong_ones_refused(t
     assert len(found) > 40 and {one.module for one in found} >= {"tasks.generate", "tasks.init", "flows.pipeline"}
     page = tmp_path / "page.md"
     lines = ["```console", "$ python -m tasks.compare A   # B is lacking", "```", "`python -m tasks.compare A` is a mention."]
-    wrong = ["python -m tasks.strategies --jsn", "draftline verify PAIR --engine nothing", "draftline nothing"]
+    wrong = ["python -m tasks.config --jsn", "draftline verify PAIR --engine nothing", "draftline nothing"]
     page.write_text("\n".join([*lines, *(f"`{one}`" for one in wrong)]), encoding="utf-8")
     command = [sys.executable, "-m", "tests.documented_commands", *map(str, [*PAGES, page])]
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()

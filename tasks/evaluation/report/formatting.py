@@ -154,17 +154,6 @@ def quality_text(measured: Measurements, metric: str) -> str:
     return f"{metric_name(metric)} {measured.quality:.2f} ({field_text(measured, 'quality_difference')} from vanilla)"
 
 
-def markdown_table(headings: list[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a Markdown table."""
-    return [f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows)]
-
-
-def aligned_columns(rows: list[list[str]]) -> list[str]:
-    """Rows of equally many cells as lines of text, columns aligned."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
 @dataclass(frozen=True)
 class Mark:
     """What the test split says of a choice: the page shows contradicted ones in red, and always the words."""

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tasks.console import markdown_table
 from tasks.evaluation.report import formatting
 from tasks.evaluation.report.formatting import CHOICE_NAMES, NOTHING, field_text, method_name, metric_name, number_text
 from tasks.evaluation.report.paper_tables import anything_published, published_rows
@@ -291,9 +292,9 @@ def tables_markdown(summary: Summary) -> str:
     """Every table with its notes as Markdown; published rows in tables of their own."""
     lines: list[str] = []
     for table in rendered_tables(summary):
-        lines += [f"## {table.title}", "", *formatting.markdown_table(table.headings, table.rows), ""]
+        lines += [f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
         if table.published:
             printed = "As published for this data set: other models, other hardware."
-            lines += [printed, "", *formatting.markdown_table(table.headings, table.published), ""]
+            lines += [printed, "", *markdown_table(table.headings, table.published), ""]
         lines += [*(f"- {note}" for note in table.notes), ""]
     return "\n".join(lines)

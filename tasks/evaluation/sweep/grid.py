@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -89,18 +88,3 @@ def preset_values(entry: GridSettings) -> dict[str, Sequence[Any]]:
         if not given:
             raise InputError(f"{name} has no values, so the entry has no points; give at least one value or remove the setting")
     return values
-
-
-def presets_table() -> str:
-    """All presets as a Markdown table."""
-    lines = ["| method | preset | points | values | source |", "|---|---|---|---|---|"]
-    for method, spec in METHODS.items():
-        for name, preset in spec.presets.items():
-            values = "; ".join(f"`{key}` {', '.join(map(_text, given))}" for key, given in preset.values.items())
-            points = math.prod(len(given) for given in preset.values.values())
-            lines.append(f"| `{method}` | `{name}` | {points} | {values} | {preset.source} |")
-    return "\n".join(lines)
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -11,7 +11,7 @@ from tasks.decoding.methods.cascades import CASCADE_RULES
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
 from tasks.evaluation.settings import GridSettings
-from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint, expand, expand_entry, preset_values, presets_table
+from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint, expand, expand_entry, preset_values
 
 
 def test_an_entry_expands_to_every_combination() -> None:
@@ -91,11 +91,3 @@ def test_an_entry_replaces_values_of_its_preset_and_adds_others() -> None:
     assert values["rollback_threshold"] == [2.5]
     assert values["fallback_threshold"] == (0.4, 0.5, 0.6, 0.7, 0.8)
     assert len(list(expand_entry(entry))) == 5 * 1 * 2
-
-
-def test_the_table_counts_the_points_of_every_preset() -> None:
-    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in presets_table().splitlines()[2:]]
-    counts = {(method, name): int(count) for method, name, count, _, _ in rows}
-    assert counts == {
-        (method, name): len(list(expand_entry(GridSettings(method=method, preset=name)))) for method, name in NAMES
-    }
