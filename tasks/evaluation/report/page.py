@@ -99,6 +99,5 @@ def point_rows(summary: Summary) -> list[tuple[int, records.OperatingPoint, dict
         cells = tables.shown("points", point)
         same = f" = {formatting.settings_text(point.same_as)}" if point.same_as else ""
         cells |= {"method": formatting.method_name(point.method), "settings": cells["settings"] + same}
-        cells["timed because"] = point.why or ("" if point.timed else "not timed")
         found.append((index, point, cells))
     return found

@@ -23,7 +23,7 @@ from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Measurements, TestStatus, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import PassedOver, Recommendation, Summary
 from tasks.evaluation.scoring.quality import against_teacher
-from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.settings import CHOICES
 from tasks.paths import ARMS, TaskPaths
 
 _CHOICES = {"no_loss": "at no loss", "one_point": "within one point of vanilla"}
@@ -119,7 +119,7 @@ def recommend(summary: Summary, warnings: Sequence[str] = ()) -> Recommendation:
         basis={name: text for name, text in _basis(summary, found) if text},
         text=" ".join([*sentences, *objections]),
         evidence=list(_evidence(summary, found)),
-        changes=[*(_alternatives(summary, found.point, found.held_to) if found else ()), *_conditions(summary, found)],
+        changes=list(_conditions(summary, found)),
     )
 
 
@@ -263,49 +263,13 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
     yield counts if points else "Nothing was measured but the models alone."
 
 
-def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
-    """What else could be deployed, a sentence each: ranked on validation, without what test contradicts."""
-
-    def best(choice: str, *arms: str) -> TimedPoint | None:
-        """The fastest other point of these arms that was chosen for this."""
-        found = [(one, results.test_status(one.test, summary.margins.of(choice))) for one in results.chosen(summary, choice)]
-        kept = (one for one, status in found if status is None or status.quality != "contradicted")
-        return results.fastest(one for one in kept if one is not point and one.arm in arms and results.is_faster(one))
-
-    other, wider = next(arm for arm in ARMS if arm != point.arm), best("one_point", *ARMS)
-    ways = {
-        f"The runner-up {_CHOICES[choice]}, ranked on {CHOSEN_ON},": best(choice, *ARMS),
-        f"The best with the {other} drafter, chosen alike,": best(choice, other),
-        "The fastest setting within one point of loss": wider if wider and wider.speedup > point.speedup else None,
-        "The fastest setting whose output is the large model's own": None
-        if point.lossless
-        else results.fastest_lossless(summary),
-    }
-    said = set[int]()
-    for what, found in ways.items():
-        if found is not None and id(found) not in said:
-            said.add(id(found))
-            own, its, split = (point.test, found.test, REPORTED_ON) if point.test and found.test else (point, found, CHOSEN_ON)
-            first, second = own.speedup_interval, its.speedup_interval
-            overlap = first and second and first[0] <= second[1] and second[0] <= first[1]
-            speed = f"{speed_text(its)} against {own.speedup:.2f}× on {split}"
-            speed += ", within noise of each other" if overlap else ""
-            yield f"{what} is {point_text(found)}: {speed}; {cost_text(its, summary.metric, lossless=found.lossless)}."
-
-
 def _conditions(summary: Summary, found: Candidate | None) -> Iterator[str]:
     """What else was measured under: batches and the machine."""
     arm = "unaligned" if found is None else found.point.arm
     pair = summary.pairs.of(arm)
     if pair.batches is not None:
         yield f"By batch size, with the {arm} drafter on test, {batch_sentence(pair.batches)}."
-    machine = pair.origin("host_gpu") or pair.origin("host_cpu")
-    where = ", ".join(filter(None, (machine, pair.runtime, "batch 1")))
-    costs = "" if pair.cost_ratio is None else f" (here a small step takes {pair.cost_ratio:.2f} of a large one)"
-    yield (
-        f"Times are of this machine ({where}). On other hardware the relative costs of the models' steps differ{costs}; rerun "
-        "the sweep there."
-    )
+    yield "Times are of this machine: on other hardware the relative costs of the models' steps differ; rerun the sweep there."
 
 
 def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:

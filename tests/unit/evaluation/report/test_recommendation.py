@@ -89,7 +89,6 @@ def test_a_choice_that_test_contradicts_is_not_deployed_and_the_next_one_is(swee
     [passed] = found["passed_over"]
     assert summary["points"][passed["point"]]["method"] == "bild" and passed["choice"] == "no_loss"
     assert passed["reason"] in found["text"] and "contradicted: loses more than 0.5 points." in passed["reason"]
-    assert not any("BiLD with the aligned" in line for line in found["changes"])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,6 @@ def test_a_choice_within_one_point_is_held_to_one_point(sweeps: Sweeps) -> None:
     assert " Deploy BiLD" in found["text"]
     assert "the fastest timed setting within one point of vanilla: 1.50× [1.45, 1.55]" in found["text"]
     assert "Test says of the choice: open: may lose more than 1 point." in found["text"]
-    assert not any("within one point of loss" in line for line in found["changes"])
     sweeps["unaligned"][-1]["difference_bounds"] = {"lower": -1.6, "upper": -1.1, "compared": 1}
     found = summarized("bleu", sweeps)["verdict"]
     assert found["point"] is None and "contradicted: loses more than 1 point." in found["text"]
@@ -151,7 +149,6 @@ def test_a_faster_choice_that_may_be_no_faster_than_vanilla_is_no_candidate(swee
     summary = summarized("bleu", sweeps)
     found = summary["verdict"]
     assert summary["points"][found["point"]]["speedup"] == 1.5
-    assert not any(line.startswith("The runner-up") and "α_FB 0.7" in line for line in found["changes"])
 
 
 def test_where_nothing_beats_vanilla_it_stays(sweeps: Sweeps) -> None:
@@ -173,22 +170,7 @@ def test_a_lossless_choice_says_so(sweeps: Sweeps) -> None:
         row.update(speedup=1.9, speedup_interval=[1.8, 2.0])
     found = summarized("bleu", sweeps, PAIRS)["verdict"]
     assert found["text"].startswith("Deploy speculative with the aligned drafter (γ 3). Its output is the large model's own (")
-    assert not any("whose output is the large model's own" in line for line in found["changes"])
     assert found["headline"].endswith("; the output is the large model's own.")
-
-
-def test_what_would_change_the_choice(sweeps: Sweeps) -> None:
-    runner, unaligned, machine = summarized("bleu", sweeps, PAIRS)["verdict"]["changes"]
-    other = "speculative with the aligned drafter (γ 3): 1.45× [1.40, 1.50] against 1.55× on test, within noise of each other"
-    assert runner == f"The runner-up at no loss, ranked on validation, is {other}; the output is the large model's own."
-    best = "speculative with the unaligned drafter (γ 5): 1.30× [1.25, 1.35] against 1.60× on validation"
-    assert unaligned == f"The best with the unaligned drafter, chosen alike, is {best}; the output is the large model's own."
-    assert "(a small CPU, native, float32, batch 1)" in machine and "a small step takes 0.25 of a large one" in machine
-    (fast,) = [row for row in rows_of(sweeps, "aligned", "validation", "bild") if row["speedup"] == 2.1]
-    fast["quality"] = {"bleu": 59.1}
-    wider = "The fastest setting within one point of loss is BiLD with the aligned drafter (α_FB 0.5 α_RB 2): 2.10×"
-    found = summarized("bleu", sweeps)["verdict"]["changes"]
-    assert any(line.startswith(f"{wider} [2.05, 2.15] against 1.60× on validation; quality differs by") for line in found)
 
 
 def test_the_text_lists_every_change_and_the_models_alone_leave_vanilla(sweeps: Sweeps) -> None:
