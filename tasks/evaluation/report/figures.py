@@ -95,7 +95,7 @@ def _lettered(summary: Summary, shown: Sequence[str]) -> tuple[list[Record], lis
     named, tested, keys, test_keys = list[Record](), list[Record](), list[str](), list[str]()
     for letter, (index, words) in zip("ABCDE", purposes.items(), strict=False):
         point, test = summary.timed_point(index), summary.timed_point(index).test
-        red = formatting.is_contradicted(formatting.marks_of_point(summary, index))
+        red = any(mark.kind == "contradicted" for mark in formatting.marks_of_point(summary, index))
         look = {"series": point.arm, "method": _entry(point, shown), "point": index}
         look["tone"] = charts.CONTRADICTED if red else COLORS[point.arm]
         named.append({"x": point.relative_latency, "y": point.quality, **look, "name": letter})
@@ -278,7 +278,7 @@ def _curve_panels(
 
 
 def _point_text(summary: Summary, point: OperatingPoint) -> str:
-    numbers = f"{formatting.quality_text(point, summary.metric)}, {formatting.speed_text(point)}"
+    numbers = f"{formatting.quality_text(point, summary.metric)}, {formatting.field_text(point, 'speedup')}"
     return f"{curve_name(point)}, {formatting.settings_text(point.settings)}: {numbers}"
 
 

@@ -144,11 +144,6 @@ def point_text(point: PointHeader) -> str:
     return f"{method_name(point.method)} with the {point.arm} drafter" + (f" ({settings})" if settings else "")
 
 
-def speed_text(measured: Measurements) -> str:
-    """`1.89× [1.80, 1.97]`."""
-    return field_text(measured, "speedup")
-
-
 def quality_text(measured: Measurements, metric: str) -> str:
     """`BLEU 93.90 (+0.04 [-0.30, +0.40] from vanilla)`."""
     return f"{metric_name(metric)} {measured.quality:.2f} ({field_text(measured, 'quality_difference')} from vanilla)"
@@ -185,8 +180,3 @@ def marks_of_point(summary: Summary, index: int) -> list[Mark]:
     """The marks of everything that a point was chosen for, each with the name of the choice: `no loss: contradicted: …`."""
     marks = [(one.choice, mark_of(one.test, one.margin)) for one in summary.choices if one.point == index]
     return [Mark(mark.kind, f"{CHOICE_NAMES[choice]}: {mark.words}") for choice, mark in marks]
-
-
-def is_contradicted(marks: list[Mark]) -> bool:
-    """Whether any of the marks is red."""
-    return any(mark.kind == "contradicted" for mark in marks)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tasks.decoding.method import OF_SMALL
 from tasks.decoding.registry import METHODS
 from tasks.evaluation.report import formatting
-from tasks.evaluation.report.formatting import interval_text, mark_of, metric_name, point_text, speed_text
+from tasks.evaluation.report.formatting import field_text, interval_text, mark_of, metric_name, point_text
 from tasks.evaluation.report.tables import alignment_sentences, batch_sentence, clock_warning
 from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
@@ -211,8 +211,8 @@ def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
         yield f"Test says of the choice: {mark_of(found.status, margin).words}."
     rank = "timed setting" if found.first else "timed setting of its method"
     why = "the fastest lossless setting" if found.choice is None else f"the fastest {rank} {_CHOICES[found.choice]}"
-    gives = f"{speed_text(point)} as fast as the large model alone, at {formatting.quality_text(point, summary.metric)}"
-    yield f"Validation chose it as {why}: {gives}."
+    gives = f"{field_text(point, 'speedup')} as fast as the large model alone"
+    yield f"Validation chose it as {why}: {gives}, at {formatting.quality_text(point, summary.metric)}."
     bounds = point.difference_bounds
     if found.choice is not None and bounds is not None and not point.lossless:
         yield (
@@ -229,7 +229,7 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     if measured.examples and measured.timed_examples:
         how = [f"quality on {measured.examples:,} texts of {split}; time on {measured.timed_examples:,} of them"]
         for name, unit in (("latency_rounds", "or more round"), ("latency_threads", "thread")):
-            number = formatting.field_text(pair, f"lineage.settings.sweep.{name}")
+            number = field_text(pair, f"lineage.settings.sweep.{name}")
             how += [f"{number} {unit}{'s' if number != '1' else ''}"] if number not in ("0", formatting.NOTHING) else []
         yield "measured", ", ".join([*how, "batch 1"])
     if found is not None:

@@ -181,7 +181,7 @@ def _clock_sentences(known: Alignment) -> list[str]:
         found.append(f"By the clock, both arms in turn, over the timed settings it is {ratio}: {_FINDINGS[clock.finding]}.")
     if test is not None:
         holds = "holds 1, as it must" if test.finding == "equal" else "must hold 1"
-        ratio = f"{number_text(test.ratio, test.interval, digits=3)} times as long for equal work{_on(test.split)}"
+        ratio = f"{number_text(test.ratio, test.interval, digits=3)} times as long for equal work on {test.split}"
         found.append(f"Null test, small models alone, unaligned/aligned: {ratio}; the interval {holds}.")
     return found
 
@@ -191,15 +191,11 @@ def clock_warning(summary: Summary) -> str:
     test = None if summary.alignment is None else summary.alignment.null_test
     if test is None or test.finding == "equal":
         return ""
-    ratio = number_text(test.ratio, test.interval, digits=3) + _on(test.split)
+    ratio = number_text(test.ratio, test.interval, digits=3)
     return (
-        f"The clock of this sweep cannot be trusted: two small models of one architecture differ by {ratio} at equal work. "
-        "Sweep again on an idle machine; the counts remain valid."
+        f"The clock of this sweep cannot be trusted: two small models of one architecture differ by {ratio} on {test.split} at "
+        "equal work. Sweep again on an idle machine; the counts remain valid."
     )
-
-
-def _on(split: str) -> str:
-    return f" on {split}" if split else ""
 
 
 # All tables as text.

@@ -208,7 +208,7 @@ class BatchTimings:
 class NullTest:
     """The small models alone, unaligned over aligned, at equal work: models of one architecture must come out equal."""
 
-    split: str = ""
+    split: str
     """On whose texts; of several splits the worst."""
     ratio: float
     interval: Interval

@@ -451,13 +451,16 @@ def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(
     effect = AlignmentEffect(purpose="bild_frontiers", by_seed={1: 1.1, 2: 1.1}, finding="helps", **counted)
     choice = dataclasses.replace(effect, purpose="bild_no_loss")
     costs = CostModel(text_ms=1.0, large_call_ms=1.0, checked_position_ms=0.1, drafter_step_ms=0.1)
-    equal = NullTest(ratio=1.002, interval=(0.99, 1.01), finding="equal")
+    equal = NullTest(split="validation", ratio=1.002, interval=(0.99, 1.01), finding="equal")
     known = Alignment(counted=effect, clock=effect, choices=[choice], costs=costs, null_test=equal)
     summary = dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=known)
     first, clock, null, *_ = alignment_sentences(summary)
     assert "by counts" in first
     assert clock.startswith("By the clock, both arms in turn, over the timed settings it is 1.10 [1.05")
-    assert "unaligned/aligned: 1.002 [0.990, 1.010] times as long for equal work; the interval holds 1, as it must." in null
+    assert (
+        "unaligned/aligned: 1.002 [0.990, 1.010] times as long for equal work on validation; the interval holds 1, as it must."
+        in null
+    )
     assert clock_warning(summary) == ""
     unequal = dataclasses.replace(known, null_test=NullTest(split="test", ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
     warned = dataclasses.replace(summary, alignment=unequal)
