@@ -27,7 +27,6 @@ from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.pair import BatchTimings, Costs, GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.scoring.quality import unsupported_script
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.clock import points_by_batch, start_elsewhere
 from tasks.evaluation.sweep.fan_out import Workers
@@ -234,10 +233,8 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
             vanilla = expected(main.evaluator, test, whole=True)
             batches = point_timer(pairs, task, grids, ratio).batches(points, vanilla, test, main.request)
         # 5. The records of the pairs.
-        references = (text for example in validation.examples for text in example.references)
         of_all = {
             "outputs": main.evaluator.check_vanilla(validation),
-            "unsupported_script": unsupported_script(references, task.metric),
             "costs": costs,
             "null_test": whole.null_test(),
         }

@@ -163,7 +163,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
     of_pair = {"version", "arm", "seed", "training", "runtime", "acceptance", "sizes", "outputs", "costs"}
-    of_sweep = {"plan", "lineage", "margins", "grid", "batches", "unsupported_script", "null_test", "sha256"}
+    of_sweep = {"plan", "lineage", "margins", "grid", "batches", "null_test", "sha256"}
     assert pair.keys() == of_pair | of_sweep
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))

@@ -124,10 +124,9 @@ def recommend(summary: Summary, warnings: Sequence[str] = ()) -> Recommendation:
 
 
 def _sweep_warnings(summary: Summary) -> list[str]:
-    """What a sweep found beside its points: a baseline that flatters speed-ups, a metric that cannot read the texts."""
-    pairs = [summary.pairs.of(arm) for arm in ARMS]
-    found = [pair.costs.baseline_warning for pair in pairs if pair.costs is not None]
-    return list(dict.fromkeys(filter(None, [*found, *(pair.unsupported_script for pair in pairs)])))
+    """What a sweep found beside its points: a baseline that flatters speed-ups."""
+    costs = (summary.pairs.of(arm).costs for arm in ARMS)
+    return list(dict.fromkeys(one.baseline_warning for one in costs if one is not None and one.baseline_warning))
 
 
 def reasons_against(summary: Summary) -> list[str]:

@@ -233,8 +233,6 @@ class PairRecord:
     sizes: PairSizes | None = None
     outputs: OutputCheck | None = None
     """The large model's outputs on validation beside trivial baselines."""
-    unsupported_script: str | None = None
-    """What the metric's tokenizers cannot read of the references of validation, with the fix; empty where they read all."""
     costs: Costs | None = None
     plan: SweepPlan | None = None
     null_test: NullTest | None = None
