@@ -41,11 +41,8 @@ class TradeOff(NamedTuple):
 
 
 def tradeoff_of(row: SweepRow) -> TradeOff | None:
-    """Quality and speed-up of a timed row; None for a row that failed, was not timed, or holds no finite measurements."""
-    if not isinstance(row, TimedRow):
-        return None
-    measurable = math.isfinite(row.value) and math.isfinite(row.speedup) and row.speedup > 0
-    return TradeOff(row.value, row.speedup) if measurable else None
+    """Quality and speed-up of a timed row; None for a row that failed or was not timed."""
+    return TradeOff(row.value, row.speedup) if isinstance(row, TimedRow) else None
 
 
 def frontier(points: Sequence[TradeOff | None]) -> list[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -37,7 +36,7 @@ from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, Alignm
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import example_statistics, loops, value_of
 from tasks.evaluation.scoring.statistics import speedup_of
-from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier, tradeoff_of
+from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
 from tasks.paths import ARMS
 
@@ -168,7 +167,7 @@ def points_of(
         swept = [row for row in rows if row.split == CHOSEN_ON]
         choices, index_of = choose_rows(swept, margins), dict[int | None, int]()
         for position, row in enumerate(swept):
-            if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
+            if isinstance(row, MeasuredRow) and row.method not in BASELINES:
                 index_of[position] = len(points)
                 about = {
                     "acceptance_by_position": None if row.counts.kept is None else acceptance_by_position(row.counts),
@@ -234,22 +233,12 @@ def models_alone(sweeps: Sweeps) -> parts.VanillaModels:
 
 
 def failures(sweeps: Sweeps) -> list[records.FailedRow]:
-    """The rows that hold an error, or numbers that are not finite."""
-    other = "no finite quality and speed-up"
-    rows = [row for arm in ARMS for row in sweeps[arm] if has_failed(row)]
-    return [joined(records.FailedRow, row, error=getattr(row, "error", other)) for row in rows]
-
-
-def has_failed(row: SweepRow) -> bool:
-    """Whether a row holds an error, no finite quality, or no positive finite speed-up; not being timed is no failure."""
-    if isinstance(row, TimedRow):
-        return tradeoff_of(row) is None
-    return isinstance(row, records.FailedRow) or not math.isfinite(row.value)
+    """The rows that hold an error."""
+    return [row for arm in ARMS for row in sweeps[arm] if isinstance(row, records.FailedRow)]
 
 
 def _timed_rows(rows: Iterable[SweepRow]) -> list[TimedRow]:
-    """The timed rows with finite measurements."""
-    return [row for row in rows if isinstance(row, TimedRow) and not has_failed(row)]
+    return [row for row in rows if isinstance(row, TimedRow)]
 
 
 def with_own_timings(pair: PairRecord | None, rows: Sequence[SweepRow]) -> PairRecord | None:

@@ -176,9 +176,9 @@ class MeasuredRow(Outcome, RowHeader):
 
     @property
     def value(self) -> float:
-        """Quality by the task's metric, in points, of which more is better; NaN where the row holds none."""
+        """Quality by the task's metric, in points, of which more is better."""
         name = metric_of(self.metric).name
-        return points_of(name, self.quality.get(name, float("nan")))
+        return points_of(name, self.quality[name])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,6 @@ BREAKS = (
     Break("quality-differences-not-paired", "tasks.evaluation.scoring.quality", "Quality.minus",
           "self.resampled - other.resampled", "self.resampled - other.resampled[::-1]",
           (f"{_UNIT}/scoring/test_quality.py",)),
-    Break("failed-row-is-a-point", "tasks.evaluation.selection", "tradeoff_of", "math.isfinite(row.value) and ", "",
+    Break("untimed-row-is-a-point", "tasks.evaluation.selection", "tradeoff_of", "isinstance(row, TimedRow)", "row is not None",
           (f"{_UNIT}/test_selection.py",)),
 )  # fmt: skip
