@@ -56,21 +56,15 @@ class Curves(NamedTuple):
     """On which the time was counted or taken."""
 
 
-def cost_model(measured: Sequence[Costs]) -> CostModel | None:
-    """One cost model for all drafters of a task: the median over their sweeps of each part; None where none was measured.
-
-    The time of a run over w positions is taken as linear in w, by least squares over the measured widths.
-    """
-    if not measured:
-        return None
-    widths = sorted(set.intersection(*(set(one.verify_ms) for one in measured)))
-    verify = [statistics.median(one.verify_ms[width] for one in measured) for width in widths]
+def cost_model(costs: Costs) -> CostModel:
+    """The prices of what is counted: the time of a run over w positions is taken as linear in w, by least squares."""
+    widths, verify = list(costs.verify_ms), list(costs.verify_ms.values())
     slope, constant = np.polyfit(widths, verify, 1).tolist() if len(widths) > 1 else (0.0, verify[0])
     return CostModel(
-        text_ms=statistics.median(one.encode_large_ms + one.encode_small_ms for one in measured),
+        text_ms=costs.encode_large_ms + costs.encode_small_ms,
         large_call_ms=max(constant, 0.0),
         checked_position_ms=max(slope, 0.0),
-        drafter_step_ms=statistics.median(one.small_step_ms for one in measured),
+        drafter_step_ms=costs.small_step_ms,
     )
 
 

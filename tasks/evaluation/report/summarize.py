@@ -91,14 +91,16 @@ def summarize(
     points, choices = points_of(task, rows, {arm: dataclasses.replace(about.of(arm), margins=margins) for arm in ARMS})
     measured = [row for arm in ARMS for row in rows[arm] if isinstance(row, MeasuredRow)]
     results = arm_results(task, seeds or {})
-    costs = effect.cost_model([pair.costs for _, pair in (seeds or {}).values() if pair is not None and pair.costs is not None])
+    # One clock priced the runs of all drafters, and tested itself on all of them.
+    recorded = next((pair for _, pair in (seeds or {}).values() if pair is not None), PairRecord())
     alignment = None
-    if outputs and costs is not None:
+    if outputs and recorded.costs is not None:
+        costs = effect.cost_model(recorded.costs)
         counted, clock = along_frontiers(metric, examples, seeds or {}, outputs, costs)
         alignment = parts.Alignment(
             counted=counted,
             clock=clock,
-            null_test=next((pair.null_test for _, pair in (seeds or {}).values() if pair is not None), None),
+            null_test=recorded.null_test,
             choices=counted_choices(REPORTED_ON, results, outputs, costs),
             costs=costs,
         )

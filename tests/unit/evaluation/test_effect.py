@@ -24,12 +24,11 @@ from tests.ticking import costs_of
 COSTS = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
 
 
-def test_one_cost_model_is_made_of_all_sweeps() -> None:
-    """Medians of three sweeps, of which the clock of one went wrong; a run over w positions takes 1.5 + 0.5 w."""
-    right, wrong = costs_of(0.2, 0.4, 0.3, {1: 2.0, 2: 2.5, 4: 3.5}), costs_of(0.2, 9.0, 0.3, {1: 9.0, 2: 9.0, 4: 9.0})
-    medians = {"text_ms": 0.6, "large_call_ms": 1.5, "checked_position_ms": 0.5, "drafter_step_ms": 0.3}
-    assert vars(cost_model([right, wrong, right])) == pytest.approx(medians)
-    assert cost_model([]) is None
+def test_a_run_over_several_positions_has_a_price_for_itself_and_one_for_each() -> None:
+    prices = {"text_ms": 0.6, "large_call_ms": 1.5, "checked_position_ms": 0.5, "drafter_step_ms": 0.3}
+    assert vars(cost_model(costs_of(0.2, 0.4, 0.3, {1: 2.0, 2: 2.5, 4: 3.5}))) == pytest.approx(prices)
+    alone = vars(cost_model(costs_of(0.2, 0.4, 0.3, {1: 2.0})))
+    assert alone == {**prices, "large_call_ms": 2.0, "checked_position_ms": 0.0, "text_ms": alone["text_ms"]}
 
 
 def test_the_time_of_a_text_follows_from_its_counts() -> None:

@@ -23,7 +23,7 @@ from tasks.evaluation.results.pair import Costs
 from tasks.evaluation.selection import TradeOff, choose, frontier, keeps_quality
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep import plan as planning
-from tasks.evaluation.sweep.plan import Candidate, MethodOverhead, Overheads, Plan, load_or_measure_costs, work_of
+from tasks.evaluation.sweep.plan import Candidate, MethodOverhead, Overheads, Plan, common_costs, load_or_measure_costs, work_of
 from tests.ticking import LARGE, LIMIT, SMALL, Clock, costs_of, ticking_pair
 from tests.toys import toy_sources
 
@@ -242,6 +242,12 @@ def test_a_method_without_overhead_is_predicted_exactly(method: str, settings: A
         examples.append(generation.counts)
     took = 1000 * (clock() - begun) / len(SOURCES)
     assert latency(NOTHING, method, examples, costs) == pytest.approx(took)
+
+
+def test_the_costs_of_all_drafters_are_medians_over_them() -> None:
+    """Of three drafters, of which the clock of one went wrong."""
+    right = costs_of(0.2, 0.4, 0.3, {1: 2.0, 2: 2.5}, bandwidth_share=0.6)
+    assert common_costs([right, costs_of(0.2, 9.0, 0.3, {1: 9.0, 2: 9.0}), right]) == right
 
 
 def test_costs_are_measured_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
