@@ -198,7 +198,7 @@ class LoadedResult:
 
     def texts(self, arm: str) -> str:
         """The hash of the texts of test that an arm's sweep decoded; empty where it was not recorded."""
-        return self.summary.pairs.of(arm).origin(f"input {TaskPaths(self.summary.task).split(REPORTED_ON)}")
+        return self.summary.pairs[arm].origin(f"input {TaskPaths(self.summary.task).split(REPORTED_ON)}")
 
 
 def point_name(arm: str, method: str, settings: Settings) -> tuple[str, str, str]:
@@ -324,7 +324,7 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
             f"{first.name} is measured in {metrics[0]} and {second.name} in {metrics[1]}; compare results of one metric"
         )
     # Settings of data and trainings, which a sweep does not record, are compared where they are known of both.
-    both, origins = (first, second), [facts({arm: one.summary.pairs.of(arm) for arm in ARMS}) for one in (first, second)]
+    both, origins = (first, second), [facts(one.summary.pairs) for one in (first, second)]
     if first.params and second.params:
         origins = [dict(_flat({**one.params, "sweep": None})) | known for one, known in zip(both, origins, strict=True)]
     costs = next((known.costs for one in both if (known := one.summary.alignment) is not None), None)
@@ -360,7 +360,7 @@ def _of_models(first: LoadedResult, second: LoadedResult) -> Iterator[Number]:
                 yield _difference(f"vanilla {label}: {metric}", split, found)
     for arm in ARMS:
         for kind in ("greedy", "sampled"):
-            rates = [one.summary.pairs.of(arm).acceptance_rate(sampled=kind == "sampled") for one in (first, second)]
+            rates = [one.summary.pairs[arm].acceptance_rate(sampled=kind == "sampled") for one in (first, second)]
             found = [Estimate(one.rate, one.interval) for one in rates if one is not None]
             if len(found) == 2 and len({one.temperature for one in rates if one is not None}) == 1:
                 yield _difference(f"{arm}: acceptance rate, {kind}", CHOSEN_ON, found, "share")
@@ -436,7 +436,7 @@ def _why_not(ours: _Side, theirs: _Side, costs: CostModel | None) -> str:
         return f"no counts of {REPORTED_ON} in {' and '.join(lacking)}"
     if costs is None:
         return "neither result has a cost model"
-    sizes = [one.summary.pairs.of(point.arm).sizes for one, point in both.values()]
+    sizes = [one.summary.pairs[point.arm].sizes for one, point in both.values()]
     if len({None if one is None else (one.small, one.large) for one in sizes}) > 1:
         return "models of other sizes have other costs"
     drafters = {point.drafter for _, point in both.values()}

@@ -29,7 +29,7 @@ from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, Summary, Sweeps, summary_json, sweep_command
 from tasks.evaluation.selection import BASELINES
-from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON, MarginSettings
+from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.files import atomic_path
 from tasks.locks import folder_lock, host_lock
 from tasks.models.settings import TextSettings, read_training_record
@@ -72,29 +72,24 @@ def read_seeds(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tupl
     """The current rows of every sweep and what it recorded of its pair, by arm and seed.
 
     Raises:
-        InputError: see `read_rows_of`; a `pair.json` is damaged; or two sweeps chose their points by different margins.
+        InputError: see `read_rows_of` and `read_pair`; or a sweep is of another seed.
     """
     found: dict[tuple[str, int], Swept] = {}
-    margins: dict[MarginSettings, Path] = {}
     for arm in ARMS:
         for seed in seeds:
             other = None if seed == seeds[0] else seed
+            rows = read_rows_of(paths, metric, arm, other)
             folder, fix = paths.sweep(arm, other), f"make it by: {sweep_command(paths.task)}"
             pair = read_pair(folder / "pair.json", fix)
-            if pair is not None and pair.seed not in (None, seed):
+            if pair.seed not in (None, seed):
                 raise InputError(f"{folder} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}")
-            if pair is not None:
-                margins.setdefault(pair.margins, folder)
-            if len(margins) > 1:
-                fix = f"sweep both arms with those of params.yaml: {sweep_command(paths.task)}"
-                raise InputError(f"{' and '.join(map(str, margins.values()))} chose their points by different margins; {fix}")
-            found[arm, seed] = current_rows(read_rows_of(paths, metric, arm, other), pair), pair
+            found[arm, seed] = current_rows(rows, pair), pair
     return found
 
 
-def current_rows(rows: Sequence[SweepRow], pair: PairRecord | None) -> list[SweepRow]:
+def current_rows(rows: Sequence[SweepRow], pair: PairRecord) -> list[SweepRow]:
     """The rows of the baselines and of the grid that was swept last, without those measured for an earlier grid."""
-    if pair is None or pair.grid is None:
+    if pair.grid is None:
         return list(rows)
     nothing: Settings = {}
     named = [(name, nothing) for name in BASELINES] + [(point.method, point.settings) for point in pair.grid]
@@ -198,7 +193,6 @@ def make_report(
     """Summarise the sweeps of a task, write every file of the report and the recommended pair, and record all in MLflow."""
     swept = read_seeds(paths, metric, seeds)
     sweeps = {arm: swept[arm, seeds[0]][0] for arm in ARMS}
-    pairs = {arm: swept[arm, seeds[0]][1] for arm in ARMS}
     inputs = [paths.rows(arm, seed) for arm in ARMS for seed in (None, *seeds[1:])]
     further: dict[str, Seeds] = {}
     for name in test_names[1:]:
@@ -214,7 +208,7 @@ def make_report(
         for degree in sorted(map(temperature_of, stems)):
             split = split_at(degree)
             inputs.append(paths.rows(arm, None, split))
-            temperatures[arm, degree] = current_rows(read_rows_of(paths, metric, arm, None, split), pairs[arm])
+            temperatures[arm, degree] = current_rows(read_rows_of(paths, metric, arm, None, split), swept[arm, seeds[0]][1])
     outputs = {
         (arm, seed, split): read_hypotheses(path)
         for arm, seed in swept
@@ -223,7 +217,7 @@ def make_report(
     }
     examples = read_jsonl(paths.split(CHOSEN_ON))
     known = (dataset, test_names, further, corpus, temperatures, outputs, examples)
-    summary = summarize(paths.task, metric, sweeps, pairs, swept, *known, stage_warnings(paths))
+    summary = summarize(paths.task, metric, swept, *known, stage_warnings(paths))
     files = []
     for name, write in writers(summary, sweeps).items():
         files.append(paths.results / name)

@@ -308,7 +308,7 @@ def test_json_for_programs(run: Run, before: Path, after: Path) -> None:
 def test_numbers_without_an_interval_are_counted(run: Run, tmp_path: Path) -> None:
     summary, _ = finished()
     del summary["vanilla"]["small"]["quality_interval"]
-    summary["pairs"] = {}
+    summary["pairs"] = {"unaligned": {}, "aligned": {}}
     older = write(tmp_path / "older", summary, {})
     last = run(older, older).printed.splitlines()[-1]
     left = "1 of 11 numbers, without an interval; 4 of 4 speeds, without counts"

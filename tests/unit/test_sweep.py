@@ -339,7 +339,7 @@ def test_a_sweep_by_any_metric_becomes_a_report(records: list[Recorded], monkeyp
     assert {row["metric"] for row in rows} == {metric}
     assert all(0 < row["quality"][metric_of(metric).name] < 100 for row in rows)
     found = read_rows_of(PATHS, metric, "aligned")
-    text = tables_markdown(summarize("toy", metric, dict.fromkeys(ARMS, found)))
+    text = tables_markdown(summarize("toy", metric, {(arm, 1): (found, PairRecord()) for arm in ARMS}))
     assert metric_name(metric) in text and "BLEU" not in text
 
 

@@ -30,8 +30,7 @@ def test_the_verdict_recommends_nothing_and_says_why(tmp_path: Path, monkeypatch
     for arm in ARMS:
         swept(GridSettings(method="speculative", values={"draft_length": [2, 3]}), arm=arm, bootstrap_samples=200)
     arms = read_seeds(PATHS, "bleu", [1])
-    rows, pairs = ({arm: arms[arm, 1][part] for arm in ARMS} for part in (0, 1))
-    summary = summarize("toy", "bleu", rows, pairs, arms)  # type: ignore[arg-type]  # of both parts
+    summary = summarize("toy", "bleu", arms)
     text = as_lines(summary)
     assert summary.recommended is None
     assert text.startswith("These models support no recommendation: ")

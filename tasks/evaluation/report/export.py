@@ -61,7 +61,7 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
         summary.task,
         summary.recommendation.headline or summary.recommendation.text,
         {**measured(summary), "accepted": list(accepted(summary, arm))},
-        {"drafter": arm, "seed": seed, "sweep": summary.pairs.of(arm).lineage or {}},
+        {"drafter": arm, "seed": seed, "sweep": summary.pairs[arm].lineage or {}},
     )
     large, small = paths.model("large"), paths.model(arm, seed)
     for folder, stage in ((large, "finetune_large"), (small, "align" if arm == _ARM else "control")):
@@ -92,7 +92,7 @@ def measured(summary: Summary) -> dict[str, Any]:
         "signature": summary.signature,
         "corpus": summary.corpus,
         "processor": processor(summary),
-        "runtime": summary.pairs.of(_ARM if best is None else best.arm).runtime,
+        "runtime": summary.pairs[_ARM if best is None else best.arm].runtime,
         summary.split: numbers(best),
         "test": numbers(best and best.test),
         "vanilla": {summary.split: numbers(vanilla), "test": numbers(vanilla.test)},

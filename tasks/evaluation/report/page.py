@@ -18,7 +18,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tasks.evaluation.report import charts, figures, figures_detail, formatting, recommendation, tables  # noqa: F401
 from tasks.evaluation.report.charts import Figure, Spec
 from tasks.evaluation.results import rows as records
-from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row
 from tasks.paths import ARMS
 
@@ -66,14 +65,9 @@ def vega_script() -> str:
 
 
 def sweep_facts(summary: Summary) -> list[tuple[str, Facts]]:
-    """For each sweep that recorded its models: the plan, the error of its predictions, the costs and the machine."""
-    found = []
-    for arm in ARMS:
-        pair = summary.pairs.of(arm)
-        if pair != PairRecord():
-            facts = tables.shown("sweep", pair)
-            found.append((arm, [(name, text) for name, text in facts.items() if text != formatting.NOTHING]))
-    return found
+    """For each sweep the plan, the error of its predictions, the costs and the machine."""
+    facts = {arm: tables.shown("sweep", pair) for arm, pair in summary.pairs.items()}
+    return [(arm, [one for one in own.items() if one[1] != formatting.NOTHING]) for arm, own in facts.items()]
 
 
 def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[records.TimedPoint, str, list[records.ShownExample]]]:

@@ -103,7 +103,7 @@ def _joined(*words: str) -> str:
 
 def sizes(summary: Summary) -> Iterator[Row]:
     """BiLD, Table 2: the decoders of the large model and of the small ones, which mostly have one shape."""
-    found = {arm: pair for arm in ARMS if (pair := summary.pairs.of(arm).sizes) is not None}
+    found = {arm: pair for arm in ARMS if (pair := summary.pairs[arm].sizes) is not None}
     large = next((pair.large for pair in found.values() if pair.large), None)
     small = {arm: pair.small for arm, pair in found.items() if pair.small}
     models = {} if large is None else {"large model": large}
@@ -204,7 +204,7 @@ def acceptance(summary: Summary) -> Iterator[Row]:
     """SD, Table 3: α of both small models and of each other drafter of the grid, greedy and at temperature 1."""
     rows: dict[str, Row] = {}
     for arm in ARMS:
-        pair = summary.pairs.of(arm)
+        pair = summary.pairs[arm]
         for drafter in ("small", *(one.drafter for one in pair.acceptance if one.lenience == 1)):
             # Of tables, copies and the large model's own layers it is the same in both sweeps.
             label, row = f"small model, {arm}" if drafter == "small" else drafter, Row()
@@ -231,7 +231,7 @@ def drafting(summary: Summary, method: str) -> Iterator[tuple[OperatingPoint, Ro
     """
     for point in summary.points:
         if point.method == method:
-            pair, length = summary.pairs.of(point.arm), int(point.settings["draft_length"] or 0)
+            pair, length = summary.pairs[point.arm], int(point.settings["draft_length"] or 0)
             alpha, (cost, work) = acceptance_of(pair, point), cost_ratios_of(pair, point)
             rate = None if alpha is None else alpha.rate
             check = None if pair.costs is None else pair.costs.verify(length + 1) / pair.costs.verify_ms[1]

@@ -125,14 +125,14 @@ def recommend(summary: Summary, warnings: Sequence[str] = ()) -> Recommendation:
 
 def _sweep_warnings(summary: Summary) -> list[str]:
     """What a sweep found beside its points: a baseline that flatters speed-ups."""
-    costs = (summary.pairs.of(arm).costs for arm in ARMS)
+    costs = (summary.pairs[arm].costs for arm in ARMS)
     return list(dict.fromkeys(one.baseline_warning for one in costs if one is not None and one.baseline_warning))
 
 
 def reasons_against(summary: Summary) -> list[str]:
     """What makes any speed-up over this large model worthless, a clause each: it is no better than trivial outputs or than a
     small model alone on validation."""
-    checks = [check for arm in ARMS if (check := summary.pairs.of(arm).outputs) is not None]
+    checks = [check for arm in ARMS if (check := summary.pairs[arm].outputs) is not None]
     found = dict.fromkeys(clause for check in checks for clause in against_teacher(check))
     for arm, small in summary.vanilla.small_models():
         interval = small.quality_difference_interval
@@ -161,8 +161,7 @@ def headline(summary: Summary, found: Candidate | None) -> str:
 
 def processor(summary: Summary) -> str:
     """The hardware that the sweeps name."""
-    pairs = (summary.pairs.unaligned, summary.pairs.aligned)
-    names = (pair.origin("host_gpu") or pair.origin("host_cpu") for pair in pairs if pair is not None)
+    names = (pair.origin("host_gpu") or pair.origin("host_cpu") for pair in summary.pairs.values())
     return next(filter(None, names), "processor not recorded")
 
 
@@ -222,7 +221,7 @@ def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
 
 def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str]]:
     """What the verdict rests on, a line for each question that a reader asks first; texts are empty where not recorded."""
-    pair = summary.pairs.of(found.point.arm if found else "unaligned")
+    pair = summary.pairs[found.point.arm if found else "unaligned"]
     yield "texts and models", "; ".join(filter(None, (summary.corpus, _models(pair))))
     measured, split = results.reported(found.point) if found else (summary.vanilla.large, summary.split)
     if measured.examples and measured.timed_examples:
@@ -265,7 +264,7 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
 def _conditions(summary: Summary, found: Candidate | None) -> Iterator[str]:
     """What else was measured under: batches and the machine."""
     arm = "unaligned" if found is None else found.point.arm
-    pair = summary.pairs.of(arm)
+    pair = summary.pairs[arm]
     if pair.batches is not None:
         yield f"By batch size, with the {arm} drafter on test, {batch_sentence(pair.batches)}."
     yield "Times are of this machine: on other hardware the relative costs of the models' steps differ; rerun the sweep there."
@@ -278,7 +277,7 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
     if point is None:
         return [*lines, "method: vanilla_large"]
     if point.drafter in OF_SMALL:
-        lines.append(f"small_model: {paths.model(point.arm, summary.pairs.of(point.arm).seed)}")
+        lines.append(f"small_model: {paths.model(point.arm, summary.pairs[point.arm].seed)}")
     # A switch that is off is the default of every method.
     named = {name: value for name, value in point.settings.items() if value is not False}
     return [*lines, f"method: {point.method}", *(f"{name}: {_YAML.get(str(value), value)}" for name, value in named.items())]

@@ -37,12 +37,12 @@ from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import example_statistics, loops, value_of
 from tasks.evaluation.scoring.statistics import speedup_of
 from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier
-from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON
 from tasks.paths import ARMS
 
 Point = TimedPoint | records.UntimedPoint
 _Kind = TypeVar("_Kind")
-Swept = tuple[Sequence[SweepRow], PairRecord | None]
+Swept = tuple[Sequence[SweepRow], PairRecord]
 """The rows of one sweep and what it recorded of its pair."""
 Seeds = Mapping[tuple[str, int], Swept]
 """The sweeps by arm and seed, the first seed first."""
@@ -53,9 +53,7 @@ Outputs = Mapping[tuple[str, int, str], Mapping[tuple[str, str], KeptOutputs]]
 def summarize(
     task: str,
     metric: str,
-    sweeps: Sweeps,
-    pairs: Mapping[str, PairRecord | None] | None = None,
-    seeds: Seeds | None = None,
+    seeds: Seeds,
     dataset: str = "none",
     test_names: Sequence[str] = (),
     further: Mapping[str, Seeds] | None = None,
@@ -70,11 +68,9 @@ def summarize(
     Args:
         task: Its name.
         metric: Its metric.
-        sweeps: For each of `ARMS` the rows of its sweep, both splits; of rows for the same point the last counts.
-        pairs: What each sweep recorded of its models; costs, acceptance rates and the plan are left out without it.
-        seeds: The sweeps of every seed; without them nothing is said of alignment beyond this seed.
+        seeds: The sweeps of every seed, both splits; of rows for the same point the last counts. Points are of the first seed.
         dataset: The public data set that the corpus is, if any (`corpus.dataset`), whose published numbers are shown.
-        test_names: The names of the test sets, the main one first; with names `seeds` are needed.
+        test_names: The names of the test sets, the main one first.
         further: For the name of each test set but the main one the sweeps with its rows alone.
         corpus: What the texts are, in words.
         temperatures: The rows of each sweep at further temperatures, by arm and temperature.
@@ -85,22 +81,22 @@ def summarize(
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
     """
-    rows = {arm: latest(sweeps[arm]) for arm in ARMS}
-    about = parts.SweptPairs(**{arm: with_own_timings((pairs or {}).get(arm), rows[arm]) for arm in ARMS})
-    margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair), MarginSettings())
-    points, choices = points_of(task, rows, {arm: dataclasses.replace(about.of(arm), margins=margins) for arm in ARMS})
+    first = _of_first_seed(seeds)
+    rows = {arm: latest(swept) for arm, (swept, _) in first.items()}
+    pairs = {arm: with_own_timings(pair, rows[arm]) for arm, (_, pair) in first.items()}
+    points, choices = points_of(task, rows, pairs)
     measured = [row for arm in ARMS for row in rows[arm] if isinstance(row, MeasuredRow)]
-    results = arm_results(task, seeds or {})
-    # One clock priced the runs of all drafters, and tested itself on all of them.
-    recorded = next((pair for _, pair in (seeds or {}).values() if pair is not None), PairRecord())
+    results = arm_results(task, seeds)
+    # One clock priced the runs of all drafters, tested itself on all of them, and all were chosen by the same margins.
+    of_all = pairs["unaligned"]
     alignment = None
-    if outputs and recorded.costs is not None:
-        costs = effect.cost_model(recorded.costs)
-        counted, clock = along_frontiers(metric, examples, seeds or {}, outputs, costs)
+    if outputs and of_all.costs is not None:
+        costs = effect.cost_model(of_all.costs)
+        counted, clock = along_frontiers(metric, examples, seeds, outputs, costs)
         alignment = parts.Alignment(
             counted=counted,
             clock=clock,
-            null_test=recorded.null_test,
+            null_test=of_all.null_test,
             choices=counted_choices(REPORTED_ON, results, outputs, costs),
             costs=costs,
         )
@@ -114,9 +110,9 @@ def summarize(
         vanilla=models_alone(rows),
         points=points,
         choices=choices,
-        margins=margins,
+        margins=of_all.margins,
         pareto=pareto_fronts(points),
-        pairs=about,
+        pairs=pairs,
         arms=results,
         alignment=alignment,
         failed=failures(rows),
@@ -124,7 +120,7 @@ def summarize(
         tables={},
         recommendation=parts.Recommendation(text="", changes=[]),
         table=[],
-        temperatures=temperature_points(task, temperatures or {}, pairs or {}),
+        temperatures=temperature_points(task, temperatures or {}, pairs),
     )
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary, warnings))
@@ -133,9 +129,11 @@ def summarize(
     summary = dataclasses.replace(summary, recommendation=found)
     summary = parts.rounded(summary)
     summary = dataclasses.replace(summary, table=table_rows(summary))
-    return dataclasses.replace(
-        summary, test_sets=named_test_sets(summary, test_names, seeds or {}, further or {}, outputs or {})
-    )
+    return dataclasses.replace(summary, test_sets=named_test_sets(summary, test_names, seeds, further or {}, outputs or {}))
+
+
+def _of_first_seed(seeds: Seeds) -> dict[str, Swept]:
+    return {arm: next(swept for (one, _), swept in seeds.items() if one == arm) for arm in ARMS}
 
 
 # The points of a sweep, each a row of validation with its row of test.
@@ -243,9 +241,9 @@ def _timed_rows(rows: Iterable[SweepRow]) -> list[TimedRow]:
     return [row for row in rows if isinstance(row, TimedRow)]
 
 
-def with_own_timings(pair: PairRecord | None, rows: Sequence[SweepRow]) -> PairRecord | None:
+def with_own_timings(pair: PairRecord, rows: Sequence[SweepRow]) -> PairRecord:
     """What a sweep recorded, with its own timings on test as those of batches of one: Table 1 and the verdict report them."""
-    if pair is None or pair.batches is None:
+    if pair.batches is None:
         return pair
     tests = [row for row in _timed_rows(rows) if row.split == pair.batches.split]
     points = []
@@ -294,8 +292,8 @@ def arm_results(task: str, sweeps: Seeds) -> list[ArmResult]:
         InputError: a sweep has no measured vanilla large row on validation.
     """
     results = []
-    for (arm, seed), (rows, recorded) in sweeps.items():
-        pair, purposes = recorded or PairRecord(), list[ArmPoint]()
+    for (arm, seed), (rows, pair) in sweeps.items():
+        purposes = list[ArmPoint]()
         points, choices = points_of(task, {arm: latest(rows)}, {arm: pair})
         chosen = {(one.method, one.choice): one for one in choices}
         for purpose, (method, name, _) in PURPOSES.items():
@@ -399,7 +397,7 @@ def loop_warning(summary: Summary, outputs: Outputs) -> list[str]:
 
 
 def temperature_points(
-    task: str, sweeps: Mapping[tuple[str, float], Sequence[SweepRow]], pairs: Mapping[str, PairRecord | None]
+    task: str, sweeps: Mapping[tuple[str, float], Sequence[SweepRow]], pairs: Mapping[str, PairRecord]
 ) -> list[parts.TemperaturePoints]:
     """What each sweep measured at each further temperature, compared with vanilla at the same.
 
@@ -414,7 +412,7 @@ def temperature_points(
     found = []
     for (arm, degree), rows in sweeps.items():
         own = [dataclasses.replace(row, split=CHOSEN_ON) for row in latest(rows) if row.split == split_at(degree)]
-        swept, _ = points_of(task, {arm: own}, {arm: pairs.get(arm) or PairRecord()})
+        swept, _ = points_of(task, {arm: own}, {arm: pairs[arm]})
         vanilla = next(row.value for row in own if isinstance(row, MeasuredRow) and row.method == VANILLA)
         points = [dataclasses.replace(point, chosen=None) for point in swept]
         found.append(parts.TemperaturePoints(arm=arm, temperature=degree, vanilla_quality=vanilla, points=points))
@@ -445,7 +443,7 @@ def named_test_sets(
             for key, (rows, pair) in seeds.items():
                 kept = [row for row in rows if row.split == CHOSEN_ON]
                 swept[key] = [*kept, *(dataclasses.replace(row, split=REPORTED_ON) for row in further[name][key][0])], pair
-            first = {arm: latest(next(rows for (one, _), (rows, _) in swept.items() if one == arm)) for arm in ARMS}
+            first = {arm: latest(rows) for arm, (rows, _) in _of_first_seed(swept).items()}
             points, choices = points_of(summary.task, first, dict.fromkeys(ARMS, PairRecord(margins=summary.margins)))
             vanilla = models_alone(first)
             of_set = dataclasses.replace(summary, points=points, choices=choices, vanilla=vanilla)

@@ -271,7 +271,7 @@ def _batches(summary: Summary) -> RenderedTable:
     """Vanilla's throughput, then each point's speed-up, by batch size."""
     rows = list[Texts]()
     for arm in ARMS:
-        timings = summary.pairs.of(arm).batches
+        timings = summary.pairs[arm].batches
         if timings is not None and timings.vanilla:
             own = {f"batch {one.batch_size}": f"{one.throughput:.2f}× of batch 1" for one in timings.vanilla}
             rows.append({"point": f"vanilla large, throughput ({arm} sweep)", **own})

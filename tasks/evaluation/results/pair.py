@@ -264,13 +264,16 @@ class PairRecord:
         return "" if value is None else str(value)
 
 
-def read_pair(path: Path, fix: str) -> PairRecord | None:
-    """What a sweep recorded, or None without such a file.
+def read_pair(path: Path, fix: str) -> PairRecord:
+    """What a sweep recorded.
 
     Raises:
-        InputError: the file is damaged or of another version.
+        InputError: the file is missing, damaged or of another version.
     """
-    return read(PairRecord, path, Source(str(path), fix)) if path.is_file() else None
+    source = Source(str(path), fix)
+    if not path.is_file():
+        raise source.error("missing, so that the sweep has not ended")
+    return read(PairRecord, path, source)
 
 
 def write_pair(pair: PairRecord, path: Path) -> Path:

@@ -166,18 +166,6 @@ class ParetoFront:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweptPairs:
-    """`pair.json` of each sweep; None where a sweep left none."""
-
-    unaligned: PairRecord | None = None
-    aligned: PairRecord | None = None
-
-    def of(self, arm: str) -> PairRecord:
-        """The record of an arm's sweep; one that knows nothing where it left none."""
-        return (self.aligned if arm == "aligned" else self.unaligned) or PairRecord()
-
-
-@dataclass(frozen=True, kw_only=True)
 class PassedOver:
     """A choice that is not recommended although it is faster on validation."""
 
@@ -240,7 +228,8 @@ class Summary:
     alignment: Alignment | None = None
     """What alignment gives, by counts; None where no cost model or no outputs were kept."""
     pareto: list[ParetoFront]
-    pairs: SweptPairs
+    pairs: dict[str, PairRecord]
+    """What each arm's sweep of the first seed recorded of its pair."""
     arms: list[ArmResult] = field(default_factory=list)
     """The drafters of both arms and all seeds."""
     failed: list[records.FailedRow]

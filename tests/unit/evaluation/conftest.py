@@ -84,8 +84,8 @@ def summary_record(
     dataset: str = "none",
 ) -> Summary:
     """The summary of sweeps given as JSON rows."""
-    about = {arm: pair_record(pair) for arm, pair in (pairs or {}).items()}
-    return summarize(task, metric, {arm: records(rows) for arm, rows in sweeps.items()}, about, dataset=dataset)
+    about = {arm: pair_record((pairs or {}).get(arm, {})) for arm in sweeps}
+    return summarize(task, metric, {(arm, 1): (records(rows), about[arm]) for arm, rows in sweeps.items()}, dataset)
 
 
 def summarized(

@@ -253,4 +253,4 @@ def at(rows: list[Row], temperature: float, shift: float) -> list[SweepRow]:
 def warmed(full_sweeps: dict[str, list[Row]], full_record: Summary) -> Summary:
     """The summary with two further temperatures of the unaligned sweep."""
     rows = {("unaligned", degree): at(full_sweeps["unaligned"], degree, -10 * degree) for degree in (1.0, 0.5)}
-    return dataclasses.replace(full_record, temperatures=temperature_points("translation", rows, {}))
+    return dataclasses.replace(full_record, temperatures=temperature_points("translation", rows, full_record.pairs))

@@ -298,7 +298,7 @@ def test_tokens_stand_on_the_lines_of_equation_1(full_record: Summary) -> None:
     marks = [mark for mark in drawn(panel, "point") if mark["source"] == "small, aligned"]
     own = points(full_record, "aligned", "speculative")
     assert [mark["y"] for mark in marks] == [point.tokens_per_large_call for point in own]
-    rate = full_record.pairs.of("aligned").acceptance_rate()
+    rate = full_record.pairs["aligned"].acceptance_rate()
     assert rate is not None and {mark["x"] for mark in marks} == {rate.rate}
     assert not any("point" in record for record in drawn(panel, "line")), "theory is no measured point"
 
@@ -319,7 +319,7 @@ def test_speed_and_operations_are_drawn_at_the_drafters_own_costs(full_record: S
     figure = present(figures_detail.speed(full_record, NONE))
     assert len(figure.panels) == 4, "speed and operations of either small model"
     speed, operations = figure.panels[:2]
-    pair = full_record.pairs.of("unaligned")
+    pair = full_record.pairs["unaligned"]
     assert pair.cost_ratio is not None and pair.sizes is not None and pair.sizes.decoder_ratio is not None
     assert lines(speed)["γ 5"][0.8] == pytest.approx(expected_speedup(0.8, 5, pair.cost_ratio), abs=1e-3)
     assert lines(operations)["γ 5"][0.8] == pytest.approx(expected_operations(0.8, 5, pair.sizes.decoder_ratio), abs=1e-3)

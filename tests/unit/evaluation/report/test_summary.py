@@ -11,6 +11,7 @@ from tasks.errors import InputError
 from tasks.evaluation.report.formatting import packaged
 from tasks.evaluation.report.summarize import along_frontiers, counted_choices, loop_warning, temperature_points
 from tasks.evaluation.results.files import KeptOutputs, point_key
+from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
 from tasks.evaluation.results.summary import ArmPoint, ArmResult, CostModel, Summary
 from tasks.evaluation.scoring.quality import value_of
@@ -149,7 +150,7 @@ def test_operations_are_theory_of_counts_and_sizes(sweeps: Sweeps) -> None:
     flops, moved = (60 + 9) / 100, (40 + 9) / 100
     assert found == pytest.approx({"flops": flops, "bytes": moved, "intensity": flops / moved}, rel=1e-5)
     assert find(summary, "unaligned", fallback_threshold=0.9)["operations"] is None
-    assert summary["pairs"]["unaligned"] is None
+    assert summary["pairs"]["unaligned"]["sizes"] is None
     assert summary["pairs"]["aligned"]["sizes"] == {**pair["sizes"], "shares_encoder": False, "shared_parameters": 0}
 
 
@@ -232,7 +233,7 @@ def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() ->
                 timed_as(*settings[1], calls * 2 + 7),
                 timed_as(*behind, calls**3, rounds=1),
             ],
-            None,
+            PairRecord(),
         )
         for arm, calls in (("unaligned", 5), ("aligned", 2))
     }
@@ -244,7 +245,7 @@ def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() ->
     assert effect.ratio == pytest.approx((11 / 5) ** (1 - better) * (17 / 11) ** better)
     # The two settings were timed as they count, on two texts; the third one fell behind in the first round.
     assert clock is not None and clock.texts == 2 and clock.ratio == pytest.approx(effect.ratio)
-    untimed = {key: (list[SweepRow](), None) for key in seeds}
+    untimed = {key: (list[SweepRow](), PairRecord()) for key in seeds}
     assert along_frontiers("rougeL", EXAMPLES, untimed, outputs, COSTS) == (effect, None)
     assert along_frontiers("perplexity", EXAMPLES, seeds, outputs, COSTS) == (None, None)
 
@@ -259,7 +260,7 @@ def test_at_batch_1_the_timing_is_that_of_table_1(sweeps: Sweeps) -> None:
     pairs = {"aligned": {"batches": {"split": "test", "examples": 8, "vanilla": vanilla, "points": points}}}
     (chosen,) = [row for row in sweeps["aligned"] if (row["method"], row["split"]) == ("bild", "test")]
     chosen["rounds"] = [{"latency_ms": [10.0, 5.0], "vanilla_latency_ms": [12.0, vanilla]} for vanilla in (18.0, 9.0)]
-    batches = summary_record("bleu", sweeps, pairs).pairs.of("aligned").batches
+    batches = summary_record("bleu", sweeps, pairs).pairs["aligned"].batches
     assert [(one.speedup, one.rounds) for one in batches.points] == [(chosen["speedup"], [2.0, 1.4]), *[(1.1, [1.0, 1.2])] * 2]
 
 
@@ -279,8 +280,9 @@ def test_differences_are_from_vanilla_at_the_same_temperature_without_choices(wa
 
 def test_rows_of_another_split_are_left_out_and_vanilla_is_needed(full_sweeps: dict[str, list[Row]]) -> None:
     rows = at(full_sweeps["unaligned"], 0.5, 0.0)
-    [alone] = temperature_points("toy", {("unaligned", 0.5): [*rows, *at(full_sweeps["unaligned"], 1.0, 5.0)]}, {})
+    pairs = {"unaligned": PairRecord()}
+    [alone] = temperature_points("toy", {("unaligned", 0.5): [*rows, *at(full_sweeps["unaligned"], 1.0, 5.0)]}, pairs)
     assert len(alone.points) == len(rows) - 2
     without = [row for row in rows if row.method != "vanilla_large"]
     with pytest.raises(InputError, match="no measured vanilla_large row"):
-        temperature_points("toy", {("unaligned", 0.5): without}, {})
+        temperature_points("toy", {("unaligned", 0.5): without}, pairs)

@@ -21,7 +21,7 @@ from tasks.evaluation.report.tables import (
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.pair import AcceptanceRate, NullTest
 from tasks.evaluation.results.rows import TestStatus as Says
-from tasks.evaluation.results.summary import Alignment, AlignmentEffect, ArmPoint, ArmResult, CostModel, Summary, SweptPairs
+from tasks.evaluation.results.summary import Alignment, AlignmentEffect, ArmPoint, ArmResult, CostModel, Summary
 from tasks.models.settings import TrainingRecord
 from tasks.report import as_text
 from tests.unit.evaluation.conftest import (
@@ -493,7 +493,7 @@ def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_r
     vanilla = [{"batch_size": size, "throughput": (1 + size) / 2} for size in (1, 2)]
     points = [{**point, "batch_size": size, "speedup": own[0], "rounds": own} for size, own in speeds]
     pair = pair_record({"batches": {"split": "test", "examples": 64, "vanilla": vanilla, "points": points}})
-    summary = dataclasses.replace(full_record, pairs=SweptPairs(unaligned=pair, aligned=pair))
+    summary = dataclasses.replace(full_record, pairs={"unaligned": pair, "aligned": pair})
     tables = {table.name: table for table in rendered_tables(summary)}
     assert "on test, drafting pays up to batch 1 of 2: there a chosen" in " ".join(recommend(summary).changes)
     assert tables["batches"].headings == ["point", "batch 1", "batch 2"]

@@ -12,7 +12,7 @@ from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION
 from tasks.evaluation.results.pair import PairRecord, read_pair, write_pair
 from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
-from tasks.evaluation.results.summary import SweptPairs, read_summary, rounded, summary_json
+from tasks.evaluation.results.summary import read_summary, rounded, summary_json
 from tasks.files import unsealed
 from tests.unit.evaluation.conftest import pair_record, summary_record, untimed
 from tests.unit.evaluation.report.test_recommendation import ABOUT
@@ -97,7 +97,7 @@ def test_a_pair_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_nothing_is_known_of_a_pair_that_was_not_recorded(tmp_path: Path) -> None:
-    assert read_pair(tmp_path / "pair.json", FIX) is None
-    nothing = SweptPairs().of("aligned")
-    assert nothing == PairRecord()
+    with pytest.raises(InputError, match="missing"):
+        read_pair(tmp_path / "pair.json", FIX)
+    nothing = PairRecord()
     assert (nothing.acceptance_rate(), nothing.cost_ratio, nothing.origin("host_cpu")) == (None, None, "")
