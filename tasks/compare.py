@@ -19,7 +19,6 @@ differences between whole runs, such as the seed of the training.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -31,11 +30,9 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from tasks.config import DEFAULT
 from tasks.console import add_json, aligned_columns, answer, command_parser, log
 from tasks.decoding.method import LOOK_UPS, OF_SMALL
 from tasks.errors import InputError, stage
@@ -143,20 +140,14 @@ Difference = tuple[str, str, str]
 
 
 def facts(pairs: Mapping[str, PairRecord]) -> Facts:
-    """What the sweeps of both arms recorded of their origin: shared facts once, others under the name of each arm."""
-    recorded, found = {arm: _facts_of(pair) for arm, pair in pairs.items()}, Facts()
-    for name in dict.fromkeys(name for one in recorded.values() for name in one):
-        values = {arm: one[name] for arm, one in recorded.items() if name in one}
-        shared = len(set(values.values())) == 1
-        found |= {name if shared else f"{name} ({arm})": value for arm, value in values.items()}
+    """What the sweeps of both arms recorded of their origin; one stage ran them, so that they differ in their inputs alone."""
+    found = Facts()
+    for pair in pairs.values():
+        lineage = dict(pair.lineage or {})
+        found |= dict(_flat(lineage.pop("settings", None) or {}))
+        found |= {name.removeprefix("input "): str(value) for name, value in lineage.items()}
+        found |= {} if pair.runtime is None else {"runtime": pair.runtime}
     return found
-
-
-def _facts_of(pair: PairRecord) -> Facts:
-    lineage = dict(pair.lineage or {})
-    settings = dict(_flat(lineage.pop("settings", None) or {}))
-    runtime = {} if pair.runtime is None else {"runtime": pair.runtime}
-    return {**settings, **{name.removeprefix("input "): str(value) for name, value in lineage.items()}, **runtime}
 
 
 def _flat(value: JsonValue, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -189,8 +180,6 @@ class LoadedResult:
     summary: Summary
     work: Mapping[tuple[str, str, str], NDArray[np.int32]] = field(default_factory=dict)
     """Counts of the points on each text of test, `[texts, 3]`, by `point_name`; empty where only the summary is available."""
-    params: Mapping[str, JsonValue] = field(default_factory=dict)
-    """What `params.yaml` of the result's revision says of its task; empty for a folder, whose file may have changed since."""
 
     def work_of(self, point: TimedPoint) -> NDArray[np.int32] | None:
         """The counts of a point on each text of test, if there are any."""
@@ -241,12 +230,7 @@ def open_result(text: str) -> LoadedResult:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / Path(path).name
         _fetch(revision, path, copy)
-        found = load_result(copy, text)
-        with contextlib.suppress(InputError):  # a revision without such a file
-            _fetch(revision, str(DEFAULT), Path(folder) / DEFAULT.name)
-            tasks = (yaml.safe_load((Path(folder) / DEFAULT.name).read_text(encoding="utf-8")) or {}).get("tasks") or {}
-            found = dataclasses.replace(found, params=tasks.get(found.summary.task) or {})
-        return found
+        return load_result(copy, text)
 
 
 def _fetch(revision: str, path: str, copy: Path) -> None:
@@ -323,11 +307,7 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
         raise InputError(
             f"{first.name} is measured in {metrics[0]} and {second.name} in {metrics[1]}; compare results of one metric"
         )
-    # Settings of data and trainings, which a sweep does not record, are compared where they are known of both.
-    both, origins = (first, second), [facts(one.summary.pairs) for one in (first, second)]
-    if first.params and second.params:
-        origins = [dict(_flat({**one.params, "sweep": None})) | known for one, known in zip(both, origins, strict=True)]
-    costs = next((known.costs for one in both if (known := one.summary.alignment) is not None), None)
+    costs = next((known.costs for one in (first, second) if (known := one.summary.alignment) is not None), None)
     chosen, choices = _choices(first, second)
     numbers = list(_of_models(first, second))
     for label, (before, after) in chosen.items():
@@ -342,7 +322,7 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
         task=second.summary.task,
         metric=metrics[0],
         costs=costs,
-        differing=differing(*origins),
+        differing=differing(facts(first.summary.pairs), facts(second.summary.pairs)),
         numbers=numbers,
         choices=choices,
         more_than_noise=[number.name for number in numbers if number.more_than_noise],
