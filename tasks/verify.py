@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tasks.console import add_json, answer, command_parser, log, progress
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import MARGIN_TOLERANCE, Mismatch, Rows, find_mismatches
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.generation import Counts, Generation, total
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import DRAFTER, LARGE, certified, engine_draft_length, read_examples, read_manifest
 from tasks.errors import InputError, read_text_file, stage
-from tasks.evaluation.timing import MARGIN_TOLERANCE, Mismatch, find_mismatches
 from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import load_from
 

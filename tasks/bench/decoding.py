@@ -31,7 +31,7 @@ from tasks.config import Params, load
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding import load_pair
-from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime
+from tasks.decoding.decoder import MARGIN_TOLERANCE, REFERENCE, Decoder, Rows, Runtime, find_mismatches, widest_margin
 from tasks.decoding.generation import Generation, total
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -42,7 +42,7 @@ from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.errors import InputError
 from tasks.evaluation.scoring.quality import Quality, score
 from tasks.evaluation.settings import CHOSEN_ON
-from tasks.evaluation.timing import MARGIN_TOLERANCE, find_mismatches, on_threads, widest_margin
+from tasks.evaluation.timing import on_threads
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size
 from tasks.models.prompting import encode_sources

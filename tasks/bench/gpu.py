@@ -25,7 +25,7 @@ from tasks.bench import contenders, harness
 from tasks.bench.contenders import Shape, assisted, random_model, window
 from tasks.bench.harness import Found, UnequalError, Work, timed_by
 from tasks.console import log
-from tasks.decoding.decoder import REFERENCE, Rows, Runtime
+from tasks.decoding.decoder import MARGIN_TOLERANCE, REFERENCE, Rows, Runtime, first_mismatch, top_two_margin
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import total
 from tasks.decoding.method import Pair, Request
@@ -37,7 +37,7 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.runtimes.fused import WHOLE_DRAFT
 from tasks.errors import InputError
-from tasks.evaluation.timing import MARGIN_TOLERANCE, first_mismatch, synchronised_clock, top_two_margin
+from tasks.evaluation.timing import synchronised_clock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

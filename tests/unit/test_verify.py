@@ -9,8 +9,8 @@ import pytest
 
 from tasks import verify
 from tasks.decoding import load_pair
+from tasks.decoding.decoder import Mismatch
 from tasks.decoding.generation import Counts, Generation, total
-from tasks.evaluation.timing import Mismatch
 from tasks.files import SUMS
 from tasks.verify import Comparison, TransformersEngine, as_json, count_drafts, decode_here, described, verdict
 from tests.commands import Run, runner

@@ -8,13 +8,12 @@ import torch
 
 from tasks.bench import contenders
 from tasks.bench.contenders import END, Shape, assisted, generate, new_tokens, random_model, random_sources
-from tasks.decoding.decoder import REFERENCE, Rows
+from tasks.decoding.decoder import REFERENCE, Rows, find_mismatches, widest_margin
 from tasks.decoding.method import Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
-from tasks.evaluation.timing import find_mismatches, widest_margin
 
 CPU = torch.device("cpu")
 LIMIT = 12
