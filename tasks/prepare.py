@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,9 @@ from tasks.corpora.hub import read as read_data_set
 from tasks.corpora.reading import read
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
-from tasks.evaluation.scoring.quality import check_references
+from tasks.evaluation.scoring import metrics
+from tasks.evaluation.scoring.metrics import metric_of
+from tasks.evaluation.scoring.words import WITHOUT_SPACES
 from tasks.files import atomic_folder, atomic_path
 from tasks.locks import folder_lock, host_lock
 from tasks.models.prompting import SourceEncoder, encode
@@ -106,6 +110,94 @@ def _without_weights(config: PreTrainedConfig) -> PreTrainedModel:
     with torch.device("meta"):
         model: PreTrainedModel = kind.from_config(config)
     return model
+
+
+# References: whether the metric can read them.
+
+_READ_BY = {"zh": ("han",), "ja-mecab": ("han", "kana"), **dict.fromkeys(("char", "flores200"), tuple(WITHOUT_SPACES))}
+"""Which of them a tokenizer of BLEU splits."""
+_OFF = 0.005
+"""A share of letters above which a tokenizer does not fit."""
+_FAR_OFF = 0.1
+"""The same for a metric that is only reported with the task's."""
+
+
+def check_references(corpus: Mapping[str, Sequence[Example]], metric: str) -> list[str]:
+    """Check that references suit the metric and that it runs here; return warnings, a line each with number and fix.
+
+    Raises:
+        InputError: a program without tests, a split in which no reference has a number, a tokenizer that is not installed, or
+            no sandbox for programs.
+    """
+    settings = metric_of(metric)
+    if "bleu" in metrics.METRICS[settings.name]:
+        metrics.require_bleu_tokenizer(settings.bleu_tokenizer)
+    scored = [example for name, examples in corpus.items() if name not in ("train", UNLABELLED) for example in examples]
+    unread = unsupported_script((text for example in scored for text in example.references), metric)
+    found, labelled = [unread] if unread else [], {name: own for name, own in corpus.items() if name != UNLABELLED}
+    if metric == metrics.PROGRAMS:
+        for name, number, example in ((name, *one) for name, own in labelled.items() for one in enumerate(own, start=1)):
+            if len(example.references) < 2:
+                raise InputError(
+                    f"{name}, example {number}: the metric pass_at_1 needs a program and then its tests as references; "
+                    "name the field of the tests in reference_fields, after that of the program"
+                )
+        metrics.require_sandbox()
+    for name, own in labelled.items() if metric == "numeric_answer" else ():
+        without = sum(all(metrics.last_number(text) is None for text in one.references) for one in own)
+        if own and without == len(own):
+            raise InputError(f"{name}: no reference has a number, which the metric numeric_answer needs; choose another metric")
+        if without:
+            found.append(f"{name}: {without} of {len(own)} examples have a reference without a number and can never be right")
+    return found
+
+
+def unsupported_script(texts: Iterable[str], metric: str) -> str:
+    """What a metric's tokenizers cannot read of references, in a line with the fix; empty where they fit.
+
+    Args:
+        texts: The references.
+        metric: Its full name. BLEU or ROUGE-L that only stands beside it counts as well, where it is far off.
+    """
+    settings, letters = metric_of(metric), _letters(texts)
+    total, shown = max(1, sum(letters.values())), metrics.METRICS[settings.name]
+    read = _READ_BY.get(settings.bleu_tokenizer, ())
+    unsplit = sum(letters[name] for name in WITHOUT_SPACES if name not in read) / total
+    dropped = (sum(letters.values()) - letters["ascii"]) / total
+    found, changes = list[str](), dict[str, str]()
+    if "bleu" in shown and unsplit >= (_OFF if settings.name == "bleu" else _FAR_OFF):
+        found.append(
+            f"BLEU's tokenizer {settings.bleu_tokenizer} does not split {unsplit:.1%} of the references' letters, whose script "
+            "has no spaces"
+        )
+        changes["bleu_tokenizer"] = _bleu_tokenizer_for(letters)
+    by_default = "rougeL" in shown and settings.rouge_tokenizer == "default"
+    if by_default and dropped >= (_OFF if settings.name in metrics.ROUGES else _FAR_OFF):
+        found.append(f"ROUGE's default tokenizer drops {dropped:.1%} of the references' letters, all but a-z and 0-9")
+        changes["rouge_tokenizer"] = "unicode"
+    if not found:
+        return ""
+    block = {"name": settings.name, **dataclasses.replace(settings, **changes).changed}
+    return f"{', and '.join(found)}; set metric: {{{', '.join(f'{name}: {value}' for name, value in block.items())}}}"
+
+
+def _letters(texts: Iterable[str]) -> dict[str, int]:
+    """Letters and digits of texts: `ascii`, of a script without spaces, or `spaced` for all others."""
+    counts = dict.fromkeys(("ascii", "spaced", *WITHOUT_SPACES), 0)
+    for character, count in Counter(itertools.chain.from_iterable(texts)).items():
+        if character.isalnum():
+            script = next((name for name, own in WITHOUT_SPACES.items() if own.match(character)), "spaced")
+            counts["ascii" if character.isascii() else script] += count
+    return counts
+
+
+def _bleu_tokenizer_for(letters: dict[str, int]) -> str:
+    if letters["kana"] > letters["han"] / 100:  # Japanese: kana is half of it; Chinese has none
+        return "ja-mecab"
+    return "zh" if letters["han"] > letters["other"] else "flores200"
+
+
+# The files of the stage.
 
 
 def write_corpus(corpus: Corpus, folder: Path) -> None:

@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from tasks import prepare
-from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
+from tasks.corpora.example import SPLITS, UNLABELLED, Example, read_jsonl
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings, FileSettings
 from tasks.errors import InputError
+from tasks.evaluation.scoring import metrics
 from tasks.files import SUMS
 from tasks.models import tokenizers
 from tasks.models.checkpoints import initial_model
@@ -24,6 +25,8 @@ from tasks.report import stage_warnings
 from tests.gguf_files import TEMPLATE, write_gguf
 
 NOWHERE = Path("nowhere")
+CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
+GERMAN = "Der Zug fährt über die Brücke"
 
 
 def embedded(unlabelled: int) -> CorpusSettings:
@@ -180,3 +183,36 @@ def test_a_model_that_the_hub_does_not_give_is_refused_before_anything_is_traine
 def test_folders_to_come_are_left_to_their_stages(tmp_path: Path) -> None:
     for folder in (str(tmp_path / "models/general/large"), "models/general/large"):
         check_starts(ModelSettings(pretrained=folder), ModelSettings())
+
+
+def test_a_tokenizer_that_does_not_fit_is_said_with_the_fix() -> None:
+    references = {name: [Example("a", (text,)) for text in CHINESE] for name in ("train", "test")}
+    (line,) = prepare.check_references(references, "bleu")
+    assert line.startswith("BLEU's tokenizer 13a does not split 100.0% of the references' letters, whose script has no spaces")
+    assert line.endswith("set metric: {name: bleu, bleu_tokenizer: zh, rouge_tokenizer: unicode}")
+    assert prepare.check_references(references, "bleu[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == []
+    assert "bleu_tokenizer: ja-mecab" in prepare.unsupported_script(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), "kana"
+    assert prepare.unsupported_script([GERMAN], "rougeL") == (
+        "ROUGE's default tokenizer drops 12.5% of the references' letters, all but a-z and 0-9; set metric: {name: rougeL, "
+        "rouge_tokenizer: unicode}"
+    )
+    assert prepare.unsupported_script([GERMAN, "Zug " * 20], "bleu") == prepare.unsupported_script([], "bleu") == ""
+    assert prepare.unsupported_script(["A naïve " + "text " * 99], "rougeL") == ""
+
+
+def test_a_program_needs_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "require_sandbox", lambda: None)
+    tested = Example("add", ("def add", "assert add"))
+    assert prepare.check_references({"train": [tested], "unlabelled": [Example("more", ())]}, "pass_at_1") == []
+    with pytest.raises(InputError, match="test, example 2: the metric pass_at_1 needs a program and then its tests"):
+        prepare.check_references({"train": [tested], "test": [tested, Example("add", ("def add",))]}, "pass_at_1")
+
+
+def test_a_numeric_answer_needs_numbers() -> None:
+    right, wrong = Example("q", ("#### 7",)), Example("q", ("seven",))
+    assert prepare.check_references({"test": [wrong]}, "rougeL") == []
+    assert prepare.check_references({"train": [right, wrong]}, "numeric_answer") == [
+        "train: 1 of 2 examples have a reference without a number and can never be right"
+    ]
+    with pytest.raises(InputError, match="test: no reference has a number"):
+        prepare.check_references({"train": [right], "test": [wrong]}, "numeric_answer")

@@ -2,23 +2,23 @@
 
 BLEU and the perplexity of given texts are determined by values that are summed over examples. Every other metric is the mean of
 one number for each example, by which examples are also compared in pairs. The last part compares a model's outputs with outputs
-that need no model, and checks references before anything is trained.
+that need no model.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.corpora.example import UNLABELLED, Example
+from tasks.corpora.example import Example
 from tasks.errors import InputError
-from tasks.evaluation.scoring import metrics, words
+from tasks.evaluation.scoring import metrics
 from tasks.evaluation.scoring.metrics import Floats, MetricSettings, References, Texts, metric_of
 from tasks.evaluation.scoring.statistics import Interval, percentile_interval, resampled_sums
 
@@ -336,78 +336,3 @@ def check_outputs(
         length_ratio=sum(len(text.split()) for text in outputs) / reference_words if reference_words else None,
         baselines=baselines,
     )
-
-
-# References: whether a metric can read them.
-
-_READ_BY = {"zh": ("han",), "ja-mecab": ("han", "kana"), **dict.fromkeys(("char", "flores200"), tuple(words.WITHOUT_SPACES))}
-"""Which of them a tokenizer of BLEU splits."""
-_OFF = 0.005
-"""A share of letters above which a tokenizer does not fit."""
-_FAR_OFF = 0.1
-"""The same for a metric that is only reported with the task's."""
-
-
-def unsupported_script(texts: Iterable[str], metric: str) -> str:
-    """What a metric's tokenizers cannot read of references, in a line with the fix; empty where they fit.
-
-    Args:
-        texts: The references.
-        metric: Its full name. BLEU or ROUGE-L that only stands beside it counts as well, where it is far off.
-    """
-    settings, letters = metric_of(metric), words.letters(texts)
-    total, shown = max(1, sum(letters.values())), metrics.METRICS[settings.name]
-    read = _READ_BY.get(settings.bleu_tokenizer, ())
-    unsplit = sum(letters[name] for name in words.WITHOUT_SPACES if name not in read) / total
-    dropped = (sum(letters.values()) - letters["ascii"]) / total
-    found, changes = list[str](), dict[str, str]()
-    if "bleu" in shown and unsplit >= (_OFF if settings.name == "bleu" else _FAR_OFF):
-        found.append(
-            f"BLEU's tokenizer {settings.bleu_tokenizer} does not split {unsplit:.1%} of the references' letters, whose script "
-            "has no spaces"
-        )
-        changes["bleu_tokenizer"] = _bleu_tokenizer_for(letters)
-    by_default = "rougeL" in shown and settings.rouge_tokenizer == "default"
-    if by_default and dropped >= (_OFF if settings.name in metrics.ROUGES else _FAR_OFF):
-        found.append(f"ROUGE's default tokenizer drops {dropped:.1%} of the references' letters, all but a-z and 0-9")
-        changes["rouge_tokenizer"] = "unicode"
-    if not found:
-        return ""
-    block = {"name": settings.name, **replace(settings, **changes).changed}
-    return f"{', and '.join(found)}; set metric: {{{', '.join(f'{name}: {value}' for name, value in block.items())}}}"
-
-
-def _bleu_tokenizer_for(letters: dict[str, int]) -> str:
-    if letters["kana"] > letters["han"] / 100:  # Japanese: kana is half of it; Chinese has none
-        return "ja-mecab"
-    return "zh" if letters["han"] > letters["other"] else "flores200"
-
-
-def check_references(corpus: Mapping[str, Sequence[Example]], metric: str) -> list[str]:
-    """Check that references suit the metric and that it runs here; return warnings, a line each with number and fix.
-
-    Raises:
-        InputError: a program without tests, a split in which no reference has a number, a tokenizer that is not installed, or
-            no sandbox for programs.
-    """
-    settings = metric_of(metric)
-    if "bleu" in metrics.METRICS[settings.name]:
-        metrics.require_bleu_tokenizer(settings.bleu_tokenizer)
-    scored = [example for name, examples in corpus.items() if name not in ("train", UNLABELLED) for example in examples]
-    unread = unsupported_script((text for example in scored for text in example.references), metric)
-    found, labelled = [unread] if unread else [], {name: own for name, own in corpus.items() if name != UNLABELLED}
-    if metric == metrics.PROGRAMS:
-        for name, number, example in ((name, *one) for name, own in labelled.items() for one in enumerate(own, start=1)):
-            if len(example.references) < 2:
-                raise InputError(
-                    f"{name}, example {number}: the metric pass_at_1 needs a program and then its tests as references; "
-                    "name the field of the tests in reference_fields, after that of the program"
-                )
-        metrics.require_sandbox()
-    for name, own in labelled.items() if metric == "numeric_answer" else ():
-        without = sum(all(metrics.last_number(text) is None for text in one.references) for one in own)
-        if own and without == len(own):
-            raise InputError(f"{name}: no reference has a number, which the metric numeric_answer needs; choose another metric")
-        if without:
-            found.append(f"{name}: {without} of {len(own)} examples have a reference without a number and can never be right")
-    return found

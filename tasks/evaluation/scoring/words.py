@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable
 from importlib import resources
 
 import regex
@@ -37,16 +34,6 @@ def unicode_words(text: str) -> list[str]:
     """
     visible = regex.sub(r"\p{Cf}", "", unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()))
     return [found[0] for found in _WORD.finditer(visible)]
-
-
-def letters(texts: Iterable[str]) -> dict[str, int]:
-    """Letters and digits of texts: `ascii`, of a script without spaces, or `spaced` for all others."""
-    counts = dict.fromkeys(("ascii", "spaced", *WITHOUT_SPACES), 0)
-    for character, count in Counter(itertools.chain.from_iterable(texts)).items():
-        if character.isalnum():
-            script = next((name for name, own in WITHOUT_SPACES.items() if own.match(character)), "spaced")
-            counts["ascii" if character.isascii() else script] += count
-    return counts
 
 
 # Sentences: a mark ends one unless something speaks against it: an abbreviation, an initial, an ordinal or a list number before

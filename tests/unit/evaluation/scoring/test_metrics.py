@@ -14,6 +14,7 @@ from tasks.evaluation.report.formatting import METRIC_NAMES
 from tasks.evaluation.scoring import metrics
 from tasks.evaluation.scoring import quality as scoring
 from tasks.evaluation.selection import paired_differences
+from tasks.prepare import check_references
 from tests.sandbox import sandboxed
 
 
@@ -232,4 +233,4 @@ def test_a_machine_without_a_sandbox_is_refused_before_anything_is_trained(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: found)
     with pytest.raises(InputError, match="nothing here runs them apart from everything else; install bubblewrap"):
-        scoring.check_references({}, "pass_at_1")
+        check_references({}, "pass_at_1")

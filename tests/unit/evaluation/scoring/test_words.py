@@ -1,4 +1,4 @@
-"""Words and sentences of any script, and the warning where a metric's usual tokenizers do not fit."""
+"""Words and sentences of any script, and the tokenizers of metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from tasks.evaluation.scoring import metrics as tokenizers
 from tasks.evaluation.scoring import quality as scoring
 from tasks.evaluation.scoring.metrics import BLEU_TOKENIZERS, METRICS, MetricSettings, compared_as, metric_of
 from tasks.evaluation.scoring.words import split_sentences, unicode_words
+from tasks.prepare import check_references
 
 CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
 OTHER = ["今天天气不好,我们去公园。", "他在北京学习了两年中文。"]
-GERMAN = "Der Zug fährt über die Brücke"
 
 
 @pytest.mark.parametrize(
@@ -88,21 +88,6 @@ def test_published_numbers_stand_beside_the_papers_tokenizers_alone() -> None:
     assert [compared_as(name) for name in METRICS] == list(METRICS)
 
 
-def test_a_tokenizer_that_does_not_fit_is_said_with_the_fix() -> None:
-    references = {name: [Example("a", (text,)) for text in CHINESE] for name in ("train", "test")}
-    (line,) = scoring.check_references(references, "bleu")
-    assert line.startswith("BLEU's tokenizer 13a does not split 100.0% of the references' letters, whose script has no spaces")
-    assert line.endswith("set metric: {name: bleu, bleu_tokenizer: zh, rouge_tokenizer: unicode}")
-    assert scoring.check_references(references, "bleu[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == []
-    assert "bleu_tokenizer: ja-mecab" in scoring.unsupported_script(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), "kana"
-    assert scoring.unsupported_script([GERMAN], "rougeL") == (
-        "ROUGE's default tokenizer drops 12.5% of the references' letters, all but a-z and 0-9; set metric: {name: rougeL, "
-        "rouge_tokenizer: unicode}"
-    )
-    assert scoring.unsupported_script([GERMAN, "Zug " * 20], "bleu") == scoring.unsupported_script([], "bleu") == ""
-    assert scoring.unsupported_script(["A naïve " + "text " * 99], "rougeL") == ""
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "words"),
     [
@@ -118,7 +103,7 @@ def test_a_tokenizer_that_is_missing_is_refused_before_training(
     monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
     tokenizers.require_bleu_tokenizer.cache_clear()
     with pytest.raises(InputError, match=words):
-        scoring.check_references({"test": [Example("a", ("b",))]}, f"bleu[bleu_tokenizer={tokenizer}]")
+        check_references({"test": [Example("a", ("b",))]}, f"bleu[bleu_tokenizer={tokenizer}]")
     with pytest.raises(InputError, match=words):
         scoring.value_of(["b"], [("b",)], f"bleu[bleu_tokenizer={tokenizer}]")
 
