@@ -339,11 +339,6 @@ class Plan:
             self.timed[index] = speedup
         self._fit()
 
-    def predict(self, index: int) -> float:
-        """Predict a point's speed-up just before it is timed, from all that was timed until then."""
-        self.predicted[index] = self.speedup(index)
-        return self.predicted[index]
-
     def _fit(self) -> None:
         timed = [(self.candidates[index], speedup) for index, speedup in self.timed.items()]
         timed += [] if self.small_model is None else [self.small_model]

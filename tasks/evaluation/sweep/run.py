@@ -139,7 +139,7 @@ class SplitSweep:
             plan = self.plan = self.plan or self._new_plan(grid)
             for index in plan.next():
                 known = grid.replayed.outputs[index], grid.outcomes[index]
-                self.time(grid.points[index], _Asked(plan.why[index], known, index, _prediction(plan, plan.predict(index))))
+                self.time(grid.points[index], _Asked(plan.why[index], known, index, _prediction(plan, plan.predicted[index])))
         return len(self.asked) - before
 
     def _new_plan(self, grid: AssessedGrid) -> Plan:
