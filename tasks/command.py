@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("tasks.config", "check params.yaml; --table, --presets and --methods list what it may hold"),
     "run": ("dvc repro", "bring a task's report up to date (run NAME), or all active tasks'"),
     "flow": ("flows.pipeline", "the same under Prefect, with stages side by side"),
+    "worth": ("tasks.worth", "forecast what a drafter would bring a large model, before training one"),
     "generate": ("tasks.generate", "decode texts with a finished pair"),
     "serve": ("tasks.serve", "put a pair behind an OpenAI-style endpoint"),
     "export": ("tasks.export", "write a pair in the form of another engine"),

@@ -62,6 +62,21 @@ def read_text_file(path: Path) -> str:
         raise InputError(f"{path} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
 
 
+def read_lines(path: Path) -> list[str]:
+    """Return the texts of a UTF-8 file, one a line.
+
+    Raises:
+        InputError: there is none, one is empty, or the file cannot be read.
+    """
+    lines = read_text_file(path).splitlines()
+    if not lines:
+        raise InputError(f"{path} holds no text; write one a line")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise InputError(f"{path}, line {number}: it is empty; write one text a line")
+    return lines
+
+
 def hub_answers() -> bool:
     """Whether the hub answers at all. Its own client would retry for half a minute without a network."""
     import http.client

@@ -26,7 +26,7 @@ from tasks.decoding.generation import Counts, Generation, total
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import DRAFTER, LARGE, certified, engine_draft_length, read_examples, read_manifest
-from tasks.errors import InputError, read_text_file, stage
+from tasks.errors import InputError, read_lines, stage
 from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import load_from
 
@@ -306,13 +306,7 @@ def read_texts(pair: Path, file: Path | None) -> list[str]:
         if found := read_examples(pair):
             return found
         raise InputError(f"{pair} has no examples; name a file of texts with --file")
-    lines = read_text_file(file).splitlines()
-    if not lines:
-        raise InputError(f"{file} holds no text; write one a line")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            raise InputError(f"{file}, line {number}: it is empty; write one text a line")
-    return lines
+    return read_lines(file)
 
 
 def main() -> int:

@@ -88,7 +88,10 @@ class PairSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Milliseconds of the parts that decoding one example is made of."""
+    """Milliseconds of the parts that decoding one example is made of.
+
+    A decoder-only model encodes its source by the run over the prompt, as far as that takes longer than a step.
+    """
 
     encode_small_ms: float
     """0 where the large model's encoder serves both."""

@@ -200,7 +200,7 @@ def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, cl
     """Time the parts on each of these sources in several rounds; each part is the median round.
 
     Args:
-        pair: The models.
+        pair: The models; where both are one, it is timed once.
         sources: Token ids; the parts are means over them.
         request: Length limit and sampling.
         clock: Seconds, synchronised with the device.
@@ -215,21 +215,29 @@ def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, cl
             times.append(1000 * (clock() - begun))
         return statistics.median(times)
 
-    def encode_all(model: Decoder) -> None:
-        for source in sources:
-            model.start(model.encode([source]))
-
     def alone(method: str) -> list[Sequence[int]]:
         return [decode(method, VanillaSettings(), pair, [source], request)[0].tokens for source in sources]
 
-    # 1. The encoders, each over all sources.
-    encode_small, encode_large = (
-        median_ms(functools.partial(encode_all, model)) / len(sources) for model in (pair.small, pair.large)
-    )
-    # 2. A step of a model that decodes alone: its texts' time without the encoder, by token.
-    small_step, large_step = (
-        max(0.0, median_ms(functools.partial(alone, method)) - encode_ms * len(sources)) / sum(map(len, alone(method)))
-        for method, encode_ms in (("vanilla_small", encode_small), ("vanilla_large", encode_large))
+    def parts(model: Decoder, method: str) -> tuple[float, float]:
+        """The encoder, and a step of the model when it decodes alone."""
+        tokens, count = sum(map(len, alone(method))), len(sources)
+        # A run over a prompt is a decoder-only model's encoder, and its first step as well.
+        prompted = tokens > count and max(map(len, model.start(model.encode(list(sources))))) > 1
+
+        def read_all() -> None:
+            for source in sources:
+                start = model.start(model.encode([source]))
+                if prompted:
+                    model.forward(start)
+
+        read_ms = median_ms(read_all)
+        step_ms = max(0.0, median_ms(functools.partial(alone, method)) - read_ms) / (tokens - count * prompted)
+        return max(0.0, read_ms / count - step_ms * prompted), step_ms
+
+    # 1. The encoders, and 2. the steps.
+    encode_large, large_step = parts(pair.large, "vanilla_large")
+    encode_small, small_step = (
+        parts(pair.small, "vanilla_small") if pair.small is not pair.large else (encode_large, large_step)
     )
     # 3. Runs of the large model over several positions, as far as they take longer than a run over one.
     widths = [width for width in _WIDTHS if 2 * width <= max(2, request.max_new_tokens)]

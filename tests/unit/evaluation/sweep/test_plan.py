@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.generation import Counts
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -24,7 +25,7 @@ from tasks.evaluation.selection import TradeOff, choose, frontier, keeps_quality
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep import plan as planning
 from tasks.evaluation.sweep.plan import Candidate, MethodOverhead, Overheads, Plan, common_costs, load_or_measure_costs, work_of
-from tests.ticking import LARGE, LIMIT, SMALL, Clock, costs_of, ticking_pair
+from tests.ticking import LARGE, LIMIT, SMALL, Clock, TickingDecoder, costs_of, ticking_pair
 from tests.toys import toy_sources
 
 LARGE_MS, SMALL_MS, TOKENS = 10.0, 1.0, 20
@@ -193,6 +194,27 @@ def test_the_price_of_each_part_is_measured(shares_encoder: bool) -> None:
     assert list(costs.verify_ms) == [1, 2, 3, 4, 6]  # at most half of a text of 12 tokens
     for positions in range(1, 12):
         assert costs.verify(positions) == pytest.approx(LARGE.step + (positions - 1) * LARGE.position)
+
+
+class Prompted(TickingDecoder):
+    """Decoder-only: what it continues begins with the source."""
+
+    def start(self, encoder_output: EncoderOutput) -> Rows:
+        return [[*begin, *source] for begin, source in zip(super().start(encoder_output), self._sources, strict=True)]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_the_run_over_a_prompt_is_read_once_and_no_part_of_a_step(both: bool) -> None:
+    clock = Clock()
+    pair = ticking_pair(clock)
+    large = Prompted(pair.large.predict, "large", clock, LARGE)  # type: ignore[attr-defined]
+    small = Prompted(pair.small.predict, "small", clock, SMALL) if both else large  # type: ignore[attr-defined]
+    costs = measured(clock, Pair(small, large))
+    prompt = LARGE.position * sum(map(len, SOURCES)) / len(SOURCES)  # beside the start token
+    assert costs.encode_large_ms == pytest.approx(LARGE.encode + prompt)
+    assert costs.verify(1) == pytest.approx(LARGE.step)
+    assert costs.small_step_ms == pytest.approx(SMALL.step if both else LARGE.step)
+    assert costs.encode_small_ms == pytest.approx(SMALL.encode if both else costs.encode_large_ms)
 
 
 def test_a_slow_moment_of_the_machine_affects_one_round_only() -> None:
