@@ -78,12 +78,12 @@ def milliseconds(work: NDArray[np.int32], costs: CostModel) -> Floats:
 def effect_of_choices(
     purpose: str, split: str, arms: Mapping[str, Mapping[int, NDArray[np.int32]]], costs: CostModel
 ) -> AlignmentEffect | None:
-    """The effect at the settings that each arm's sweep chose for one purpose; None where no seed has both arms.
+    """The effect at one setting of each drafter; None where no seed has both arms.
 
     Args:
         purpose: A key of `report.tables.PURPOSES`.
-        split: That of the texts: test, since validation chose.
-        arms: For each arm the work `[texts, 3]` of its choice by seed.
+        split: That of the texts.
+        arms: For each arm the work `[texts, 3]` of its setting by seed.
         costs: The cost model of both arms.
     """
     seeds = [seed for seed in arms["unaligned"] if seed in arms["aligned"]]

@@ -36,7 +36,7 @@ from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, Alignm
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import example_statistics, loops, value_of
 from tasks.evaluation.scoring.statistics import speedup_of
-from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier
+from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier, keeps_quality
 from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON
 from tasks.paths import ARMS
 
@@ -97,7 +97,7 @@ def summarize(
             counted=counted,
             clock=clock,
             null_test=of_all.null_test,
-            choices=counted_choices(REPORTED_ON, results, outputs, costs),
+            choices=at_proven_quality(seeds or {}, outputs, costs),
             costs=costs,
         )
     summary = Summary(
@@ -309,15 +309,46 @@ def arm_results(task: str, sweeps: Seeds) -> list[ArmResult]:
     return results
 
 
+def at_proven_quality(seeds: Seeds, outputs: Outputs, costs: parts.CostModel) -> list[AlignmentEffect]:
+    """What alignment gives at equal proven quality on validation, by purpose.
+
+    Each drafter decodes at the setting that takes least by counts among those that are proven to lose no more than the margin.
+    The fastest by the clock would not do: on a busy machine it is another one. Where none is proven, the large model decodes
+    alone. Settings whose drafter does not run the small model say nothing of it, and are left out.
+
+    Args:
+        seeds: The sweeps of every seed.
+        outputs: Of every drafter, by arm, seed and split.
+        costs: The cost model of both arms.
+    """
+    found = []
+    for purpose, (method, choice, _) in PURPOSES.items():
+        arms: dict[str, dict[int, NDArray[np.int32]]] = {arm: {} for arm in ARMS}
+        for (arm, seed), (rows, pair) in seeds.items():
+            kept = outputs.get((arm, seed, CHOSEN_ON), {})
+            swept = {
+                point_key(row.method, row.settings): None if row.difference_bounds is None else row.difference_bounds.lower
+                for row in latest(rows)
+                if isinstance(row, MeasuredRow) and (row.split, row.method) == (CHOSEN_ON, method) and row.drafter in OF_SMALL
+            }
+            margin = pair.margins.of(choice)
+            proven = [kept[key].work for key, lower in swept.items() if key in kept and keeps_quality(lower, margin)]
+            if swept and (key := point_key(VANILLA, {})) in kept:
+                works = proven or [kept[key].work]
+                arms[arm][seed] = min(works, key=lambda work: effect.milliseconds(work, costs).sum())
+        found.append(effect.effect_of_choices(purpose, CHOSEN_ON, arms, costs))
+    return [one for one in found if one is not None]
+
+
 def counted_choices(
     split: str, results: Sequence[ArmResult], outputs: Outputs, costs: parts.CostModel
 ) -> list[AlignmentEffect]:
-    """What alignment gives at the points that the sweeps chose, by purpose.
+    """What alignment gives on a test set at the points that the sweeps chose by the clock, by purpose.
 
     A seed counts only where the arms' own models draft: a copy or a table drafts alike in both, and its speed is no effect.
 
     Args:
-        split: The texts: test, or a further test set.
+        split: That of the test set.
         results: What each sweep chose.
         outputs: Of every drafter, by arm, seed and split.
         costs: The cost model of both arms.
@@ -437,7 +468,7 @@ def named_test_sets(
     for name in names:
         if name == names[0]:
             split, vanilla, table = REPORTED_ON, summary.vanilla, summary.table
-            effects = [] if counted is None else counted.choices
+            results = summary.arms
         else:
             split, swept = f"{REPORTED_ON}.{name}", dict[tuple[str, int], Swept]()
             for key, (rows, pair) in seeds.items():
@@ -449,7 +480,7 @@ def named_test_sets(
             of_set = dataclasses.replace(summary, points=points, choices=choices, vanilla=vanilla)
             table = [{**row, "published": {}} for row in table_rows(parts.rounded(of_set))]
             results = arm_results(summary.task, swept)
-            effects = [] if counted is None else counted_choices(split, results, outputs, counted.costs)
+        effects = [] if counted is None else counted_choices(split, results, outputs, counted.costs)
         examples = vanilla.large.test.examples if vanilla.large.test else None
         found.append(parts.NamedTestSet(name=name, split=split, examples=examples, table=table, effects=effects))
     return found

@@ -166,7 +166,8 @@ def alignment_sentences(summary: Summary) -> list[str]:
         what = "BiLD at equal quality" if purpose is None else purpose[2]
         seeds = f"over {len(effect.by_seed)} seeds" if len(effect.by_seed) > 1 else "with one seed, which proves nothing"
         ratio = f"{number_text(effect.ratio, effect.interval)} times as fast with aligned as with unaligned drafters"
-        how = f"{seeds}, by counts on {effect.texts:,} texts of {effect.split}"
+        each = "" if purpose is None else ", each at its cheapest proven setting"
+        how = f"{seeds}{each}, by counts on {effect.texts:,} texts of {effect.split}"
         found.append(f"{what[0].upper()}{what[1:]} is {ratio} {how}: {_FINDINGS[effect.finding]}.")
         if known is not None and effect is known.counted:
             found += _clock_sentences(known)
@@ -227,7 +228,8 @@ def _test_sets(summary: Summary) -> RenderedTable:
                 rows.append({"test set": one.name, **_row_texts(summary, row, REPORTED_ON)})
         found = [f"{PURPOSES[effect.purpose][2]} {number_text(effect.ratio, effect.interval)}" for effect in one.effects]
         if found:
-            effects.append(f"{one.name}, times as fast with aligned as with unaligned drafters, by counts: {'; '.join(found)}.")
+            said = "times as fast with aligned as with unaligned drafters at these choices, by counts"
+            effects.append(f"{one.name}, {said}: {'; '.join(found)}.")
     counts = ", ".join(f"{one.name} {one.examples or 'none'}" for one in summary.test_sets)
     return _rendered("test_sets", rows, [f"Texts: {counts}.", *effects])
 

@@ -104,7 +104,7 @@ class Alignment:
     null_test: NullTest | None = None
     """Whether the clock takes equal models for equal; None where no two arms were timed in several rounds."""
     choices: list[AlignmentEffect]
-    """At what each sweep chose, on test, by purpose."""
+    """At equal proven quality on validation, by purpose: each drafter at its cheapest proven setting, by counts."""
     costs: CostModel
 
 

@@ -9,10 +9,16 @@ import pytest
 from tasks.corpora.example import Example
 from tasks.errors import InputError
 from tasks.evaluation.report.formatting import packaged
-from tasks.evaluation.report.summarize import along_frontiers, counted_choices, loop_warning, temperature_points
+from tasks.evaluation.report.summarize import (
+    along_frontiers,
+    at_proven_quality,
+    counted_choices,
+    loop_warning,
+    temperature_points,
+)
 from tasks.evaluation.results.files import KeptOutputs, point_key
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
+from tasks.evaluation.results.rows import DifferenceBounds, SweepRow, TimedRound, TimedRow
 from tasks.evaluation.results.summary import ArmPoint, ArmResult, CostModel, Summary
 from tasks.evaluation.scoring.quality import value_of
 from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, timed, untimed
@@ -166,6 +172,35 @@ def kept(calls: int, wrong: int = 0) -> KeptOutputs:
 
 def chosen(arm: str, seed: int, **settings: Any) -> ArmResult:
     return ArmResult(arm=arm, seed=seed, points=[ArmPoint(purpose=NO_LOSS, settings=settings or None)])
+
+
+def test_at_equal_proven_quality_the_cheapest_setting_by_counts_is_taken() -> None:
+    """Of seed 1 5 calls against 2, though the clock likes another setting; unaligned drafters of seed 2 have none proven."""
+
+    def row(lower: float, speedup: float, **settings: str) -> TimedRow:
+        bounds = DifferenceBounds(lower=lower, upper=1.0, compared=4)
+        return timed("bild", speedup, settings=settings, difference_bounds=bounds)
+
+    def swept(arm: str, seed: int, bounds: dict[str, float], calls: dict[str, int]) -> None:
+        rows = [row(lower, 9.0 if name == "fast" else 2.0, name=name) for name, lower in bounds.items()]
+        rows.append(row(0.0, 9.0, drafter="copy"))
+        seeds[arm, seed] = rows, PairRecord()
+        outputs[arm, seed, "validation"] = {
+            point_key("vanilla_large", {}): kept(10),
+            point_key("bild", {"drafter": "copy"}): kept(0),
+            **{point_key("bild", {"name": name}): kept(number) for name, number in calls.items()},
+        }
+
+    seeds, outputs = dict[tuple[str, int], Any](), dict[tuple[str, int, str], Any]()
+    swept("unaligned", 1, {"cheap": -0.1, "fast": -0.1, "lossy": -0.8}, {"cheap": 5, "fast": 8, "lossy": 7})
+    swept("aligned", 1, {"cheap": -0.1, "fast": -0.1, "lossy": -0.8}, {"cheap": 2, "fast": 8, "lossy": 1})
+    swept("unaligned", 2, {"lossy": -3.0}, {"lossy": 1})
+    swept("aligned", 2, {"cheap": -0.49}, {"cheap": 2})
+    found = {one.purpose: one for one in at_proven_quality(seeds, outputs, COSTS)}
+    assert found.keys() == {NO_LOSS, "bild_one_point"}
+    assert found[NO_LOSS].by_seed == pytest.approx({1: 11 / 5, 2: 21 / 5})
+    assert found["bild_one_point"].by_seed == pytest.approx({1: 11 / 3, 2: 21 / 5})
+    assert {one.split for one in found.values()} == {"validation"}
 
 
 def test_what_alignment_gives_at_the_choices_is_counted_on_their_outputs() -> None:
