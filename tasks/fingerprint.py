@@ -79,7 +79,7 @@ def code_of(module: str, without: frozenset[str] = WITHOUT_EFFECT) -> tuple[Path
                 continue
             found.add(file)
             waiting.extend(imports_of(file))
-    code = {file for file in found if _does_something(file)}
+    code = {file for file in found if file.name != "__init__.py" or _does_something(file)}
     beside = (other for folder in {file.parent for file in code} - {_TASKS} for other in folder.iterdir())
     data = [other for other in beside if other.suffix != ".py" and other.name != "__pycache__" and not any(other.rglob("*.py"))]
     return tuple(sorted(code.union(file for one in data for file in (one, *one.rglob("*")) if file.is_file())))
@@ -96,7 +96,8 @@ def imports_of(file: Path) -> Iterator[str]:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            waiting.extend(ast.iter_child_nodes(node))
+            # No expression imports anything.
+            waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
 def _with_packages(module: str) -> list[str]:
@@ -111,9 +112,9 @@ def _file_of(module: str) -> Path | None:
     return next((one for one in candidates if one.is_file()), None)
 
 
-def _does_something(file: Path) -> bool:
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    return not (file.name == "__init__.py" and all(isinstance(node, ast.Expr) for node in body))
+def _does_something(package: Path) -> bool:
+    body = ast.parse(package.read_text(encoding="utf-8")).body
+    return not all(isinstance(node, ast.Expr) for node in body)
 
 
 def _source(name: str) -> Path:
