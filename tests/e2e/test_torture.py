@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def worker(folder: Path) -> Iterator[Forks]:
-    with forks(compiled(folder), 1) as [one]:
+    with forks(compiled(folder), 1, [f"tasks.{STAGE}"]) as [one]:
         yield one
 
 

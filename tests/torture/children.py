@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = Path(__file__).with_name("faults.cpp")
 LONGEST = 240.0
 """Seconds that a run may take on a busy machine; one that takes longer hangs."""
-_IMPORTED = ("deepspeed", "mlflow", "sacrebleu", "transformers", "dvc.cli", "tasks.sweep", "tasks.report", "tasks.align")
+IMPORTED = ("deepspeed", "mlflow", "sacrebleu", "transformers", "dvc.cli", "tasks.sweep", "tasks.report", "tasks.align")
+"""What the stages import."""
 MEMORY = 8 << 30
 """Bytes that a process may take: faults must not take their machine down. It also has one thread that computes."""
 _POLL = 0.02
@@ -64,10 +65,10 @@ class Run:
 class Forks:
     """A process that forks, and what it has forked."""
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Path, imported: Sequence[str] = IMPORTED) -> None:
         """Start it; the imports take seconds."""
         environment = os.environ | {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "tests.torture.children", str(library)]
+        command = [sys.executable, "-m", "tests.torture.children", str(library), *imported]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(command, env=environment, text=True, **pipes)
         self._ask()
@@ -110,9 +111,9 @@ class Forks:
 
 
 @contextlib.contextmanager
-def forks(library: Path, number: int) -> Iterator[list[Forks]]:
+def forks(library: Path, number: int, imported: Sequence[str] = IMPORTED) -> Iterator[list[Forks]]:
     """Some processes that fork, for the length of the block."""
-    found = [Forks(library) for _ in range(number)]
+    found = [Forks(library, imported) for _ in range(number)]
     try:
         yield found
     finally:
@@ -120,9 +121,9 @@ def forks(library: Path, number: int) -> Iterator[list[Forks]]:
             one.close()
 
 
-def serve() -> dict[str, Any] | None:
+def serve(imported: Sequence[str]) -> dict[str, Any] | None:
     """Answer the lines of standard input; return what to run in a forked process, None at the end of the input."""
-    _answer(_import(_IMPORTED))
+    _answer(_import(imported))
     for line in sys.stdin:
         question = json.loads(line)
         if "wait" in question:
@@ -183,6 +184,6 @@ if __name__ == "__main__":
     os.dup2(1, _ANSWERS)
     os.dup2(2, 1)
     _library = ctypes.CDLL(sys.argv[1])
-    if (_asked := serve()) is not None:
+    if (_asked := serve(sys.argv[2:])) is not None:
         become(_asked, _library)
         runpy.run_module(_asked["words"][0], run_name="__main__", alter_sys=True)
