@@ -48,19 +48,20 @@ GRID: list[dict[str, Any]] = [
 def tiny(params: dict[str, Any]) -> dict[str, Any]:
     """Return the translation task of params.yaml with all sizes reduced."""
     task = params["tasks"]["translation"]
-    training = {"optimizer": "adafactor", "relative_rate": True, "learning_rate": 0.03, "steps": 150, "batch_size": 16}
-    training |= {"seed": 1, "evaluate_every": 50, "checkpoint_every": 50}
+    training = {"optimizer": "adafactor", "relative_rate": True, "learning_rate": 0.03, "steps": 80, "batch_size": 16}
+    training |= {"seed": 1, "evaluate_every": 40, "checkpoint_every": 40}
     shape = {"d_model": 32, "d_ff": 64, "d_kv": 16, "heads": 2, "encoder_layers": 1, "seed": 1}
     task["corpus"]["embedded"] |= {"train": 400, "validation": 12, "test": 10}
-    task["text"] = {"max_source_tokens": 64, "max_target_tokens": 24}
-    task["tokenizer"] = {"vocabulary": 400}
+    # With so many tokens most targets end within the limit, and the large model soon learns to end as well.
+    task["text"] = {"max_source_tokens": 64, "max_target_tokens": 32}
+    task["tokenizer"] = {"vocabulary": 1000}
     task["models"] = {"large": {**shape, "decoder_layers": 3}, "small": {**shape, "decoder_layers": 1}}
     layers = {"exit_loss": "weighted", "draft_heads": 2, "exit_classifier": True}
     # Enough steps that most outputs of the large model reach an end token, whatever the processor's instructions round to.
-    longer = {"steps": 360, "evaluate_every": 180, "checkpoint_every": 180}
+    longer = {"steps": 160, "evaluate_every": 80, "checkpoint_every": 80}
     task["finetune"] = {"large": {**training, **layers, **longer}, "small": dict(training)}
     task["calibrate"] = {"batch_size": 64, "max_repeats": 0}
-    task["align"] = {name: value for name, value in training.items() if name != "seed"} | {"steps": 50}
+    task["align"] = {name: value for name, value in training.items() if name != "seed"} | {"steps": 40}
     task["seeds"] = [1, 2]
     task["sweep"] |= {"latency_examples": 3, "latency_rounds": 1, "warmup_examples": 1, "bootstrap_samples": 100}
     task["sweep"] |= {"batch_sizes": [1, 3], "batch_examples": 6}
@@ -78,7 +79,7 @@ def smaller(params: dict[str, Any]) -> dict[str, Any]:
     for section in (task["finetune"]["small"], task["align"]):
         section |= {"steps": 60, "evaluate_every": 30, "checkpoint_every": 10}
     # Without its other losses it needs more steps until most outputs end.
-    task["finetune"]["large"] |= {"steps": 480, "evaluate_every": 240, "checkpoint_every": 80}
+    task["finetune"]["large"] |= {"steps": 240, "evaluate_every": 120, "checkpoint_every": 40}
     for name in ("exit_loss", "draft_heads", "exit_classifier"):
         del task["finetune"]["large"][name]
     task["sweep"] |= {"latency_examples": 2, "batch_sizes": [1], "batch_examples": 4, "grid": GRID[:2]}

@@ -56,7 +56,7 @@ def test_a_pair_with_different_vocabularies_is_refused(finished: Path, tmp_path:
     train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(clone / "models/translation/unaligned/1")
     seal(clone / "models/translation/unaligned/1")
     line = refused(clone, "tasks.sweep", "--task", "translation")
-    assert "models/translation/unaligned/1 has 390 tokens but models/translation/large has 400" in line
+    assert "models/translation/unaligned/1 has 390 tokens but models/translation/large has 1000" in line
 
 
 def test_a_model_that_is_missing_is_named(folder: Path, refused: Refused) -> None:
