@@ -8,24 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from tasks import verify
 from tasks.decoding import load_pair
 from tasks.decoding.inference import VANILLA
 from tasks.decoding.method import Request
+from tests.commands import runner
 from tests.pair_folders import LETTERS, agreeing_pair, code_of
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True)
-
-
-def test_a_pair_without_weights_is_bad_input_and_no_verdict(tmp_path: Path) -> None:
+def test_a_pair_without_weights_is_bad_input_and_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = agreeing_pair(tmp_path)
     (folder / "large" / "model.safetensors").unlink()
-    checked = run("-m", "tasks.verify", str(folder), "--engine", "transformers")
-    assert checked.returncode == 2
-    assert checked.stderr.splitlines()[-1].startswith(f"error: {folder}: large/model.safetensors is missing; make the folder")
+    checked = runner(verify.main, monkeypatch, capsys)(folder, "--engine", "transformers")
+    assert checked.status == 2
+    assert checked.said.splitlines()[-1].startswith(f"error: {folder}: large/model.safetensors is missing; make the folder")
+
+
+def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True)
 
 
 LLAMA_CPP = """
