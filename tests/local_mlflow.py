@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from tasks.tracking import upload
 
@@ -19,9 +21,14 @@ class Killed(BaseException):
 
 @functools.cache
 def empty_database() -> Path:
-    """An empty database with MLflow's tables, whose creation takes seconds."""
-    database = Path(tempfile.mkdtemp(), "empty.db")
-    upload.connect(f"sqlite:///{database}")
+    """An empty database with MLflow's tables, whose creation takes seconds: all workers of a test run share it."""
+    own = Path(tempfile.gettempdir())  # of each worker, see tests/conftest.py
+    folder = own.parents[1] if "PYTEST_XDIST_WORKER" in os.environ else own
+    database, made = folder / "empty.db", folder / "empty-made.db"
+    with FileLock(f"{database}.lock"):
+        if not database.exists():
+            upload.connect(f"sqlite:///{made}")
+            made.rename(database)
     return database
 
 

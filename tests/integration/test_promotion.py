@@ -7,6 +7,7 @@ the processor, so that a busy machine changes nothing.
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from tasks.decoding import load_pair
 from tasks.tracking import Recorder, RegisteredModel, tracking_uri, upload_all
 from tasks.tracking.upload import connect
 from tests.calibration import SOURCES
+from tests.local_mlflow import empty_database
 from tests.optional import slow_with
 from tests.pair_folders import decoding_with, tiny_pair, uneven_pair
 
@@ -107,6 +109,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, pairs: dict[str, Path]) 
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
         patch.setenv("DRAFTLINE_OUTBOX", str(folder / "outbox"))
         patch.setenv("TIMING", str(folder / "timing"))
+        shutil.copyfile(empty_database(), folder / "mlflow.db")
         yield Workspace(folder, connect(tracking_uri()))
 
 

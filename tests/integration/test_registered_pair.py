@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from tasks.decoding import load_pair
 from tasks.tracking import Recorder, RegisteredModel, upload_all
 from tasks.tracking.upload import connect
 from tests.calibration import SOURCES
+from tests.local_mlflow import empty_database
 from tests.pair_folders import tiny_pair
 from tests.services import free_port, service
 
@@ -58,6 +60,7 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
         for _ in range(2):
             with Recorder("toy", "report", {}, {}, flush_seconds=0) as run:
                 run.log_model(model)
+    shutil.copyfile(empty_database(), folder / "mlflow.db")
     assert upload_all(folder / "outbox", uri) == (2, [])
     opened = load_pair(pair, threads=1)
     outputs = [opened.generate(text)[0] for text in TEXTS]
