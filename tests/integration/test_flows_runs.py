@@ -63,6 +63,7 @@ def test_a_failed_stage_is_named_and_the_rest_still_runs(served: Served, tmp_pat
     until("the states of the tasks", lambda: served.tasks(run_id) == ended)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_process_and_the_next_run_continues(served: Served, tmp_path: Path) -> None:
     # The command waits for as long as `go` is missing.
     slow = "echo left >> log; test -e go || sleep 300; cp source.txt left.txt"
