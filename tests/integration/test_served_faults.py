@@ -1,11 +1,14 @@
-"""Flows that `flows.serve` starts by itself: the server or the serving process killed at work, a run cancelled there."""
+"""Flows that `flows.serve` starts by itself: the server or the serving process killed at work, runs cancelled."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.held_graph import ONCE, Outcome, at_work, begun, graph, let_go, outcome
 from tests.optional import slow_with
-from tests.served import below, ended, gone, serving, until
+from tests.served import PATIENCE, Served, below, ended, gone, log, running, serving, until
 
 pytestmark = slow_with("prefect", "dvc", "psutil")
 
@@ -53,20 +56,35 @@ def test_a_killed_serving_process_leaves_nothing_and_the_next_one_goes_on(tmp_pa
     assert begun(root) == {**ONCE, "points": 2}
 
 
-def test_a_served_run_that_is_cancelled_ends_with_its_stage(tmp_path: Path) -> None:
+def cancel(served: Served, root: Path, running: list[psutil.Process]) -> None:
+    """Cancel the run of a repository on the server, and wait until it and its processes have ended."""
+    run_id = (root / ".cache/flow-run").read_text()
+    assert running
+    served.ask(f"/flow_runs/{run_id}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
+    assert gone(running)
+    until("the end of the run", lambda: served.state_of(run_id) == "CANCELLED")
+    assert (root / "points").read_text() == "1\n"
+
+
+def test_a_cancelled_run_ends_with_its_stage_and_only_a_run_by_hand_goes_on(tmp_path: Path) -> None:
     root = graph(tmp_path / "repository", "points")
     with serving(tmp_path, root, "--watch-minutes", "0.25", "--name", "often") as served:
         until("a run", lambda: at_work(root, "points"))
-        run_id = (root / ".cache/flow-run").read_text()
-        running = served.processes("dvc")
-        assert running
-        served.ask(f"/flow_runs/{run_id}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
-        assert gone(running)
-        until("the end of the run", lambda: served.state_of(run_id) == "CANCELLED")
-        assert (root / "points").read_text() == "1\n"
-        let_go(root, "points")
+        cancel(served, root, served.processes("dvc"))
         # Watch waits for a change of a source.
         named = {"state": {"name": {"any_": ["Unchanged"]}}}
         look = until("another look", lambda: served.ask("/flow_runs/filter", flow_runs=named))[0]
         assert look["state"]["message"].startswith("nothing changed since a run failed")
         assert begun(root)["points"] == 1
+        # A run by hand does not wait. This one is cancelled as well, the next one ends.
+        before = log(root)
+        with running([sys.executable, "-m", "flows.pipeline"], root, served.environment, tmp_path / "said") as process:
+            until("the stage", lambda: at_work(root, "points", before))
+            cancel(served, root, below(process))
+            assert process.wait(PATIENCE) == 1
+        said = (tmp_path / "said").read_text().splitlines()
+        assert said[-1] == "error: cancelled; the next run continues with the remaining stages"
+        let_go(root, "points")
+        assert served.pipeline(root).returncode == 0
+    assert (root / "points").read_text() == "1\n2\n3\n"
+    assert begun(root) == {**ONCE, "points": 3}
