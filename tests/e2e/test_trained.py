@@ -27,7 +27,7 @@ def trained(finished: Path) -> Trained:
     """The large model and the aligned drafter of the finished run, and the sources of its training split."""
     models = finished / "models/translation"
     tokenizer = load_tokenizer(models / "large")
-    examples = read_jsonl(finished / "data/translation/corpus/train.jsonl")[:300]
+    examples = read_jsonl(finished / "data/translation/corpus/train.jsonl")[:200]
     targets = encode(tokenizer, [example.references[0] for example in examples], 24)
     pair = open_decoders(load_model(models / "aligned" / "1"), load_model(models / "large"), calibration=targets)
     return pair, encode(tokenizer, [example.source for example in examples], 64)
