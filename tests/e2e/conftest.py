@@ -14,6 +14,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from tasks.files import checksum
 from tests.mutants.__main__ import copy_tree
 from tests.served import STAGES, Served, repository, serving
 
@@ -84,6 +85,12 @@ def smaller(params: dict[str, Any]) -> dict[str, Any]:
         del task["finetune"]["large"][name]
     task["sweep"] |= {"latency_examples": 2, "batch_sizes": [1], "batch_examples": 4, "grid": GRID[:2]}
     return params
+
+
+def smallest(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the smaller parameters with one seed."""
+    params["tasks"]["translation"]["seeds"] = [1]
+    return smaller(params)
 
 
 PLANTED = "a-planted-secret"
@@ -161,6 +168,27 @@ def copy_of(clone: Path, folder: Path) -> Path:
 def key_of(row: dict[str, Any]) -> tuple[str, str, str]:
     """Return what tells a row of a sweep from the others."""
     return row["split"], row["method"], json.dumps(row["settings"])
+
+
+BY_TIMES = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "rounds", "timed_mismatches", "predicted"}
+BY_TIMES |= {"how", "why", "shown", "sha256"}
+"""Columns of a row that a clock fills, and those that only timed points have, which predicted times choose."""
+
+
+def comparable(row: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what no time decides of a row of a sweep; None of one on test: which points go there depends on times."""
+    return {name: value for name, value in row.items() if name not in BY_TIMES} if row["split"] == "validation" else None
+
+
+def outcome(clone: Path) -> dict[str, Any]:
+    """Return checksums of data and models, and the rows without what times decide; fail if a row is doubled."""
+    files = [file for part in ("data/translation", "models") for file in (clone / part).rglob("*") if file.is_file()]
+    found: dict[str, Any] = {str(file.relative_to(clone)): checksum(file) for file in files}
+    for file in (clone / "results").rglob("rows*.jsonl"):
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        assert len(set(map(key_of, rows))) == len(rows)
+        found |= {f"{file.relative_to(clone)} {key_of(row)}": kept for row in rows if (kept := comparable(row))}
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Two fresh runs of the pipeline with one thread give the same: data, calibration, models, and rows but for times."""
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -11,39 +10,16 @@ from typing import Any
 
 import pytest
 
-from tasks.files import checksum
-from tests.e2e.conftest import environment, make_clone, run_in, smaller
+from tests.e2e.conftest import environment, make_clone, outcome, repro, smallest
 from tests.optional import slow_with
 from tests.served import until
 
 pytestmark = slow_with("dvc")
 
-TIMED = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "rounds", "timed_mismatches", "predicted"}
-"""Columns that a clock fills."""
-CHOSEN = {"how", "why", "shown"}
-"""Columns that only timed points have; the predicted times choose these."""
-
-
-def outcome(clone: Path) -> dict[str, Any]:
-    """Return checksums of data and models, and the rows on validation: which points go on to test depends on times."""
-    files = [file for part in ("data/translation", "models") for file in (clone / part).rglob("*") if file.is_file()]
-    found: dict[str, Any] = {str(file.relative_to(clone)): checksum(file) for file in files}
-    for file in (clone / "results").rglob("rows.jsonl"):
-        for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
-            if row["split"] == "validation":
-                name = f"{file.relative_to(clone)} {row['method']} {row['settings']}"
-                found[name] = {key: row[key] for key in row.keys() - TIMED - CHOSEN - {"sha256"}}
-    return found
-
 
 def fresh(folder: Path, *, killed: bool) -> dict[str, Any]:
     """Run the pipeline in a new clone, which is removed; if `killed`, kill it after its first checkpoint and run it again."""
-
-    def shrink(params: dict[str, Any]) -> dict[str, Any]:
-        params["tasks"]["translation"]["seeds"] = [1]
-        return smaller(params)
-
-    clone = make_clone(folder, shrink)
+    clone = make_clone(folder, smallest)
     if killed:
         variables = environment(clone)
         with subprocess.Popen(["dvc", "repro", "--quiet"], cwd=clone, env=variables, start_new_session=True) as process:
@@ -53,8 +29,7 @@ def fresh(folder: Path, *, killed: bool) -> dict[str, Any]:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
-    done = run_in(clone, "dvc", "repro")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    repro(clone)
     found = outcome(clone)
     shutil.rmtree(clone)
     return found

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tasks.files import checksum
-from tests.e2e.conftest import smaller, tiny
+from tests.e2e.conftest import comparable, smallest, tiny
 from tests.served import STAGES as TOY
 from tests.served import repository
 from tests.torture.children import ROOT, Forks, Run
@@ -46,10 +46,6 @@ STAGES = {
 UNRECORDED = ("prepare", "calibrate", "kernel", "dvc", "flow")
 """Without a run in MLflow."""
 TOYS = ("dvc", "flow")
-TIMED = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "rounds", "timed_mismatches", "predicted"}
-"""Columns of a row that a clock fills."""
-CHOSEN = {"how", "why", "shown", "sha256"}
-"""Columns that only timed points have, which times choose."""
 _TIMES_ALONE = frozenset(f"latest_metrics prediction_error_{name}" for name in ("mean", "worst"))
 """Of a sweep that chose a point at random which it had to time."""
 _WHY = "tags why = "
@@ -201,8 +197,7 @@ def _read_rows(file: Path, name: str, state: State) -> None:
         key = f"{name} {row['split']} {row['method']} {row['settings']}"
         if key in state.rows:
             state.doubled.append(key)
-        # Which points go on to test depends on how fast they were.
-        state.rows[key] = {n: v for n, v in row.items() if n not in TIMED | CHOSEN} if row["split"] == "validation" else None
+        state.rows[key] = comparable(row)
 
 
 def records(database: Path) -> list[Record]:
@@ -235,9 +230,7 @@ def build(folder: Path, workers: Sequence[Forks], stages: Sequence[str]) -> dict
     stages = [*chain[: last + 1], *(stage for stage in stages if stage not in chain)]
     empty = folder / "empty"
     empty.mkdir(parents=True)
-    params = smaller(tiny(yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))))
-    params["tasks"][TASK]["seeds"] = [1]
-    params["tasks"][TASK]["sweep"]["latency_rounds"] = 1  # each has a process of its own
+    params = smallest(tiny(yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))))
     (empty / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
     if not set(stages) <= set(UNRECORDED):
         # A database with its tables and no experiment: their making takes longer than most stages.
