@@ -30,9 +30,8 @@ from flows.pipeline import UNFINISHED, first_line, in_workspace, mark_crashed, p
 from flows.promote import promote
 from flows.server import prefect_server
 from flows.stage import PipelineSettings, pipeline_parser
-from tasks import config, supervisor
+from tasks import supervisor
 from tasks.console import log
-from tasks.corpora.hub import newer_commit, replace_commit
 from tasks.errors import InputError, one_line_errors
 from tasks.files import atomic_write
 from tasks.paths import CACHE
@@ -89,8 +88,8 @@ def offer_pairs(root: Path, targets: Sequence[str], state: State[None]) -> State
 def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAULTS) -> State[None]:
     """Bring the stages up to date if a source has changed; otherwise do nothing.
 
-    A source is what the graph reads and no stage makes: files, folders, code, parameters, and the commit of a data set on the
-    hub. A run that failed or was cancelled on these very sources is not repeated: it waits for a change, or for `pipeline`.
+    A source is what the graph reads and no stage makes: files, folders, code and parameters. A run that failed or was cancelled
+    on these very sources is not repeated: it waits for a change, or for `pipeline`.
 
     Args:
         targets: stages or groups of stages, watched and run with the stages that they need; None: all stages.
@@ -98,7 +97,6 @@ def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAU
     """
 
     def look(root: Path, run_id: str) -> State[None]:
-        _follow_hub(root)
         names = [stage.name for stage in read_graph(root, targets or ())]
         sources, note = read_sources(root, names), root / _NOTE
         if not sources.outdated:
@@ -112,25 +110,6 @@ def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAU
         return run_graph(root, run_id, targets or (), execution)
 
     return in_workspace(look)
-
-
-def _follow_hub(root: Path) -> None:
-    """Write newer commits of the hub's data sets of active tasks to the lock files, which are sources of the graph."""
-    shown = get_run_logger()
-    if not (root / config.DEFAULT).is_file():
-        return
-    try:
-        params = config.load(root / config.DEFAULT)
-        for name, source in params.active.items():
-            corpus, lock = params.tasks[name].corpus, root / source
-            if corpus.source != "hub" or corpus.hub is None or lock.is_dir():
-                continue
-            commit = newer_commit(corpus.hub.data_set, lock)
-            if commit is not None:
-                replace_commit(corpus.hub.data_set, commit, lock)
-                shown.info("%s: %s is now at commit %s", lock.name, corpus.hub.data_set.name, commit)
-    except InputError as error:
-        shown.warning("the hub was not asked for newer data: %s", error)
 
 
 def _mark_all_crashed(flow_name: str, deployment: str) -> None:

@@ -21,7 +21,7 @@ from tasks.corpora.presets import PARQUET, DataSet
 from tasks.corpora.reading import field_of, passages
 from tasks.corpora.settings import SOURCE, HubSettings, Template, columns_of, parse_template
 from tasks.errors import InputError, disk_full, hub_answers, is_connection_error
-from tasks.files import append_line, atomic_folder, atomic_write, damage, remove
+from tasks.files import append_line, atomic_folder, damage, remove
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -348,28 +348,6 @@ def add_commit(data_set: DataSet, commit: str, lock: Path) -> None:
     if not _COMMIT.fullmatch(data_set.revision):
         # A line is appended at once, so that stages which run side by side keep each other's.
         append_line(lock, f"{json.dumps(_key(data_set))}: {json.dumps(commit)}\n")
-
-
-def newer_commit(data_set: DataSet, lock: Path) -> str | None:
-    """Return the newest commit of a data set if the lock file holds another one.
-
-    Without a line in the lock file there is nothing to compare; the next fetch takes the newest commit anyway.
-
-    Raises:
-        InputError: the lock file cannot be read, or the hub names no commit.
-    """
-    locked = locked_commit(data_set, lock)
-    if locked in (None, data_set.revision):
-        return None
-    newest = newest_commit(data_set)
-    return None if newest == locked else newest
-
-
-def replace_commit(data_set: DataSet, commit: str, lock: Path) -> None:
-    """Write another commit in place of the line of a data set; the other lines stay as they are."""
-    lines = lock.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if _key(data_set) not in (yaml.safe_load(line) or {})]
-    atomic_write(lock, "".join([*kept, f"{json.dumps(_key(data_set))}: {json.dumps(commit)}\n"]))
 
 
 def newest_commit(data_set: DataSet) -> str:

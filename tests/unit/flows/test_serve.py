@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from prefect.client.schemas.objects import State, StateType
 from prefect.logging import disable_run_logger
 from prefect.states import Cancelled, Completed, Failed
@@ -15,7 +14,6 @@ from flows import serve
 from flows.graph import Sources
 from flows.pipeline import RUN_LOCK
 from flows.server import lock_file
-from tasks.errors import InputError
 from tests.unit.flows.conftest import Repository
 
 STAGES = ("prepare@a", "report@a", "prepare@b", "report@b", "report")
@@ -110,30 +108,3 @@ def test_a_look_while_a_run_is_at_work_starts_nothing(look: Looked) -> None:
     with lock_file(RUN_LOCK):
         RUN_LOCK.write_text("run-1")
         assert look(CHANGED, RAN) == "flow run run-1 is at work in this repository; wait for it to end"
-
-
-def test_a_newer_commit_of_the_hub_is_written_to_the_lock_file(
-    look: Looked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, new = "a" * 40, "b" * 40
-    root = Path(__file__).parents[3]
-    params = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
-    task = params["tasks"]["translation"] | {"corpus": {"source": "hub", "hub": {"preset": "multi30k-en-de"}}}
-    params |= {"tasks": {"a": task, "b": task}, "active": {"a": "hub.lock.yaml", "b": "hub.lock.yaml"}, "inactive": {}}
-    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
-    lock = Path("hub.lock.yaml")
-    lock.write_text(f'# kept\n"bentrevett/multi30k@main": "{old}"\n"another/set@main": "{old}"\n', encoding="utf-8")
-
-    def away(data_set: object) -> str:
-        raise InputError("no answer")
-
-    monkeypatch.setattr(serve, "read_state", lambda run_id: None)
-    monkeypatch.setattr("tasks.corpora.hub.newest_commit", away)
-    assert look(CHANGED, RAN) == "ran", "a hub that does not answer stops nothing"
-    monkeypatch.setattr("tasks.corpora.hub.newest_commit", lambda data_set: new)
-    assert look(CHANGED, RAN) == "ran"
-    assert lock.read_text(encoding="utf-8").splitlines() == [
-        "# kept",
-        f'"another/set@main": "{old}"',
-        f'"bentrevett/multi30k@main": "{new}"',
-    ]
