@@ -18,13 +18,12 @@ from filelock import FileLock
 from tasks.console import log
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
 from tasks.corpora.presets import PARQUET, DataSet
-from tasks.corpora.reading import field_of, passages
+from tasks.corpora.reading import passages
 from tasks.corpora.settings import SOURCE, HubSettings, Template, columns_of, parse_template
 from tasks.errors import InputError, disk_full, hub_answers, is_connection_error
-from tasks.files import append_line, atomic_folder, damage, remove
+from tasks.files import append_line, atomic_folder, damage, is_sealed
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from datasets import Dataset, DatasetDict
 
 
@@ -64,16 +63,15 @@ def read(settings: HubSettings, source: Path) -> Corpus:
 
 def _split(splits: DatasetDict, data_set: DataSet, name: str, place: str) -> list[Example]:
     location = f"{place}, {data_set.splits[name]}"
-    rows = _sliced(splits, data_set.splits[name], f"{place}: corpus.hub.splits.{name}")
+    rows = _sliced(splits, data_set.splits[name], f"{place}: corpus.hub.splits.{name}").flatten()
     labelled = name != UNLABELLED
     columns = columns_of(data_set, labelled=labelled and not data_set.passage_words)
-    known = list(_flat_names(rows.features.arrow_schema))
     for column, setting in columns.items():
-        if column not in known and not any(name.startswith(f"{column}.") for name in known):
-            raise InputError(f"{location}: no column {column}; set corpus.hub, {setting}, to some of {', '.join(known)}")
-    outer = {column.partition(".")[0] for column in columns if column not in rows.column_names} | {*columns}
+        if column not in rows.column_names:
+            known = ", ".join(rows.column_names)
+            raise InputError(f"{location}: no column {column}; set corpus.hub, {setting}, to some of {known}")
     maker = _ExampleMaker(data_set, location, labelled=labelled)
-    taken = rows.select_columns([column for column in rows.column_names if column in outer])
+    taken = rows.select_columns(list(columns))
     if data_set.passage_words:
         texts = [text for row in _values(taken) for text in maker.texts(row, data_set.source_field)]
         whole = [text for text in texts if "\0" not in text]
@@ -108,21 +106,9 @@ def _sliced(splits: DatasetDict, wanted: str, setting: str) -> Dataset:
     return found[0] if len(found) == 1 else datasets.concatenate_datasets(found)
 
 
-def _flat_names(fields: pa.Schema | pa.StructType, prefix: str = "") -> Iterator[str]:
-    import pyarrow as pa
-
-    for field in fields:
-        if pa.types.is_struct(field.type):
-            yield from _flat_names(field.type, f"{prefix}{field.name}.")
-        else:
-            yield f"{prefix}{field.name}"
-
-
 def _values(rows: Dataset) -> Iterator[dict[str, object]]:
-    for batch in rows.iter(batch_size=_BATCH):
-        names = list(batch)
-        for values in zip(*batch.values(), strict=True):
-            yield dict(zip(names, values, strict=True))
+    for batch in rows.with_format("arrow").iter(batch_size=_BATCH):
+        yield from batch.to_pylist()
 
 
 class _ExampleMaker:
@@ -153,8 +139,7 @@ class _ExampleMaker:
 
     def texts(self, row: Mapping[str, object], name: str) -> list[str]:
         """The texts of a column, without empty ones."""
-        value = field_of(row, name)
-        texts = []
+        value, texts = row[name], []
         for text in value if isinstance(value, list) else [value]:
             if text is not None and not isinstance(text, str):
                 fix = "it must contain strings or lists of them"
@@ -168,7 +153,7 @@ def open_from_hub(data_set: DataSet, lock: Path) -> DatasetDict:
     """All splits of a data set at its locked commit, or at its newest one, which is then locked.
 
     The splits are kept in a folder of the cache of `datasets`, one for each commit, and need no network again. A folder that is
-    not as it was written is set aside and read anew.
+    not as it was written is read anew.
 
     Raises:
         InputError: the data set, its configuration or its revision does not exist, or there is neither a network nor a copy.
@@ -177,9 +162,7 @@ def open_from_hub(data_set: DataSet, lock: Path) -> DatasetDict:
 
     commit = locked_commit(data_set, lock)
     kept = _kept(data_set, commit) if commit else None
-    if kept is not None and kept.is_dir():
-        _set_damaged_aside(kept)
-    if kept is None or not kept.is_dir():
+    if kept is None or not is_sealed(kept):
         if not hub_answers():
             raise InputError(_unreachable(data_set, commit))
         commit = commit or newest_commit(data_set)
@@ -187,22 +170,14 @@ def open_from_hub(data_set: DataSet, lock: Path) -> DatasetDict:
         kept.parent.mkdir(parents=True, exist_ok=True)
         # Tasks that are prepared side by side may read the same data set.
         with FileLock(kept.parent / f".{commit}.lock"):
-            if not kept.is_dir():
+            if not kept.is_dir() or damage(kept):
                 _fetch(data_set, commit, kept)
         if locked_commit(data_set, lock) is None:
-            add_commit(data_set, commit, lock)
+            # A line is appended at once, so that stages which run side by side keep each other's.
+            append_line(lock, f"{json.dumps(_key(data_set))}: {json.dumps(commit)}\n")
     found = datasets.load_from_disk(str(kept))
     assert isinstance(found, datasets.DatasetDict)  # noqa: S101 (narrows the type: `_fetch` saves nothing else)
     return found
-
-
-def _set_damaged_aside(kept: Path) -> None:
-    with FileLock(kept.parent / f".{kept.name}.lock"):
-        if kept.is_dir() and (found := damage(kept)):
-            aside = kept.with_name(f".damaged.{kept.name}")
-            log.warning("%s: %s; the folder is now %s, and the data set is read from the hub again", kept, found, aside.name)
-            remove(aside)
-            kept.rename(aside)
 
 
 def open_folder(data_set: DataSet, folder: Path) -> DatasetDict:
@@ -341,13 +316,6 @@ def locked_commit(data_set: DataSet, lock: Path) -> str | None:
     if commit is not None and not (isinstance(commit, str) and _COMMIT.fullmatch(commit)):
         raise InputError(f"{lock}: {_key(data_set)} has no commit of 40 hexadecimal digits; restore it from git, or remove it")
     return commit
-
-
-def add_commit(data_set: DataSet, commit: str, lock: Path) -> None:
-    """Write the commit of a data set to the lock file."""
-    if not _COMMIT.fullmatch(data_set.revision):
-        # A line is appended at once, so that stages which run side by side keep each other's.
-        append_line(lock, f"{json.dumps(_key(data_set))}: {json.dumps(commit)}\n")
 
 
 def newest_commit(data_set: DataSet) -> str:
