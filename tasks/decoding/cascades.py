@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -125,51 +124,28 @@ def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, Predic
     return token_by_token if rule in TOKEN_DEFERRALS else whole
 
 
-class _Quantity:
-    """A quantity that a deferral rule compares, by its name: the comparison is then the rule in numbers."""
+_BOUNDED = {
+    "chow": "min_confidence",
+    "chow_log": "max_entropy",
+    "diff": "max_gain",
+    "diff_log": "max_entropy_gain",
+    "opt": "max_gain",
+    "opt_log": "max_entropy_gain",
+    "bild": "max_surprisal",
+    "token_v1": "max_gain",
+    "token_v2": "max_gap",
+    "token_v3": "min_share",
+}
+"""The field of `GreedyDeferral` that each rule is, greedily.
 
-    _ABOVE: ClassVar = {
-        "H(q)": "max_entropy",
-        "max p - max q": "max_gain",
-        "H(q) - H(p)": "max_entropy_gain",
-        "-log p(x)": "max_surprisal",
-        "max p - p(x)": "max_gap",
-    }
-    """What defers above a bound: a field of `GreedyDeferral`."""
-
-    def __init__(self, name: str, factor: float = 1.0) -> None:
-        self.name, self.factor = name, factor
-
-    def __sub__(self, other: _Quantity) -> _Quantity:
-        return _Quantity(f"{self.name} - {other.name}")
-
-    def __rmul__(self, factor: float) -> _Quantity:
-        return _Quantity(self.name, factor)
-
-    def __gt__(self, bound: float) -> GreedyDeferral:
-        return GreedyDeferral(**{self._ABOVE[self.name]: bound})
-
-    def __lt__(self, bound: Any) -> GreedyDeferral:
-        if isinstance(bound, _Quantity):
-            return GreedyDeferral(min_share=bound.factor)  # of max p, the only multiple that is compared
-        return GreedyDeferral(min_confidence=bound)
+The drafted token x is then q's argmax, so that q(x) is max q, and D_TV is 1 wherever p has another argmax: OPT and TokenV1 are
+Diff. Where both have one argmax, x is kept in either case.
+"""
 
 
 def in_numbers(rule: str, alpha: float) -> GreedyDeferral:
-    """Return a rule as bounds for the compiled kernel, by evaluating it on named quantities.
-
-    Greedily the drafted token x is q's argmax, so that q(x) is max q, and D_TV is 1 wherever p has another argmax: OPT and
-    TokenV1 are then Diff. Where both have one argmax, x is kept in either case.
-    """
-    top_p: Any = _Quantity("max p")
-    p_of_x: Any = _Quantity("p(x)")
-    q: Any = SimpleNamespace(top=_Quantity("max q"), entropy=_Quantity("H(q)"), argmax=None)
-    p: Any = SimpleNamespace(
-        top=top_p, entropy=_Quantity("H(p)"), surprisal=lambda token: _Quantity("-log p(x)"), total_variation=lambda other: 1.0
-    )
-    # The comparison that ends the rule gives the bound, by the name of what it compares.
-    found: Any = DEFERRALS[rule](q, p, alpha) if rule in DEFERRALS else TOKEN_DEFERRALS[rule](q.top, p_of_x, top_p, alpha)
-    return cast(GreedyDeferral, found)
+    """Return a rule as a bound for the compiled kernel."""
+    return GreedyDeferral(**{_BOUNDED[rule]: 1 - alpha if rule in ("chow", "token_v3") else alpha})
 
 
 def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
