@@ -27,6 +27,7 @@ from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import DRAFTER, LARGE, certified, engine_draft_length, read_examples, read_manifest
 from tasks.errors import InputError, read_lines, stage
+from tasks.models.prompting import common_prefix
 from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import load_from
 
@@ -151,9 +152,7 @@ def count_drafts(calls: Sequence[Sequence[int]], prompt: int, tokens: Sequence[i
         if number and (final >= len(tokens) or read[0] != tokens[final - 1]):
             raise ValueError(f"call {number + 1} does not continue the text after {final} tokens")
         draft = read[1:] if number else read[prompt:]
-        rest = tokens[final:]
-        agreeing = min(len(draft), len(rest))
-        accepted = next((place for place in range(agreeing) if draft[place] != rest[place]), agreeing)
+        accepted = common_prefix(draft, tokens[final:])
         counts.large_calls += 1
         counts.verified[len(draft) + 1] += 1
         if draft:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from tasks.models.prompting import common_prefix
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -295,11 +297,8 @@ class Mismatch:
 
 def first_mismatch(tokens: Sequence[int], expected: Sequence[int]) -> int | None:
     """The first position at which the texts differ, None for equal texts; a text that ends early differs at its end."""
-    pairs = enumerate(zip(tokens, expected, strict=False))
-    differing = next((position for position, (token, other) in pairs if token != other), None)
-    if differing is None and len(tokens) != len(expected):
-        return min(len(tokens), len(expected))
-    return differing
+    same = common_prefix(tokens, expected)
+    return None if same == len(tokens) == len(expected) else same
 
 
 def find_mismatches(decoder: Decoder, sources: Rows, texts: Rows, expected: Rows) -> list[Mismatch]:

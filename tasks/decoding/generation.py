@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
+from tasks.models.prompting import common_prefix
+
 SMALL, LARGE, CORRECTED = "s", "l", "c"
 
 
@@ -89,12 +91,7 @@ def pieces_by_proposer(tokens: Sequence[int], proposers: str, text: Detokenise) 
     for proposer, run in groupby(proposers):
         end += len(list(run))
         # A later token may complete a character, so a piece ends where the prefix stops matching the whole text.
-        stop = max(begin, _common_prefix_length(text(tuple(tokens[:end])), whole))
+        stop = max(begin, common_prefix(text(tuple(tokens[:end])), whole))
         pieces.append((whole[begin:stop], proposer))
         begin = stop
     return pieces
-
-
-def _common_prefix_length(one: str, other: str) -> int:
-    shorter = min(len(one), len(other))
-    return next((position for position in range(shorter) if one[position] != other[position]), shorter)

@@ -24,6 +24,7 @@ from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
 from tasks.files import atomic_write, sealed, unsealed, warn_of_damage
+from tasks.models.prompting import common_prefix
 
 SMALL_MODEL, LARGE_MODEL = 0, 1
 """Which model's statistics are meant, in a node and in calls."""
@@ -244,7 +245,7 @@ class PredictionCache:
         started = self._started(model)
         tokens = started.start + node.tokens()
         # Wind the cache back to what both texts share; the last token has to be fed anyway.
-        kept = min(_common_prefix(started.cached, tokens), len(tokens) - 1)
+        kept = min(common_prefix(started.cached, tokens), len(tokens) - 1)
         started.decoder.rewind([kept])
         started.cached = tokens[:kept]
         found = continuation(tokens[kept:], budget, DraftRule())
@@ -295,7 +296,7 @@ class PredictionCache:
         started = self._started(model)
         tokens = started.start + last.tokens()
         # The positions that are asked for have to be fed, even where the cache holds them.
-        kept = min(_common_prefix(started.cached, tokens), len(tokens) - positions)
+        kept = min(common_prefix(started.cached, tokens), len(tokens) - positions)
         started.decoder.rewind([kept])
         started.cached = tokens[:kept]  # all that is sure to be there if the run fails
         step = started.decoder.forward([tokens[kept:]])
@@ -332,12 +333,6 @@ def _argmax_of_other(node: TrieNode, model: int) -> int:
     """Return the other model's argmax, which rules compare; -1 where it is not known."""
     other = node.statistics[SMALL_MODEL + LARGE_MODEL - model]
     return -1 if other is None else other.argmax
-
-
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common prefix."""
-    shorter = min(len(one), len(other))
-    return next((index for index in range(shorter) if one[index] != other[index]), shorter)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from tasks.errors import InputError
 from tasks.models.settings import SOURCE, TextSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transformers import PreTrainedTokenizerBase
 
 
@@ -127,13 +129,13 @@ class SourceDecoder:
         return [str(self._tokenizer.decode(self._unframed(row), skip_special_tokens=True)) for row in rows]
 
     def _unframed(self, row: list[int]) -> list[int]:
-        begin = _common(row, self._frame)
-        end = min(_common(row[::-1], self._frame[::-1]), len(row) - begin, len(self._frame) - begin)
+        begin = common_prefix(row, self._frame)
+        end = min(common_prefix(row[::-1], self._frame[::-1]), len(row) - begin, len(self._frame) - begin)
         return row[begin : len(row) - end]
 
 
-def _common(one: list[int], other: list[int]) -> int:
-    """Return the length of the common beginning."""
+def common_prefix(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return the length of the common beginning of two texts or lists of tokens."""
     shorter = min(len(one), len(other))
     return next((index for index in range(shorter) if one[index] != other[index]), shorter)
 

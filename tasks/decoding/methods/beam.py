@@ -49,6 +49,7 @@ from typing import TYPE_CHECKING
 
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request, method
+from tasks.models.prompting import common_prefix
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class PrefixCache:
         """Return the row that holds the longest prefix of a text, and the length of that prefix."""
         nearest, most = rows[0], 0
         for row in rows:
-            length = _shared(self._held[row], text)
+            length = common_prefix(self._held[row], text)
             if length > most:
                 nearest, most = row, length
             if length == len(text):
@@ -219,14 +220,6 @@ class PrefixCache:
         step = self.decoder.forward([list(text[len(held) :]) for text, held in zip(texts, self._held, strict=True)])
         self._held = list(texts)
         return step
-
-
-def _shared(one: Tokens, other: Tokens) -> int:
-    """Return the length of the common prefix."""
-    length = min(len(one), len(other))
-    if one[:length] == other[:length]:
-        return length
-    return next(index for index in range(length) if one[index] != other[index])
 
 
 def predict(cache: PrefixCache, sources: Sequence[int], groups: Sequence[Sequence[Beam]], count: int) -> list[list[Ranked]]:

@@ -59,7 +59,7 @@ BREAKS = (
     Break("replay-counts-tokens-as-steps", _REPLAY, "_Replayer.run",
           "steps=steps + extra_steps", "steps=len(drafted)", _REPLAYED),
     Break("replay-reads-a-stale-cache", _PREDICTIONS, "PredictionCache._run",
-          "min(_common_prefix(started.cached, tokens), len(tokens) - positions)", "len(tokens) - positions", _REPLAYED),
+          "min(common_prefix(started.cached, tokens), len(tokens) - positions)", "len(tokens) - positions", _REPLAYED),
     Break("replay-fails-beyond-what-was-asked", _PREDICTIONS, "PredictionCache.read",
           "self._record(model, missing, self._run(model, missing[-1], len(missing)))", "raise",
           (f"{_UNIT}/replay/test_replay.py::test_broken_logits_beyond_what_was_asked_for_are_no_error",)),
