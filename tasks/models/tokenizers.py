@@ -8,7 +8,6 @@ floating-point ones; what is saved afterwards is a plain folder.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import json
 import re
@@ -232,7 +231,10 @@ def _byte_reader(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], bytes]:
     decoder = {} if backend is None else json.loads(backend.to_str())["decoder"] or {}
     parts = decoder.get("decoders", [decoder])
     if any(part.get("type") == "ByteLevel" for part in parts):
-        return _byte_level
+        from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+        bytes_of = {character: byte for byte, character in bytes_to_unicode().items()}
+        return lambda token: bytes(bytes_of[character] for character in token if character in bytes_of)
     replaced = [part.get("replacement") or part.get("pattern", {}).get("String") for part in parts]
     if _SPACE in replaced:
         return _sentence_piece
@@ -240,18 +242,6 @@ def _byte_reader(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], bytes]:
         f"the tokenizer {type(tokenizer).__name__} is neither byte-level nor of SentencePiece's kind, so that its tokens "
         "cannot be compared with another tokenizer's; take two models of one tokenizer"
     )
-
-
-def _byte_level(token: str) -> bytes:
-    return bytes(_characters()[character] for character in token if character in _characters())
-
-
-@functools.cache
-def _characters() -> dict[str, int]:
-    """Return the byte of each character of a byte-level token: visible ones of Latin-1 stand for themselves."""
-    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    others = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
 def _sentence_piece(token: str) -> bytes:
