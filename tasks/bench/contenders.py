@@ -8,19 +8,18 @@ pool with its default waiting policy. Only the translation itself is timed, insi
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
-import json
 import math
 import os
 import random
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -260,6 +259,7 @@ def compute_types() -> frozenset[str]:
     return frozenset(ctranslate2.get_supported_compute_types("cpu"))
 
 
+@functools.cache
 def open_translator(folder: str, threads: int, number_format: str = "float32") -> Any:
     """Open a converted model that does one translation at a time on `threads` threads."""
     import ctranslate2
@@ -283,10 +283,10 @@ def translate(translator: Any, sources: Rows, limit: int, *, batched: bool) -> t
 
 
 class TranslatorProcess:
-    """A process that translates greedily."""
+    """A process that translates greedily; models stay open between its translations."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def run(
         self, folder: Path, sources: Rows, limit: int, threads: int, *, batched: bool = False, number_format: str = "float32"
@@ -294,55 +294,30 @@ class TranslatorProcess:
         """Do what `translate` does, in one of `compute_types`.
 
         Raises:
-            RuntimeError: the process ended.
+            BrokenProcessPool: the process ended.
         """
-        request = {"folder": str(folder), "threads": threads, "number_format": number_format}
-        request |= {"sources": sources, "limit": limit, "batched": batched}
-        to, back = self._process.stdin, self._process.stdout
-        assert to is not None and back is not None  # noqa: S101 (both are pipes)
-        to.write(json.dumps(request).encode() + b"\n")
-        to.flush()
-        line = back.readline()
-        if not line:
-            raise RuntimeError(f"the process of CTranslate2 ended with status {self._process.wait()}")
-        answer = json.loads(line)
-        return answer["seconds"], answer["texts"]
+        return self._executor.submit(_translate_here, (str(folder), threads, number_format), sources, limit, batched).result()
 
 
-@contextmanager
-def translator_process(environment: dict[str, str]) -> Iterator[TranslatorProcess]:
-    """Start a process with these environment variables, and end it on exit."""
-    from tasks import supervisor
+def _translate_here(model: tuple[str, int, str], sources: Rows, limit: int, batched: bool) -> tuple[float, Rows]:
+    return translate(open_translator(*model), sources, limit, batched=batched)
 
-    command = [sys.executable, "-m", "tasks.bench.contenders"]
-    settings = {name: value for name, value in os.environ.items() if name not in OUR_THREAD_VARIABLES} | environment
-    pipe = subprocess.PIPE
-    with supervisor.running(command, env=settings, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
-        yield TranslatorProcess(process)
+
+def _use_environment(variables: Mapping[str, str]) -> None:
+    """Give this process its environment, before CTranslate2 is imported and reads it."""
+    for name in OUR_THREAD_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(variables)
 
 
 @contextmanager
 def all_environments() -> Iterator[dict[str, TranslatorProcess]]:
     """Start a process for each of `ENVIRONMENTS`; none where CTranslate2 is not installed."""
+    from tasks import supervisor
+
     with ExitStack() as stack:
         wanted = ENVIRONMENTS.items() if ctranslate2_version() else ()
-        yield {name: stack.enter_context(translator_process(environment)) for name, environment in wanted}
-
-
-def answer_requests(requests: IO[str], answers: IO[str]) -> None:
-    """Answer each request line with a result line; models stay open between requests."""
-    opened: dict[tuple[str, int, str], Any] = {}
-    for line in requests:
-        one = json.loads(line)
-        key = (one["folder"], one["threads"], one["number_format"])
-        if key not in opened:
-            opened[key] = open_translator(*key)
-        seconds, texts = translate(opened[key], one["sources"], one["limit"], batched=one["batched"])
-        answers.write(json.dumps({"seconds": seconds, "texts": texts}) + "\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    for name in OUR_THREAD_VARIABLES:
-        os.environ.pop(name, None)
-    answer_requests(sys.stdin, sys.stdout)
+        yield {
+            name: TranslatorProcess(stack.enter_context(supervisor.workers(1, _use_environment, variables)))
+            for name, variables in wanted
+        }

@@ -82,6 +82,6 @@ def test_all_end_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
         assert widest_margin(find_mismatches(reference, SOURCES, texts, theirs)) < 1e-4
 
 
-def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:
-    with contenders.translator_process({}) as process, pytest.raises(RuntimeError, match="ended with status"):
-        process.run(tmp_path / "nowhere", SOURCES, 4, 1)
+def test_a_model_that_does_not_open_is_reported(tmp_path: Path) -> None:
+    with contenders.all_environments() as processes, pytest.raises(RuntimeError, match="nowhere"):
+        processes["MKL"].run(tmp_path / "nowhere", SOURCES, 4, 1)
