@@ -24,6 +24,7 @@ from tasks.errors import InputError, require_whole, writing
 from tasks.evaluation.scoring.quality import OutputCheck
 from tasks.files import atomic_folder, is_sealed, partial_path
 from tasks.fingerprint import discard_others
+from tasks.models.card import markdown_templates
 from tasks.models.settings import TextSettings
 
 FAULTS = ("over_long", "empty", "degenerate")
@@ -32,32 +33,6 @@ LOGITS = "logits"
 """The folder of stored predictions."""
 EXAMPLES, CONTROLS, COUNTS, PREDICTIONS = "examples.jsonl", "controls.jsonl", "counts.json", "predictions.safetensors"
 PROVENANCE, CARD, REFERENCES = "provenance.json", "README.md", "references"
-_CARD = """\
----
-pretty_name: Calibration set of {task}
-configs:
-- config_name: default
-  data_files:
-  - split: train
-    path: calibration.jsonl
-  - split: validation
-    path: validation.jsonl
----
-
-# Calibration set of {task}
-
-The outputs of this task's large model for the inputs of the corpus: the text that a drafter is aligned on (BiLD, section
-3.5.1). Outputs are {how}. Each line has a `source` and, as its only entry of `references`, the output.
-
-| set | inputs | outputs | kept | tokens kept | {faults} | repeated | distinct |
-|---|---|---|---|---|{rules}---|---|
-{rows}
-
-Outputs that are over-long, empty or degenerate are dropped, and so are equal outputs of one input. `validation` is held out.
-`calibration-references.jsonl` and `validation-references.jsonl` hold the same inputs in the same order with the references of
-the corpus: the text that the control of an alignment is trained on. Inputs without references are left out there.
-{stored}`provenance.json` names the model, the settings, the inputs and the versions that made it.
-"""
 _SHORT = torch.iinfo(torch.int16).max
 _LEAST = -6e4
 """In nats: float16 ends a little below, and a mask's -infinity times a probability of 0 would be NaN."""
@@ -161,23 +136,9 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
                     shutil.copyfile(predictions, partial / LOGITS / f"{part}.safetensors")
         text = json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         (partial / PROVENANCE).write_text(text, encoding="utf-8")
-        (partial / CARD).write_text(_card(provenance.task, provenance.settings, counts), encoding="utf-8")
-
-
-def _card(task: str, settings: CalibrateSettings, counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Return the data set's card: Markdown with the front matter that `datasets` reads."""
-    sampling, kept = settings.sampling, settings.top_logits
-    how = "greedy" if sampling.greedy else f"drawn at temperature {sampling.temperature:g}"
-    rows = [f"| {name} | {' | '.join(str(count) for count in numbers.values())} |" for name, numbers in counts.items()]
-    stored = f"`{LOGITS}` holds the {kept} most likely tokens at each target position and their log-probabilities.\n"
-    return _CARD.format(
-        task=task,
-        how=how,
-        faults=" | ".join(fault.replace("_", "-") for fault in FAULTS),
-        rules="---|" * len(FAULTS),
-        rows="\n".join(rows),
-        stored=stored if kept else "",
-    )
+        card = markdown_templates("tasks.alignment").get_template("card.md.j2")
+        known = {"task": provenance.task, "settings": provenance.settings, "counts": counts}
+        (partial / CARD).write_text(card.render(known, faults=FAULTS, logits=LOGITS) + "\n", encoding="utf-8")
 
 
 def _join(files: list[Path], target: Path) -> None:

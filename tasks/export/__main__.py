@@ -19,6 +19,7 @@ from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, engine_draf
 from tasks.errors import InputError, stage
 from tasks.export.llama_cpp import write_gguf_model
 from tasks.files import SUMS, atomic_folder
+from tasks.models.card import markdown_templates
 from tasks.models.extras import FILES as EXTRAS
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
 from tasks.models.settings import SOURCE
@@ -57,11 +58,6 @@ class ExportSource:
     def draft_length(self) -> int:
         """Tokens that an engine should draft at a time."""
         return engine_draft_length(self.manifest)
-
-    @property
-    def limit(self) -> int:
-        """Most new tokens of a text."""
-        return self.manifest.text.max_target_tokens
 
     def left_behind(self) -> list[str]:
         """Say what of a pair only this project reads, one clause each."""
@@ -106,50 +102,17 @@ def _vocabulary(folder: Path) -> Any:
 # --- the page of an exported pair -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Exported:
-    """What was written for an engine."""
-
-    engine: str
-    how: str
-    """What the files are and what the engine does with them."""
-    opening: str
-    """Python that opens the models and the `tokenizer`; it runs in the folder of the page."""
-    decoding: str
-    """Python that decodes the token ids `ids` and prints the text."""
-    lost: Sequence[str] = ()
-    """What this form cannot carry, beyond what no engine reads; one clause each."""
-
-
-def readme(source: ExportSource, exported: Exported, lost: Sequence[str]) -> str:
+def readme(source: ExportSource, form: str, lost: Sequence[str]) -> str:
     """Return the page: what was written, a call that decodes an example of the pair, and what was not carried over."""
-    task, text = source.manifest.task, source.manifest.text
-    examples = read_examples(source.folder)
-    if text.chat_template:
-        system = [] if text.system is None else [f'    {{"role": "system", "content": {text.system!r}}},\n']
-        content = "text" if text.instruction == SOURCE else f"{text.instruction!r}.replace({SOURCE!r}, text)"
-        encoding = (
-            f'messages = [\n{"".join(system)}    {{"role": "user", "content": {content}}},\n]\n'
-            "prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)\n"
-            'ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]\n'
-        )
-    else:
-        encoding = (
-            f'ids = tokenizer(text, truncation=True, max_length={text.max_source_tokens})["input_ids"]\n'
-            "if ids[-1] != tokenizer.eos_token_id:\n"
-            f"    ids = [*ids[:{text.max_source_tokens - 1}], tokenizer.eos_token_id]\n"
-        )
-    sets_text = f"text = {(examples[0] if examples else 'A text.')!r}\n"
-    code = f"{exported.opening}\n{sets_text}{encoding}{exported.decoding}"
-    items = "\n".join(f"- {clause}" for clause in lost)
-    title = f"# A pair{f' of the task {task}' if task else ''} for {exported.engine}"
-    return f"{title}\n\n{exported.how}\n\n```python\n{code}```\n\nNot carried over:\n\n{items}\n"
+    page = markdown_templates("tasks.export", "pages").get_template(f"{form}.md.j2")
+    example = [*read_examples(source.folder), "A text."][0]
+    return page.render(source=source, settings=source.manifest.text, SOURCE=SOURCE, example=example, lost=lost)
 
 
 # --- the forms ------------------------------------------------------------------------------------------------------------
 
 
-def to_transformers(source: ExportSource, out: Path) -> Exported:
+def to_transformers(source: ExportSource, out: Path) -> None:
     """Write two folders for assisted generation of `transformers`, the drafter's with the draft length in it."""
     from transformers import GenerationConfig
 
@@ -158,29 +121,9 @@ def to_transformers(source: ExportSource, out: Path) -> Exported:
     settings = GenerationConfig.from_pretrained(source.models[DRAFTER])
     draft_constantly(settings, source.draft_length)
     settings.save_pretrained(out / DRAFTER)
-    kind, mask, skipped = "AutoModelForCausalLM", "", "len(ids)"
-    if source.encoder_decoder:
-        kind, skipped = "AutoModelForSeq2SeqLM", "1"
-        mask = (
-            "    # Without this mask transformers 5.23 lets the drafter read its text twice, and accepts less of it.\n"
-            "    decoder_attention_mask=torch.ones(1, 1, dtype=torch.long),\n"
-        )
-    return Exported(
-        "transformers",
-        f"`{LARGE}/` and `{DRAFTER}/` are opened by `from_pretrained`. The drafter's `generation_config.json` makes assisted\n"
-        f"generation draft {source.draft_length} tokens at a time; the output is the large model's own.",
-        f"import torch\nfrom transformers import {kind}, AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{LARGE}")\n'
-        f'large = {kind}.from_pretrained("{LARGE}")\n'
-        f'drafter = {kind}.from_pretrained("{DRAFTER}")\n',
-        "inputs = torch.tensor([ids])\n"
-        "output = large.generate(\n    input_ids=inputs,\n    attention_mask=torch.ones_like(inputs),\n"
-        f"{mask}    assistant_model=drafter,\n    max_new_tokens={source.limit},\n    do_sample=False,\n)\n"
-        f"print(tokenizer.decode(output[0, {skipped}:], skip_special_tokens=True))\n",
-    )
 
 
-def to_ctranslate2(source: ExportSource, out: Path) -> Exported:
+def to_ctranslate2(source: ExportSource, out: Path) -> None:
     """Convert both models by CTranslate2's own converter, in float32, with the real vocabulary.
 
     Raises:
@@ -206,29 +149,9 @@ def to_ctranslate2(source: ExportSource, out: Path) -> Exported:
             written["bos_token"] = written["eos_token"]
             (out / name / "config.json").write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
     shutil.copytree(source.models[LARGE], out / TOKENIZER, ignore=_NO_MODEL)
-    if source.encoder_decoder:
-        kind, new = "Translator", "result.hypotheses[0]"
-        call = f"translate_batch([tokens], beam_size=1, max_decoding_length={source.limit}, max_input_length=0)"
-    else:
-        kind, new = "Generator", "result.sequences[0]"
-        call = (
-            f"generate_batch(\n    [tokens], max_length={source.limit}, sampling_topk=1, include_prompt_in_result=False, "
-            "end_token=tokenizer.eos_token\n)"
-        )
-    return Exported(
-        "CTranslate2",
-        f"`{LARGE}/` and `{DRAFTER}/` are models in float32 with their vocabulary, `{TOKENIZER}/` is the tokenizer of\n"
-        "`transformers`. CTranslate2 decodes with one model at a time: the large one below, or the drafter in its place.\n"
-        "Give `compute_type` to run in another number format, such as `int8`.",
-        "import ctranslate2\nfrom transformers import AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{TOKENIZER}")\nmodel = ctranslate2.{kind}("{LARGE}")\n',
-        f"tokens = tokenizer.convert_ids_to_tokens(ids)\n[result] = model.{call}\nnew = {new}\n"
-        "print(tokenizer.decode(tokenizer.convert_tokens_to_ids(new), skip_special_tokens=True))\n",
-        ["drafting, which CTranslate2 does not have: each model decodes alone"],
-    )
 
 
-def to_gguf(source: ExportSource, out: Path) -> Exported:
+def to_gguf(source: ExportSource, out: Path) -> None:
     """Write two GGUF files for llama.cpp in float32, each with shape, weights and tokenizer.
 
     Raises:
@@ -238,31 +161,9 @@ def to_gguf(source: ExportSource, out: Path) -> Exported:
     for name, folder in source.models.items():
         write_gguf_model(folder, out / f"{name}.gguf", f"{source.manifest.task} {name}".strip())
     shutil.copytree(source.models[LARGE], out / TOKENIZER, ignore=_NO_MODEL)
-    return Exported(
-        "llama.cpp",
-        f"`{LARGE}.gguf` and `{DRAFTER}.gguf` hold models in float32 with their tokenizers, `{TOKENIZER}/` is the tokenizer\n"
-        "of `transformers`. By itself llama.cpp keeps the past in float16; in float32, as below, the output is the large\n"
-        "model's own. The call runs llama.cpp's server in its own process (`pip install xllamacpp`) and drafts "
-        f"{source.draft_length} tokens at a time.\n"
-        "Give prompts as token ids: those are what the models were trained on.",
-        "import xllamacpp\nfrom transformers import AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{TOKENIZER}")\n'
-        "settings = xllamacpp.CommonParams()\n"
-        f'settings.model.path = "{LARGE}.gguf"\n'
-        "settings.n_parallel = 1\n"
-        "settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32\n"
-        "settings.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]\n"
-        "draft = settings.speculative.draft\n"
-        f'draft.mparams.path = "{DRAFTER}.gguf"\n'
-        f"draft.n_max, draft.n_min, draft.p_min = {source.draft_length}, 0, 0.0\n"
-        "draft.cache_type_k = draft.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32\n"
-        "server = xllamacpp.Server(settings)\n",
-        f'answer = server.handle_completions({{"prompt": ids, "temperature": 0, "max_tokens": {source.limit}}})\n'
-        'print(answer["choices"][0]["text"])\n',
-    )
 
 
-def to_vllm(source: ExportSource, out: Path) -> Exported:
+def to_vllm(source: ExportSource, out: Path) -> None:
     """Write two folders and the `speculative_config` that names the drafter.
 
     vLLM does not run here. The keys and their meaning are those of its documentation
@@ -276,18 +177,6 @@ def to_vllm(source: ExportSource, out: Path) -> Exported:
         shutil.copytree(folder, out / name, ignore=_ONLY_HERE)
     config = {"method": "draft_model", "model": DRAFTER, "num_speculative_tokens": source.draft_length}
     (out / VLLM_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return Exported(
-        "vLLM",
-        f'Start the server in this folder: `vllm serve {LARGE} --speculative-config "$(cat {VLLM_CONFIG})"`.\n'
-        f"It drafts {source.draft_length} tokens at a time; the output is the large model's own. The folder follows vLLM's\n"
-        "documentation and was not run in vLLM. Give prompts as token ids, as below: the models were trained on those.",
-        "import json\nfrom pathlib import Path\n\n"
-        "from transformers import AutoTokenizer\nfrom vllm import LLM, SamplingParams\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{LARGE}")\n'
-        f'llm = LLM(model="{LARGE}", speculative_config=json.loads(Path("{VLLM_CONFIG}").read_text()))\n',
-        f'[output] = llm.generate([{{"prompt_token_ids": ids}}], SamplingParams(temperature=0, max_tokens={source.limit}))\n'
-        "print(output.outputs[0].text)\n",
-    )
 
 
 def _require_decoder_only(source: ExportSource, engine: str) -> None:
@@ -297,6 +186,8 @@ def _require_decoder_only(source: ExportSource, engine: str) -> None:
         raise InputError(f"{engine} no encoder-decoder such as {kind}; export to transformers or ctranslate2 instead")
 
 
+_LOST = {"ctranslate2": ["drafting, which CTranslate2 does not have: each model decodes alone"]}
+"""What a form cannot carry, beyond what no engine reads; one clause each."""
 FORMS = {"transformers": to_transformers, "ctranslate2": to_ctranslate2, "gguf": to_gguf, "vllm": to_vllm}
 
 
@@ -314,9 +205,9 @@ def main() -> None:
     if not out.absolute().parent.is_dir():
         raise InputError(f"{out.absolute().parent} is no folder; make it, or name another")
     with atomic_folder(out.absolute()) as partial:
-        exported = FORMS[arguments.to](source, partial)
-        lost = [*exported.lost, *source.left_behind()]
-        (partial / "README.md").write_text(readme(source, exported, lost), encoding="utf-8")
+        FORMS[arguments.to](source, partial)
+        lost = [*_LOST.get(arguments.to, ()), *source.left_behind()]
+        (partial / "README.md").write_text(readme(source, arguments.to, lost), encoding="utf-8")
     said = f"{out}: for {arguments.to}; not carried over: {'; '.join(lost)}"
     answer(arguments, said, folder=str(out), engine=arguments.to, not_carried_over=lost)
 

@@ -97,7 +97,7 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
     """
     seq2seq = bool(model.config.is_encoder_decoder)
     heads = heads_of(model)
-    return _environment().get_template("card.md.j2").render(
+    return markdown_templates("tasks.models").get_template("card.md.j2").render(
         card=card,
         front=yaml.safe_dump(_front(card), sort_keys=False),
         roles=ROLES,
@@ -145,11 +145,12 @@ def _conversation(text: TextSettings) -> str:
     return written.replace("`", "\\x60")
 
 
-def _environment() -> Environment:
-    loader = PackageLoader("tasks.models", ".")
+def markdown_templates(package: str, folder: str = ".") -> Environment:
+    """Return the Markdown templates in a package's folder; the filter `code` makes a code span, `repr` Python of a value."""
+    loader = PackageLoader(package, folder)
     # The output is Markdown and not HTML; the filter `code` makes foreign text safe.
     environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701
-    environment.filters.update(code=_code, short_path=_short_path, checksum=checksum)
+    environment.filters.update(code=_code, short_path=_short_path, checksum=checksum, repr=repr)
     return environment
 
 
