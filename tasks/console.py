@@ -123,6 +123,14 @@ def aligned_columns(rows: list[list[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
+def quieten_transformers() -> None:
+    """Leave out the bars and notes of `transformers`."""
+    from transformers.utils import logging as notes
+
+    notes.set_verbosity_error()
+    notes.disable_progress_bar()
+
+
 @functools.cache
 def _progress_lines() -> type[tqdm[Any]]:
     """Return bars in whole lines, for a standard error that is no terminal."""

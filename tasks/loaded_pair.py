@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from transformers.utils import logging
 
 from tasks.config import Params, Task
-from tasks.console import log
+from tasks.console import log, quieten_transformers
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
@@ -44,7 +43,7 @@ from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 
 def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:
@@ -83,21 +82,6 @@ class LoadedPair:
     """Its decoders, with the calibration set that drafters without a model read."""
     inputs: list[Path]
     """Files and folders whose content a row depends on."""
-
-    @property
-    def models(self) -> dict[str, PreTrainedModel]:
-        """`small` and `large`."""
-        return self.opened.models
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The large model's."""
-        return self.opened.tokenizer
-
-    @property
-    def device(self) -> str:
-        """`cpu` or `cuda`."""
-        return self.opened.device
 
 
 def load_for_sweep(
@@ -181,13 +165,12 @@ def point_timer(pairs: LoadedPairs, task: Task, grids: Grids, cost_ratio: float 
     if cost_ratio is not None:
         for one in loaded.values():
             one.pair.cost_ratios.setdefault("small", cost_ratio)
-    return kind({drafter: one.pair for drafter, one in loaded.items()}, task.sweep, next(iter(loaded.values())).device)
+    return kind({drafter: one.pair for drafter, one in loaded.items()}, task.sweep, next(iter(loaded.values())).opened.device)
 
 
 def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids, cost_ratio: float | None) -> PointTimer:
     """The same in a process that was started for it."""
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quieten_transformers()
     pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
     return point_timer(pairs, task, grids, cost_ratio)
 
@@ -230,14 +213,14 @@ def measure_pair(
             fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
             raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None
         rates += found.values()
-    sizes = {name: sizes_of(model, int8=int8) for name, model in loaded.models.items()}
+    sizes = {name: sizes_of(model, int8=int8) for name, model in loaded.opened.models.items()}
     source_tokens = statistics.fmean(map(len, sources))
     shared = loaded.pair.shares_encoder
     return rates, PairSizes(
         **sizes,
         source_tokens=source_tokens,
         shares_encoder=shared,
-        shared_parameters=shared_parameters(loaded.models["small"], loaded.models["large"]) if shared else 0,
+        shared_parameters=shared_parameters(loaded.opened.models["small"], loaded.opened.models["large"]) if shared else 0,
     )
 
 
@@ -266,7 +249,7 @@ def fan_out_of(
         require_cores("machine.workers", params.machine.workers)
         return None if params.machine.workers == 1 else FanOut(params.machine.workers, alone, workers=workers)
     there = functools.partial(alone, files_fingerprint(loaded))
-    return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.device)
+    return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.opened.device)
 
 
 def worker_pair(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tasks import supervisor, tracking
 from tasks.config import Params
-from tasks.console import add_json, answer, log
+from tasks.console import add_json, answer, log, quieten_transformers
 from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import VANILLA, DecodingPair, load_pair
@@ -231,10 +231,7 @@ def _time_round(
 
 def _open(folder: Path, machine: MachineSettings) -> DecodingPair:
     """Open a pair without the bars and notes of `transformers`."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quieten_transformers()
     return load_pair(folder, device=machine.device, dtype=machine.dtype, runtime=machine.runtime, threads=machine.threads)
 
 

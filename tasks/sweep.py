@@ -120,7 +120,7 @@ class DrafterSweep:
     def evaluator_at(self, temperature: float) -> PointEvaluator:
         """What evaluates points at a temperature. Perplexity is of given texts: nothing is generated."""
         kind = GivenTextEvaluator if metric_of(self.task.metric).name == PERPLEXITY else PointEvaluator
-        tokenizer, request = self._pairs.of(self.drafter).tokenizer, self.request.at(temperature)
+        tokenizer, request = self._pairs.of(self.drafter).opened.tokenizer, self.request.at(temperature)
         # One cost model serves all seeds, and the first seed's random points say how well it predicts.
         settings = self.task.sweep if self.first else dataclasses.replace(self.task.sweep, sample=0)
         known = self._pairs.vanilla[temperature]
@@ -197,7 +197,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     [main, *_] = drafters.values()
     first = {drafter: one for drafter, one in drafters.items() if one.first}
     # No name here holds a pair, which would keep it in memory while another process times.
-    tokenizer, device = pairs.of(main.drafter).tokenizer, pairs.of(main.drafter).device
+    tokenizer, device = pairs.of(main.drafter).opened.tokenizer, pairs.of(main.drafter).opened.device
     validation, test, *further = (
         Split(name, read_jsonl(paths.split(name)), tokenizer, task.text, settings)
         for name in (CHOSEN_ON, REPORTED_ON, *paths.further_tests())

@@ -24,7 +24,7 @@ import torch
 from tasks.bench import contenders, harness
 from tasks.bench.contenders import Shape, assisted, random_model, window
 from tasks.bench.harness import Found, UnequalError, Work, timed_by
-from tasks.console import log
+from tasks.console import log, quieten_transformers
 from tasks.decoding.decoder import MARGIN_TOLERANCE, REFERENCE, Rows, Runtime, first_mismatch, top_two_margin
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import total
@@ -358,10 +358,7 @@ def main(given: Sequence[str]) -> None:
     device = torch.device(arguments.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("this benchmark times a CUDA GPU, and torch finds none; --device cpu --quick runs it on a CPU")
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quieten_transformers()
     until = time.monotonic() + 60 * arguments.minutes
     clock = synchronised_clock(device.type)
     bandwidth = copy_bandwidth(device, _COPIED[device.type], clock)

@@ -163,17 +163,17 @@ def main(given: Sequence[str]) -> None:
     grid = expand(QUICK if arguments.quick else GRID)
     with contextlib.redirect_stdout(None):
         loaded = load_for_sweep(params, task, paths, paths.model(arguments.arm, task.seeds[0]), grid)
-    timer = PointTimer({_DRAFTER: loaded.pair}, sweep, loaded.device)
+    timer = PointTimer({_DRAFTER: loaded.pair}, sweep, loaded.opened.device)
     request = Request(task.text.max_target_tokens, sweep.sampling, sweep.seed)
 
     def make(plan: bool) -> PointEvaluator:
         forget()
         planning = dataclasses.replace(sweep, plan=plan)
-        return PointEvaluator(lambda: loaded.pair, loaded.tokenizer, task.metric, request, planning)
+        return PointEvaluator(lambda: loaded.pair, loaded.opened.tokenizer, task.metric, request, planning)
 
     examples = read_jsonl(paths.split(CHOSEN_ON))[: 20 if arguments.quick else None]
-    split = Split(CHOSEN_ON, examples, loaded.tokenizer, task.text, sweep)
+    split = Split(CHOSEN_ON, examples, loaded.opened.tokenizer, task.text, sweep)
     result = {"task": arguments.task, "arm": arguments.arm, "runtime": loaded.pair.described, "examples": len(examples)}
-    with tempfile.TemporaryDirectory() as folder, alone(loaded.device, quick=arguments.quick):
+    with tempfile.TemporaryDirectory() as folder, alone(loaded.opened.device, quick=arguments.quick):
         result |= planned_and_whole(make, timer, split, grid, Path(folder))
     finish({**hardware(), **result}, arguments.json)

@@ -80,7 +80,8 @@ def test_a_shared_encoder_is_counted_once() -> None:
     task: Any = SimpleNamespace(sweep=SimpleNamespace(seed=0, quality_batch=4, bootstrap_samples=10))
     for pair, shared in (((small, large), encoder), (models("t5"), 0)):
         both = dict(zip(("small", "large"), pair, strict=True))
-        loaded: Any = SimpleNamespace(pair=open_decoders(*pair, runtime=REFERENCE), models=both)
+        opened = SimpleNamespace(models=both)
+        loaded: Any = SimpleNamespace(pair=open_decoders(*pair, runtime=REFERENCE), opened=opened)
         _, sizes = measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[], large_texts={})
         assert sizes.shares_encoder == bool(shared) and sizes.shared_parameters == shared
 
