@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,13 +68,18 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         InputError: there is none, one is empty, or the file cannot be read.
     """
-    lines = read_text_file(path).splitlines()
-    if not lines:
-        raise InputError(f"{path} holds no text; write one a line")
+    return list(checked_lines(str(path), read_text_file(path).splitlines()))
+
+
+def checked_lines(where: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield texts, one a line; raise `InputError` where there is none or one is empty."""
+    number = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
-            raise InputError(f"{path}, line {number}: it is empty; write one text a line")
-    return lines
+            raise InputError(f"{where}, line {number}: it is empty; write one text a line")
+        yield line.rstrip("\n")
+    if not number:
+        raise InputError(f"{where} holds no text; write one a line")
 
 
 def hub_answers() -> bool:

@@ -15,7 +15,7 @@ import os
 import random
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -27,7 +27,7 @@ from tasks.decoding.loop import watched
 from tasks.decoding.method import Request
 from tasks.decoding.registry import ConfiguredMethod
 from tasks.decoding.turn import RowState
-from tasks.errors import InputError, read_text_file, stage
+from tasks.errors import InputError, checked_lines, read_lines, stage
 from tasks.evaluation.scoring.statistics import ratio_interval
 from tasks.evaluation.timing import measure_in_turn, synchronised_clock
 from tasks.generate.pair import pair_of
@@ -78,22 +78,12 @@ def read_texts(arguments: argparse.Namespace) -> Iterable[str]:
     if arguments.texts:
         where, lines = "the command line", arguments.texts
     elif arguments.file is not None:
-        where, lines = str(arguments.file), read_text_file(arguments.file).splitlines()
+        return read_lines(arguments.file)
     elif sys.stdin.isatty():
         log.info("reading texts from standard input, one a line, until Ctrl-D")
-    texts = _checked(where, lines)
+    texts = checked_lines(where, lines)
     # What is known already is checked as a whole, before a model is opened; standard input is read line by line.
     return list(texts) if isinstance(lines, list) else texts
-
-
-def _checked(where: str, lines: Iterable[str]) -> Iterator[str]:
-    number = 0
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            raise InputError(f"{where}, text {number}: it is empty; give each text on a line of its own")
-        yield line.rstrip("\n")
-    if not number:
-        raise InputError(f"{where} holds no text; give one, each on a line of its own")
 
 
 def _warn_of_what_is_not_read(pair: DecodingPair, source: str) -> None:

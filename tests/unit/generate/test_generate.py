@@ -121,7 +121,7 @@ def test_bad_input_is_one_line(run: Run, words: list[str], line: str, pair: list
 def test_a_pair_needs_both_models_and_input_some_text(run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert "error: --small is missing" in run(*pair[:2], "a")[2]
     assert "error: --large is missing" in run(*pair[2:], "a")[2]
-    assert "error: the command line, text 2: it is empty" in run("--pair", "nowhere", "a", " ").said, "before a model is opened"
+    assert "error: the command line, line 2: it is empty" in run("--pair", "nowhere", "a", " ").said, "before a model is opened"
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert "error: standard input holds no text" in run(*pair)[2]
     assert "error: --chat-template is for a pair of your own" in run("--chat-template", "a")[2]
