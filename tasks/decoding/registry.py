@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tasks.console import progress
 from tasks.decoding import methods
 from tasks.decoding.method import REGISTERED, MethodSpec, Pair, Request
 from tasks.errors import InputError
@@ -87,20 +86,13 @@ def decode(
     return METHODS[name].make(settings, pair, request).run(sources, numbers, request.max_new_tokens)
 
 
-def decode_all(
-    name: str, settings: object, pair: Pair, sources: Rows, request: Request, batch_size: int, label: str | None = None
-) -> list[Generation]:
-    """Decode a whole set in batches of similar length, and return it in the given order.
-
-    The arguments are those of `decode`; a `label` shows a progress bar on standard error.
-    """
+def decode_all(name: str, settings: object, pair: Pair, sources: Rows, request: Request, batch_size: int) -> list[Generation]:
+    """Decode a whole set in batches of similar length, and return it in the given order; the arguments are `decode`'s."""
     # Longest sources first: batches of similar length, and too little memory shows at once.
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     done: dict[int, Generation] = {}
-    with progress(total=len(sources), desc=label, unit="example", mininterval=2.0, disable=label is None) as bar:
-        for begin in range(0, len(order), batch_size):
-            batch = order[begin : begin + batch_size]
-            generations = decode(name, settings, pair, [sources[index] for index in batch], request, batch)
-            done.update(zip(batch, generations, strict=True))
-            bar.update(len(batch))
+    for begin in range(0, len(order), batch_size):
+        batch = order[begin : begin + batch_size]
+        generations = decode(name, settings, pair, [sources[index] for index in batch], request, batch)
+        done.update(zip(batch, generations, strict=True))
     return [done[index] for index in range(len(sources))]

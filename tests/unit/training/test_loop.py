@@ -49,7 +49,7 @@ def written(model: Any, tokenizer: Any) -> list[str]:
     decoder = open_decoder(model.eval(), "toy", 64, REFERENCE)
     ids = encode(tokenizer, SOURCES, TEXT.max_source_tokens)
     pair, request = Pair(small=decoder, large=decoder), Request(TEXT.max_target_tokens)
-    found = decode_all("vanilla_large", VanillaSettings(), pair, ids, request, 16, label="test")
+    found = decode_all("vanilla_large", VanillaSettings(), pair, ids, request, 16)
     return [str(text) for text in tokenizer.batch_decode([one.tokens for one in found], skip_special_tokens=True)]
 
 

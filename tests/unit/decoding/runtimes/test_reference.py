@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from tasks import console
 from tasks.decoding.decoder import AUTO, REFERENCE, EncoderOutput, Rows, Runtime, Step
 from tasks.decoding.generation import Generation, total
 from tasks.decoding.method import Pair, Request, SamplingSettings
@@ -314,10 +313,3 @@ def test_draws_are_keyed_by_the_example_not_by_its_row(toys: Toys) -> None:
     assert some == [whole[number] for number in order]
     twins = decode("speculative", settings, toys.cached, [sources[0]] * 4, request)
     assert len({tuple(one.tokens) for one in twins}) > 1
-
-
-def test_progress_has_a_label_or_none(toys: Toys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(console, "_SHORT", 0.0)
-    for label in (None, "decoding"):
-        decode_all("vanilla_small", VanillaSettings(), toys.cached, toy_sources(2), Request(3), 2, label)
-        assert ("decoding: 2 of 2 examples" in capsys.readouterr().err) == (label is not None)
