@@ -237,33 +237,19 @@ def added(text: str, name: str, folder: str, lines: Sequence[str], path: str) ->
         InputError: the task does not fit, or the file has no place for it.
     """
     root = yaml.compose(text, yaml.SafeLoader)
-    assert isinstance(root, yaml.MappingNode)  # noqa: S101 (the text was checked when it was loaded)
-    ends = {key.value: (value.flow_style, value.end_mark.index) for key, value in root.value}
+    assert root is not None  # noqa: S101 (the text was checked when it was loaded)
+    sections = {key.value: value for key, value in root.value}
     whole = text.splitlines()
-    if ends["active"][0] or ends["tasks"][0]:
+    if sections["active"].flow_style or sections["tasks"].flow_style:
         raise InputError(f"{path}: write active and tasks with an entry a line, not within braces")
     for section, new in (("tasks", lines), ("active", [f"  {name}: {_flow(folder)}"])):  # the later lines first
-        last = max(_last_lines(root, section))
+        begin, end = sections[section].start_mark.index, sections[section].end_mark.index
+        # Comments are no tokens: those behind a section belong to what follows.
+        last = max(token.end_mark.line + 1 for token in yaml.scan(text) if begin <= token.start_mark.index < end)
         whole[last:last] = new
     found = "\n".join(whole) + "\n"
     config.check(found, path, lines=False)
     return found
-
-
-def _last_lines(root: yaml.MappingNode, section: str) -> list[int]:
-    """The line after each scalar of a section, counted from 0: comments behind it belong to what follows."""
-    [node] = [value for key, value in root.value if key.value == section]
-
-    def walk(one: yaml.Node) -> list[int]:
-        if isinstance(one, yaml.MappingNode):
-            inner = [line for pair in one.value for part in pair for line in walk(part)]
-        elif isinstance(one, yaml.SequenceNode):
-            inner = [line for part in one.value for line in walk(part)]
-        else:
-            inner = [one.end_mark.line + 1]
-        return inner if not getattr(one, "flow_style", False) else [*inner, one.end_mark.line + 1]
-
-    return walk(node)
 
 
 def placed(files: Sequence[Path], name: str) -> Path:
