@@ -202,7 +202,8 @@ def _bleu_tokenizer_for(letters: dict[str, int]) -> str:
 
 def write_corpus(corpus: Corpus, folder: Path) -> None:
     """Write one JSONL file per split and one of the unlabelled sources; the folder appears whole or not at all."""
-    _write_splits(corpus, [split for split in corpus if split in _MAIN], folder)
+    with atomic_folder(folder) as partial:
+        _write_splits(corpus, [split for split in corpus if split in _MAIN], partial)
 
 
 def write_tests(corpus: Corpus, folder: Path) -> None:
@@ -210,15 +211,14 @@ def write_tests(corpus: Corpus, folder: Path) -> None:
     further = [split for split in corpus if split not in _MAIN]
     # The sizes are there for dvc too, which warns of a dependency that is empty.
     sizes = {split: len(corpus[split]) for split in ("test", *further)}
-    _write_splits(corpus, further, folder, {"examples.json": json.dumps(sizes) + "\n"})
-
-
-def _write_splits(corpus: Corpus, splits: Sequence[str], folder: Path, also: Mapping[str, str] | None = None) -> None:
     with atomic_folder(folder) as partial:
-        for split in splits:
-            write_jsonl(corpus[split], partial / f"{split}.jsonl")
-        for name, text in (also or {}).items():
-            (partial / name).write_text(text, encoding="utf-8")
+        _write_splits(corpus, further, partial)
+        (partial / "examples.json").write_text(json.dumps(sizes) + "\n", encoding="utf-8")
+
+
+def _write_splits(corpus: Corpus, splits: Sequence[str], folder: Path) -> None:
+    for split in splits:
+        write_jsonl(corpus[split], folder / f"{split}.jsonl")
 
 
 def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -> None:

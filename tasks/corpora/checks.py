@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tasks.console import aligned_columns
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
 
 _MEASURED = 20_000
@@ -54,10 +55,8 @@ class SplitReport:
     copies: int
     """Examples whose first reference equals the source."""
     distinct_targets: int
-    repeated_sources: int
-    """Examples whose source is that of an earlier example of the split, apart from case and white space."""
     repeated_examples: int
-    """The same for source and first reference."""
+    """Examples whose source and first reference are those of an earlier example, apart from case and white space."""
     sources_in_train: int
     """Examples whose source is in the training split."""
     sources_in_unlabelled: int
@@ -112,7 +111,6 @@ def measure_corpus(
             empty_references=sum(not text.strip() for text in targets),
             copies=sum(example.source == text for example, text in zip(examples, targets, strict=False)),
             distinct_targets=len(set(targets)),
-            repeated_sources=len(keys) - len(set(keys)),
             repeated_examples=len(own) - len(set(own)),
             sources_in_train=sum(key in known for key in keys) if others else 0,
             sources_in_unlabelled=sum(key in unlabelled for key in keys) if name != UNLABELLED else 0,
@@ -213,17 +211,15 @@ def warnings(report: CorpusReport) -> list[str]:
 
 def summary(report: CorpusReport) -> list[str]:
     """A table: examples of each split, and tokens of its sources and targets as median, 95 % and longest. A legend ends it."""
-    rows = [("split", "examples", "source tokens", "cut off", "target tokens", "cut off", "unknown", "in train")]
+    rows = [["split", "examples", "source tokens", "cut off", "target tokens", "cut off", "unknown", "in train"]]
     for name, split in report.splits.items():
         columns = [split.sources, *([split.targets] if split.targets else [])]
         unknown = max(one.unknown for one in columns)
         lengths = [text for one in columns for text in (f"{one.p50} / {one.p95} / {one.longest}", f"{one.cut_off:.1%}")]
         lengths += ["", ""] * (2 - len(columns))
         overlap = "" if name == TRAIN else f"{split.sources_in_train / split.examples:.1%}"
-        rows.append((name, str(split.examples), lengths[0], lengths[1], lengths[2], lengths[3], f"{unknown:.2%}", overlap))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [*lines, _LEGEND]
+        rows.append([name, str(split.examples), *lengths, f"{unknown:.2%}", overlap])
+    return [*aligned_columns(rows), _LEGEND]
 
 
 def _cut_off(report: CorpusReport) -> Iterator[str]:

@@ -101,7 +101,7 @@ def test_the_stage_always_writes_a_file_of_the_unlabelled(
     counts = [["train", "40"], ["validation", "40"], ["test", "40"], *([["unlabelled", "2"]] if named else [])]
     assert rows == [["words:"], ["split", "examples"], *counts]
     report = json.loads(TaskPaths("words").corpus_report.read_text(encoding="utf-8"))
-    assert report["splits"]["validation"]["repeated_sources"] == 0
+    assert report["splits"]["validation"]["repeated_examples"] == 0
 
 
 def test_a_corpus_that_teaches_nothing_ends_the_stage(
