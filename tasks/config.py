@@ -12,7 +12,7 @@ import json
 import math
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +172,7 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
     except ValidationError as error:
         location = error.errors()[0]["loc"]
         line = f", line {line_of(text, location)}" if lines else ""
-        raise InputError(f"{path}{line}: {first_error(error, _names_at(location[:-1]))}") from None
+        raise InputError(f"{path}{line}: {first_error(error, _names())}") from None
     listed = [*params.active, *params.inactive]
     if sorted(listed) != sorted(params.tasks):
         wrong = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
@@ -238,20 +238,10 @@ def _children(node: yaml.Node | None) -> list[tuple[int | str, int, yaml.Node]]:
     return []
 
 
-def _names_at(location: Location) -> list[str]:
-    """The settings of the section at a location; empty where there are none."""
-    whole: dict[str, Any] = Params.model_json_schema()
-
-    def resolved(part: Mapping[str, Any]) -> Mapping[str, Any]:
-        variants = [part, *part.get("anyOf", ())]
-        reference = next((variant["$ref"] for variant in variants if "$ref" in variant), None)
-        return part if reference is None else whole["$defs"][reference.rpartition("/")[2]]
-
-    section: Mapping[str, Any] = whole
-    for key in location:
-        inner = section.get("items") if isinstance(key, int) else section.get("properties", {}).get(key)
-        section = resolved(inner or section.get("additionalProperties") or {})
-    return list(section.get("properties", ()))
+def _names() -> set[str]:
+    """The names of all settings, in whichever section."""
+    whole = Params.model_json_schema()
+    return {name for section in (whole, *whole["$defs"].values()) for name in section.get("properties", ())}
 
 
 def table() -> str:
