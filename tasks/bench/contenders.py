@@ -282,21 +282,22 @@ def translate(translator: Any, sources: Rows, limit: int, *, batched: bool) -> t
     return seconds, [[int(token) for token in result.hypotheses[0]] for result in results]
 
 
-class TranslatorProcess:
-    """A process that translates greedily; models stay open between its translations."""
+def translate_in(
+    process: Executor,
+    folder: Path,
+    sources: Rows,
+    limit: int,
+    threads: int,
+    *,
+    batched: bool = False,
+    number_format: str = "float32",
+) -> tuple[float, Rows]:
+    """Do what `translate` does in a process, where models stay open, in one of `compute_types`.
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    def run(
-        self, folder: Path, sources: Rows, limit: int, threads: int, *, batched: bool = False, number_format: str = "float32"
-    ) -> tuple[float, Rows]:
-        """Do what `translate` does, in one of `compute_types`.
-
-        Raises:
-            BrokenProcessPool: the process ended.
-        """
-        return self._executor.submit(_translate_here, (str(folder), threads, number_format), sources, limit, batched).result()
+    Raises:
+        BrokenProcessPool: the process ended.
+    """
+    return process.submit(_translate_here, (str(folder), threads, number_format), sources, limit, batched).result()
 
 
 def _translate_here(model: tuple[str, int, str], sources: Rows, limit: int, batched: bool) -> tuple[float, Rows]:
@@ -311,13 +312,10 @@ def _use_environment(variables: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def all_environments() -> Iterator[dict[str, TranslatorProcess]]:
+def all_environments() -> Iterator[dict[str, Executor]]:
     """Start a process for each of `ENVIRONMENTS`; none where CTranslate2 is not installed."""
     from tasks import supervisor
 
     with ExitStack() as stack:
         wanted = ENVIRONMENTS.items() if ctranslate2_version() else ()
-        yield {
-            name: TranslatorProcess(stack.enter_context(supervisor.workers(1, _use_environment, variables)))
-            for name, variables in wanted
-        }
+        yield {name: stack.enter_context(supervisor.workers(1, _use_environment, variables)) for name, variables in wanted}

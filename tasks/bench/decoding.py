@@ -17,6 +17,7 @@ import copy
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,10 +26,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from tasks.bench import contenders, harness
-from tasks.bench.contenders import Shape, TranslatorProcess, window
+from tasks.bench.contenders import Shape, translate_in, window
 from tasks.bench.harness import Found, TimedWork, UnequalError, Work, shown, timed_by
 from tasks.config import Params, load
-from tasks.console import log
+from tasks.console import log, quieten_transformers
 from tasks.corpora.example import read_jsonl
 from tasks.decoding import load_pair
 from tasks.decoding.decoder import MARGIN_TOLERANCE, REFERENCE, Decoder, Rows, Runtime, find_mismatches, widest_margin
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 Settings = dict[str, TimedWork]
 """One contender: its work by the label of a setting."""
-Translators = Mapping[str, TranslatorProcess]
+Translators = Mapping[str, Executor]
 """Processes of CTranslate2 by the names of their environments."""
 
 CACHES = {"dynamic cache": False, "static cache": True}
@@ -282,8 +283,9 @@ def _on_threads(works: Mapping[str, Work], counts: list[int]) -> Settings:
 def _translated(case: Case, converted: Path, translators: Translators, counts: list[int], *, batched: bool) -> Settings:
     count, limit = (case.batch, case.batch_limit) if batched else (case.examples, case.limit)
 
-    def timed(process: TranslatorProcess, threads: int) -> TimedWork:
-        return lambda index: process.run(converted, window(case.sources, index, count), limit, threads, batched=batched)[0]
+    def timed(process: Executor, threads: int) -> TimedWork:
+        sources = partial(window, case.sources, count=count)
+        return lambda index: translate_in(process, converted, sources(index), limit, threads, batched=batched)[0]
 
     return {label(name, one): timed(process, one) for name, process in translators.items() for one in counts}
 
@@ -357,7 +359,7 @@ def require_equal(case: Case, converted: Path, translators: Translators) -> tupl
             margin = f"a top-2 logit margin of {widest_margin(different):.2g}"
             raise UnequalError(f"{case.name}: the tokens of {name} differ at {margin}")
     for process in list(translators.values())[:1]:
-        texts = process.run(converted, sources, limit, 1)[1]
+        texts = translate_in(process, converted, sources, limit, 1)[1]
         found["vanilla and ctranslate2"] = find_mismatches(case.reference, sources, ours, texts)
     counted = {
         name: {"texts": len(sources), "differ": len(different), "worst_margin": widest_margin(different)}
@@ -421,10 +423,9 @@ def number_formats(
     def ours(decoder: Decoder) -> TimedWork:
         return timed_by(lambda index: [texts_of(decoder, [one]) for one in window(case.sources, index, case.examples)])
 
-    def theirs(process: TranslatorProcess, name: str) -> TimedWork:
-        return lambda index: process.run(
-            converted, window(case.sources, index, case.examples), case.limit, threads, number_format=name
-        )[0]
+    def theirs(process: Executor, name: str) -> TimedWork:
+        sources = partial(window, case.sources, count=case.examples)
+        return lambda index: translate_in(process, converted, sources(index), case.limit, threads, number_format=name)[0]
 
     supported = contenders.compute_types() & set(decoders)
     runs = {(name, ""): ours(decoder) for name, decoder in decoders.items()}
@@ -501,8 +502,6 @@ def main(given: Sequence[str]) -> None:
         InputError: an option is out of bounds, or there is no such task.
         UnequalError: decoding here generated other tokens than a baseline.
     """
-    from transformers.utils import logging
-
     threads = "CPU threads; every contender is tried on all cores as well"
     parser = harness.parser_of("decoding", __doc__, rounds=(9, "timed rounds of each case"), threads=(1, threads))
     parser.add_argument("--task", help="also time the trained pair of this task of params.yaml")
@@ -510,8 +509,7 @@ def main(given: Sequence[str]) -> None:
     arguments = harness.parse(parser, given)
     task = TrainedTask(arguments.task, load(arguments.params)) if arguments.task else None
     rounds = 1 if arguments.quick else arguments.rounds
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quieten_transformers()
     if contenders.ctranslate2_version() is None:
         log.info("CTranslate2 is not installed, so its ratios are left out (pip install 'ctranslate2>=4.8,<5')")
     cases: dict[str, Found] = {}

@@ -84,4 +84,4 @@ def test_all_end_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
 
 def test_a_model_that_does_not_open_is_reported(tmp_path: Path) -> None:
     with contenders.all_environments() as processes, pytest.raises(RuntimeError, match="nowhere"):
-        processes["MKL"].run(tmp_path / "nowhere", SOURCES, 4, 1)
+        contenders.translate_in(processes["MKL"], tmp_path / "nowhere", SOURCES, 4, 1)
