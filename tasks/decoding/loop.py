@@ -68,8 +68,8 @@ class SpeculativeLoop(LoopParts):
 _DRAFTERS: dict[str, Callable[[Pair, SamplingSettings, TokenSource], Drafter]] = {
     "small": lambda pair, sampling, source: ModelDrafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder),
     "retokenized": lambda pair, sampling, _: RetokenizedDrafter(pair.small, pair.large, sampling),
-    "unigram": lambda pair, sampling, source: look_ups.UnigramDrafter(look_ups.tables_of(pair), pair.large, sampling, source),
-    "bigram": lambda pair, sampling, source: look_ups.BigramDrafter(look_ups.tables_of(pair), pair.large, sampling, source),
+    "unigram": lambda pair, sampling, source: look_ups.TableDrafter(look_ups.unigrams_of(pair), pair.large, sampling, source),
+    "bigram": lambda pair, sampling, source: look_ups.TableDrafter(look_ups.tables_of(pair), pair.large, sampling, source),
     "copy": lambda pair, sampling, _: look_ups.CopyDrafter(pair.large, sampling),
     "suffix": lambda pair, sampling, _: look_ups.SuffixDrafter(look_ups.outputs_tree_of(pair), pair.large, sampling),
     "random": lambda pair, sampling, source: look_ups.RandomDrafter(pair.large, sampling, source),

@@ -10,7 +10,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -95,8 +95,16 @@ def _logarithms(counts: Counter[int]) -> tuple[Tensor, Tensor]:
     return torch.tensor(list(counts)), torch.tensor(list(counts.values()), dtype=torch.float64).log().float()
 
 
+def unigrams_of(pair: Pair) -> NgramTables:
+    """Return the same without bigrams, so that a token's frequency is the same after every token."""
+    return replace(tables_of(pair), bigram={})
+
+
 class TableDrafter(StatelessDrafter, StepwiseDrafter):
-    """Drafts by look-ups on the CPU; only a finished draft is moved to the models' device."""
+    """Predicts each token by its frequency after the previous token; after an unseen token, by its overall frequency.
+
+    It looks up on the CPU; only a finished draft is moved to the models' device.
+    """
 
     runs_model = False
 
@@ -108,9 +116,14 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
         self.device = torch.device("cpu")
         self._greedy: GreedyTable | None = None
 
-    @abstractmethod
     def look_up(self, last: int) -> Tensor:
         """Return the logits of the token after `last`: (vocabulary,)."""
+        # A text begins behind any special token: start, padding or the end of a source.
+        found = self.tables.bigram.get(BEGINNING if last in self.tables.specials else last)
+        if found is None:
+            return self.tables.unigram
+        tokens, logs = found
+        return torch.full_like(self.tables.unigram, -torch.inf).scatter_(0, tokens, logs)
 
     def greedy_table(self, tokens: int) -> GreedyTable:
         if self._greedy is None or len(self._greedy.next) < tokens:
@@ -118,15 +131,11 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
             after = torch.full((tokens,), usual, dtype=torch.int32)
             confidence, entropy = (torch.full((tokens,), one, dtype=torch.float64) for one in sure)
             # Only these tokens have a row of their own; behind all others stands the unigram table.
-            for last in self.contexts():
+            for last in self.tables.specials | self.tables.bigram.keys() - {BEGINNING}:
                 if last < tokens:
                     after[last], confidence[last], entropy[last] = self._argmax(self.look_up(last))
             self._greedy = GreedyTable(after, confidence, entropy)
         return self._greedy
-
-    def contexts(self) -> frozenset[int]:
-        """Return the tokens after which `look_up` may differ from the unigram table."""
-        return frozenset()
 
     def _argmax(self, logits: Tensor) -> tuple[int, float, float]:
         """Return the argmax, its score, and the entropy."""
@@ -147,28 +156,6 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
 
     def _moved(self, block: PredictionBlock) -> PredictionBlock:
         return PredictionBlock(block.logits.to(self.device), block.sampling)
-
-
-class UnigramDrafter(TableDrafter):
-    """Predicts each token by its frequency, whatever the context."""
-
-    def look_up(self, last: int) -> Tensor:
-        return self.tables.unigram
-
-
-class BigramDrafter(TableDrafter):
-    """Predicts each token by its frequency after the previous token; after an unseen token, by its overall frequency."""
-
-    def look_up(self, last: int) -> Tensor:
-        # A text begins behind any special token: start, padding or the end of a source.
-        found = self.tables.bigram.get(BEGINNING if last in self.tables.specials else last)
-        if found is None:
-            return self.tables.unigram
-        tokens, logs = found
-        return torch.full_like(self.tables.unigram, -torch.inf).scatter_(0, tokens, logs)
-
-    def contexts(self) -> frozenset[int]:
-        return self.tables.specials | self.tables.bigram.keys() - {BEGINNING}
 
 
 class DeterministicDrafter(StatelessDrafter, ABC):

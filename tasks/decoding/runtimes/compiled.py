@@ -143,12 +143,11 @@ def _digest_file(path: Path) -> Path:
     return path.with_suffix(".sha256")
 
 
-def read_bandwidth(size: int, threads: int = 1) -> float | None:
-    """Bytes a second at which the processor reads again and again from `size` bytes; the best of several rounds.
+def read_bandwidth(size: int) -> float | None:
+    """Bytes a second at which one thread reads again and again from `size` bytes; the best of several rounds.
 
     Args:
         size: Bytes of the working set: up to a cache's size its own bandwidth, beyond all caches that of memory.
-        threads: Threads that read, each its own part of the working set.
 
     Returns:
         Bytes a second; None where no compiler makes the kernel.
@@ -161,13 +160,13 @@ def read_bandwidth(size: int, threads: int = 1) -> float | None:
     functions = library()
     if functions is None:
         return None
-    # Floats of 4 bytes; each thread needs a few vectors of its own.
-    count = max(size // 4, 1024 * threads)
+    # Floats of 4 bytes; a few vectors at least.
+    count = max(size // 4, 1024)
     memory = HugePages(4 * count).take((count,), torch.float32).zero_()
     result = ctypes.c_float()
 
     def read(passes: int) -> None:
-        functions.draftline_read_memory(memory.data_ptr(), count, passes, threads, ctypes.byref(result))
+        functions.draftline_read_memory(memory.data_ptr(), count, passes, 1, ctypes.byref(result))
 
     return 4 * count / _seconds_each(read)
 

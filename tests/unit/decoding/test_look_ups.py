@@ -32,8 +32,10 @@ TEXTS = [[2, 3, 2, 4, END], [2, 3, END], [2, 3, END], [2, 2, 5, END]]
 and 2, 4 and 5 once each; after 3 the end twice and 2 once; after 4 and 5 the end; after 6 and 7 nothing was seen."""
 
 
-def table_drafter(kind: type[look_ups.TableDrafter], sampling: SamplingSettings = GREEDY) -> look_ups.TableDrafter:
-    return kind(look_ups.count_ngrams(TEXTS, 8, SPECIALS), PrefixDecoder(says([2])), sampling, TokenSource(0))
+def table_drafter(*, bigrams: bool, sampling: SamplingSettings = GREEDY) -> look_ups.TableDrafter:
+    tables = look_ups.count_ngrams(TEXTS, 8, SPECIALS)
+    tables = tables if bigrams else dataclasses.replace(tables, bigram={})
+    return look_ups.TableDrafter(tables, PrefixDecoder(says([2])), sampling, TokenSource(0))
 
 
 def frequencies(drafter: look_ups.TableDrafter, last: int) -> list[float]:
@@ -43,7 +45,7 @@ def frequencies(drafter: look_ups.TableDrafter, last: int) -> list[float]:
 
 def test_tables_are_relative_frequencies() -> None:
     everywhere = pytest.approx([0, 4 / 15, 6 / 15, 3 / 15, 1 / 15, 1 / 15, 0, 0])
-    unigram, bigram = (table_drafter(kind) for kind in (look_ups.UnigramDrafter, look_ups.BigramDrafter))
+    unigram, bigram = (table_drafter(bigrams=one) for one in (False, True))
     for token in range(8):
         assert frequencies(unigram, token) == everywhere
     assert frequencies(bigram, START) == pytest.approx([0, 0, 1, 0, 0, 0, 0, 0])
@@ -55,23 +57,21 @@ def test_tables_are_relative_frequencies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "rule", "proposed", "fallback"),
+    ("bigrams", "text", "rule", "proposed", "fallback"),
     [
-        pytest.param(look_ups.UnigramDrafter, [], DraftRule(3), [2, 2, 2], False, id="the most frequent token"),
-        pytest.param(look_ups.BigramDrafter, [], DraftRule(5), [2, 3, END], False, id="nothing after the end token"),
-        pytest.param(look_ups.BigramDrafter, [], DraftRule(2), [2, 3], False, id="the window"),
-        pytest.param(look_ups.BigramDrafter, [2], DraftRule(5), [3, END], False, id="the token before"),
-        pytest.param(look_ups.BigramDrafter, [2, 7], DraftRule(5), [2, 3, END], False, id="back-off where it was never seen"),
-        pytest.param(look_ups.BigramDrafter, [], DraftRule(5, fallback_threshold=0.51), [2], True, id="not above threshold"),
-        pytest.param(look_ups.BigramDrafter, [], DraftRule(5, fallback_threshold=0.49), [2, 3, END], False, id="above it"),
-        pytest.param(look_ups.BigramDrafter, [7], DraftRule(5, fallback_threshold=0.41), [], True, id="back-off is unsure"),
-        pytest.param(look_ups.BigramDrafter, [], DraftRule(5, stop_below=0.6), [2, 3], False, id="the product falls"),
+        pytest.param(False, [], DraftRule(3), [2, 2, 2], False, id="the most frequent token"),
+        pytest.param(True, [], DraftRule(5), [2, 3, END], False, id="nothing after the end token"),
+        pytest.param(True, [], DraftRule(2), [2, 3], False, id="the window"),
+        pytest.param(True, [2], DraftRule(5), [3, END], False, id="the token before"),
+        pytest.param(True, [2, 7], DraftRule(5), [2, 3, END], False, id="back-off where it was never seen"),
+        pytest.param(True, [], DraftRule(5, fallback_threshold=0.51), [2], True, id="not above threshold"),
+        pytest.param(True, [], DraftRule(5, fallback_threshold=0.49), [2, 3, END], False, id="above it"),
+        pytest.param(True, [7], DraftRule(5, fallback_threshold=0.41), [], True, id="back-off is unsure"),
+        pytest.param(True, [], DraftRule(5, stop_below=0.6), [2, 3], False, id="the product falls"),
     ],
 )
-def test_what_tables_propose(
-    kind: type[look_ups.TableDrafter], text: list[int], rule: DraftRule, proposed: list[int], fallback: bool
-) -> None:
-    draft = table_drafter(kind).draft([[START, *text]], [0], [rule.window], rule)
+def test_what_tables_propose(bigrams: bool, text: list[int], rule: DraftRule, proposed: list[int], fallback: bool) -> None:
+    draft = table_drafter(bigrams=bigrams).draft([[START, *text]], [0], [rule.window], rule)
     assert (draft.tokens, draft.fallback, draft.steps) == ([proposed], [fallback], [0])
     if proposed:
         assert draft.q.scores.shape == (1, len(proposed), 8)
@@ -316,10 +316,10 @@ def test_a_batch_equals_single_rows(pair: Pair, method: str, settings: Any, draf
 
 def test_a_rule_may_read_the_table_after_a_draft() -> None:
     """The target ½ (q + p) is emitted after fully accepted drafts as well: all texts of two tokens, enumerated."""
-    sampling, target, table = SAMPLINGS["plain"], PrefixDecoder(LARGE), table_drafter(look_ups.BigramDrafter)
+    sampling, target, table = SAMPLINGS["plain"], PrefixDecoder(LARGE), table_drafter(bigrams=True)
 
     def build(draws: TokenSource) -> SpeculativeLoop:
-        drafter = look_ups.BigramDrafter(table.tables, target, sampling, draws)
+        drafter = look_ups.TableDrafter(table.tables, target, sampling, draws)
         rule = match_target(lambda q, p: (q.dist + p.dist) / 2)
         return SpeculativeLoop(target, rule, sampling, draws, drafter, DraftRule(window=1))
 
