@@ -174,3 +174,9 @@ class Toys:
     @property
     def free(self) -> Pair:
         return prefix_pair(*self.predicts)
+
+
+def kept_weights(decoder: Any) -> dict[int, int]:
+    """Bytes of all tensors that a native decoder keeps packed, by their address: both stacks may hold one embedding."""
+    stacks = [decoder._packed, *([] if decoder._encoder is None else [decoder._encoder.packed])]
+    return {one.data_ptr(): one.nbytes for stack in stacks for one in stack._kept if isinstance(one, torch.Tensor)}

@@ -215,8 +215,6 @@ class Capabilities:
     """How a second decoder over parts of this model is to be run."""
     step_bytes: int = 0
     """Bytes of weights that a run reads once, whatever its number of tokens; 0 where the runtime does not know."""
-    weight_bytes: int = 0
-    """Bytes of all weights as the runtime holds them; 0 where it does not know."""
     tokens: TokenGuarantee = TokenGuarantee.EQUAL
     """How closely tokens agree between shapes of a run."""
 

@@ -84,7 +84,7 @@ class TranslatedDecoder:
         self.end_token = large.end_token
         self.end_tokens = frozenset((large.end_token,))
         can = inner.capabilities
-        self.capabilities = Capabilities(step_bytes=can.step_bytes, weight_bytes=can.weight_bytes, tokens=can.tokens)
+        self.capabilities = Capabilities(step_bytes=can.step_bytes, tokens=can.tokens)
         self._begin, self._positions = list(begin), positions
         self._ours, self._theirs = (torch.tensor(ids) for ids in zip(*translation.common.items(), strict=True))
         self._firsts: list[Rows] = []

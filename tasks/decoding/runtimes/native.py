@@ -221,7 +221,7 @@ class NativeDecoder(SlotDecoder):
             raise ValueError(
                 f"the draft vocabulary of the {name} model has tokens beyond the {self.vocabulary} of its tokenizer"
             )
-        # 1. The decoder; what the large model holds already is not packed again.
+        # 1. The decoder; what the large model holds already is not packed again, and has to outlive this one.
         self._large = large
         self._head = decoder.head if self._draft_tokens is None else None
         # A head that is the large model's embedding or head lies packed there already.
@@ -240,7 +240,6 @@ class NativeDecoder(SlotDecoder):
         self._stride = self._packed.padded(int(self._packed.native.head.outputs))
         self._slots: list[int] = []
         self._ends = integers(sorted(self.end_tokens))
-        self._step_bytes, self._weight_bytes = self._packed.step_bytes, sum(self._own_weights().values())
 
     def encode(self, sources: Rows) -> EncoderOutput:
         """Run the encoder; without one, keep the prompts.
@@ -333,8 +332,7 @@ class NativeDecoder(SlotDecoder):
             native_loop=NativeLoopModel(self._functions, self._known, self._draft_tokens is None, self._prepare),
             transformers_model=self.model,
             runtime=self.runtime,
-            step_bytes=self._step_bytes,
-            weight_bytes=self._weight_bytes,
+            step_bytes=self._packed.step_bytes,
         )
 
     def _prepare(self, rows: int, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
@@ -346,15 +344,6 @@ class NativeDecoder(SlotDecoder):
         # The kernel's loop calls the model itself: it gets weights, cache and buffers, and no Python.
         addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
         return LoopModel(*addresses, None, self._stride, self._outputs), (hidden, logits)
-
-    def _weights(self) -> dict[int, int]:
-        """Bytes of the packed weights by their address: both stacks may hold one embedding."""
-        return self._packed.held | ({} if self._encoder is None else self._encoder.packed.held)
-
-    def _own_weights(self) -> dict[int, int]:
-        """The same without those of the decoder that shares its encoder."""
-        others = {} if self._large is None else self._large._weights()
-        return {address: size for address, size in self._weights().items() if address not in others}
 
     def _packed_weights_of(self, stack: Stack, number_format: str) -> tuple[layout.Linear | None, layout.Linear | None]:
         """Return this model's packed head where it is the embedding of another model's stack, and where it is its head."""

@@ -128,11 +128,6 @@ class PackedStack:
         read = [getattr(layer, name) for layer in layers for name in _READ_BY_A_STEP] + [self.native.head]
         return sum(self._packed_bytes(int(one.outputs), int(one.inputs)) for one in read)
 
-    @property
-    def held(self) -> dict[int, int]:
-        """Bytes of all tensors that the stack keeps, by their address."""
-        return {one.data_ptr(): one.nbytes for one in self._kept if isinstance(one, Tensor)}
-
     def _layer(self, layer: blueprint.Layer) -> layout.Layer:
         cross = layer.cross
         return layout.Layer(
