@@ -1,4 +1,4 @@
-"""The tutorial, command by command: its own corpus, its own task, a sentence, and the endpoint that serves it."""
+"""The tutorial, command by command: its own corpus, its own task, a sentence, and the endpoint; and the Python of README."""
 
 import contextlib
 import json
@@ -11,19 +11,18 @@ import pytest
 from tests.e2e.conftest import ROOT, environment, make_clone, read_params, run_in, write_params
 from tests.services import free_port, service
 
-PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 ELSEWHERE = ("make setup", "source ")
 """Commands that the environment of the tests has done already."""
 
 
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+def blocks(page: str, kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
 def commands() -> list[str]:
     """Every line behind a prompt, without its remark."""
-    lines = [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
-    return [re.sub(r"\s{2,}#.*", "", line) for line in lines]
+    lines = "".join(blocks("docs/tutorial.md", "console")).splitlines()
+    return [re.sub(r"\s{2,}#.*", "", line[2:]) for line in lines if line.startswith("$ ")]
 
 
 def shrink_task(clone: Path) -> None:
@@ -68,8 +67,8 @@ def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_python_of_the_tutorial_reads_what_the_pair_gives(finished: Path) -> None:
-    [code] = blocks("python")
-    result = run_in(finished, "python", "-c", code.replace("mytask", "translation"))
+def test_the_python_of_readme_reads_what_the_pair_gives(finished: Path) -> None:
+    [code] = blocks("README.md", "python")
+    result = run_in(finished, "python", "-c", code)
     assert result.returncode == 0, result.stderr[-2000:]
     assert re.search(r"\d+$", result.stdout.strip())
