@@ -133,7 +133,7 @@ def middle(groups: Sequence[Group]) -> Group:
         encode_large_ms=median(lambda one: one.costs.encode_large_ms),
         small_step_ms=median(lambda one: one.costs.small_step_ms),
         # Medians of ratios: where the machine slows down for a group, all of the group's parts do.
-        verify_ms={width: step * median(lambda one, width=width: one.check(width)) for width in groups[0].costs.verify_ms},  # type: ignore[misc]
+        verify_ms={width: step * statistics.median(one.check(width) for one in groups) for width in groups[0].costs.verify_ms},
         cost_ratio=median(lambda one: one.costs.cost_ratio),
     )
     return Group(costs, statistics.fmean(one.tokens for one in groups))
