@@ -10,7 +10,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.stage import dvc
+from flows.stage import dvc, repair
+from tasks import config
 from tasks.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Sources:
 
 
 def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
-    """Return the stages of the repository in topological order.
+    """Repair what an earlier `dvc` may have left, and return the stages of the repository in topological order.
 
     Args:
         root: the folder that holds `.dvc`.
@@ -47,8 +48,13 @@ def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
             all stages.
 
     Raises:
-        InputError: `root` is no DVC repository, `dvc.yaml` is broken, or a target is not in it.
+        InputError: `root` is no DVC repository, `dvc.yaml` is broken, a target is not in it, or `params.yaml` holds a secret,
+            which DVC would print.
     """
+    params = root / config.DEFAULT
+    if params.is_file():
+        config.refuse_secrets(params.read_text(encoding="utf-8", errors="replace"), config.DEFAULT.name)
+    repair(root)
     stages = _load(root)
     if not stages:
         raise InputError(f"DVC finds no stages in {root}; dvc.yaml must define some, and git must not ignore it")

@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tasks import supervisor
-from tasks.console import command_parser
+from tasks.console import command_parser, log
 from tasks.errors import STATUS_BAD_INPUT, InputError
 from tasks.settings import add_options, setting, settings
 
@@ -78,7 +80,7 @@ class StageRunner:
     """Runs stages of one repository in supervised processes; safe to use from many threads."""
 
     def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = _DVC) -> None:
-        """Store the options, and repair what an earlier `dvc` may have left; `run` starts the processes.
+        """Store the options; `run` starts the processes.
 
         Args:
             root: the folder of the repository.
@@ -87,7 +89,6 @@ class StageRunner:
             dvc: the command before `repro`.
         """
         self.root, self._timeout, self._dvc = root, timeout, tuple(dvc)
-        repair(root)
         self._environment = environment(flow_run)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -193,23 +194,42 @@ class _Output:
 def repair(root: Path) -> None:
     """Remove what a `dvc` that was killed, or had no space left, leaves behind and every later one would fail on.
 
-    That is its note of who reads and writes what, if it is only half there, and empty folders of its cache of runs.
+    That is its note of who reads and writes what and `dvc.lock`, if they are only half there, and empty folders of its cache of
+    runs. The half of `dvc.lock` is kept under another name; DVC writes it again from its cache of runs and from the stages.
     """
-    note = root / ".dvc" / "tmp" / "rwlock"
-    for pause in (1.0, 0.0):  # another `dvc` may be writing it at this moment
-        try:
-            json.loads(note.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            break
-        except ValueError:
-            time.sleep(pause)
-        else:
-            break
-    else:
+    note, lock = root / ".dvc" / "tmp" / "rwlock", root / "dvc.lock"
+    if _is_torn(note, json.loads):
         note.unlink(missing_ok=True)
+    if _is_torn(lock, _read_lock):
+        kept = lock.replace(lock.with_name("dvc.lock.damaged"))
+        log.warning("dvc.lock was only half written; it is now %s, and a new one is made", kept.name)
     for folder in (root / ".dvc" / "cache" / "runs").glob("*/*"):
         with contextlib.suppress(OSError):  # it holds a run, as it should
             folder.rmdir()
+
+
+def _is_torn(file: Path, read: Callable[[str], object]) -> bool:
+    """Whether what a file holds cannot be read, also after a second: another `dvc` may be writing it at this moment."""
+    for pause in (1.0, 0.0):
+        try:
+            read(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return False
+        except ValueError:
+            time.sleep(pause)
+        else:
+            return False
+    return True
+
+
+def _read_lock(text: str) -> None:
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+
+    try:
+        COMPILED_LOCKFILE_SCHEMA(yaml.safe_load(text))
+    except Exception as error:
+        if "<<<<<<<" not in text:  # DVC says what to do where git has left a conflict
+            raise ValueError(str(error)) from error
 
 
 def dvc(root: Path, *words: str) -> str:

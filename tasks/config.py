@@ -141,6 +141,14 @@ def load(path: Path = DEFAULT) -> Params:
         raise InputError(f"{path} is not YAML: {error}") from None
 
 
+def refuse_secrets(text: str, path: str) -> None:
+    """Raise `InputError` where a URL in a text holds a secret; the message names the line alone."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if without_secrets(line) != line:
+            fix = "remove it, as git keeps this file; give it by an environment variable or by a credential helper"
+            raise InputError(f"{path}, line {number}: a URL holds a user, a password or a token; {fix}")
+
+
 def check(text: str, path: str, *, lines: bool = True) -> Params:
     """Check the text of a parameter file.
 
@@ -152,10 +160,7 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
     Raises:
         InputError: the text is wrong; names the file, the field and the fix.
     """
-    for number, line in enumerate(text.splitlines(), start=1):
-        if without_secrets(line) != line:
-            fix = "remove it, as git keeps this file; give it by an environment variable or by a credential helper"
-            raise InputError(f"{path}, line {number}: a URL holds a user, a password or a token; {fix}")
+    refuse_secrets(text, path)
     try:
         if twice := _named_twice(yaml.compose(text, yaml.SafeLoader)):
             raise InputError(

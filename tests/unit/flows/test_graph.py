@@ -74,6 +74,10 @@ def test_what_is_no_repository_with_that_stage_is_refused(repository: Repository
     (root / "dvc.yaml").write_text("stages: {}", encoding="utf-8")
     with pytest.raises(InputError, match="no stages"):
         read_graph(root)
+    # DVC would print it in its own error.
+    (root / "params.yaml").write_text("active: {a: 'https://me:secret@host/text'}", encoding="utf-8")
+    with pytest.raises(InputError, match=r"params.yaml, line 1: a URL holds a user, a password or a token; (?!.*secret)"):
+        read_graph(root)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows import stage
-from flows.stage import StageError, StageRunner
+from flows.stage import StageError, StageRunner, repair
 from tests.served import until
 from tests.unit.flows.conftest import Repository
 
@@ -56,17 +56,36 @@ def test_a_stage_runs_once_and_is_then_cached(repository: Repository) -> None:
 def test_what_a_killed_dvc_leaves_is_repaired(repository: Repository) -> None:
     root = repository({"count": {"cmd": "cat in > out", "deps": ["in"], "outs": ["out"]}})
     (root / "in").write_text("one\n", encoding="utf-8")
+    real = StageRunner(root, timeout=600)
     note = root / ".dvc" / "tmp" / "rwlock"
     note.parent.mkdir(exist_ok=True)
     note.write_text('{"', encoding="utf-8")
-    StageRunner(root, timeout=600).run("count", print)
+    repair(root)
+    real.run("count", print)
+    # Half a lock file: DVC finds what ran in its cache of runs.
+    half = (root / "dvc.lock").read_text(encoding="utf-8").rpartition("outs:")[0] + "out"
+    (root / "dvc.lock").write_text(half, encoding="utf-8")
+    with pytest.raises(StageError, match="stage 'count' failed"):
+        real.run("count", print)
+    repair(root)
+    assert (root / "dvc.lock.damaged").read_text(encoding="utf-8") == half
+    assert real.run("count", print).state == "cached"
     # An entry of the cache of runs whose file was never written.
     [entry] = (root / ".dvc/cache/runs").glob("*/*/*")
     entry.unlink()
     (root / "in").write_text("two\n", encoding="utf-8")
-    StageRunner(root, timeout=600).run("count", print)
+    repair(root)
+    real.run("count", print)
     (root / "in").write_text("one\n", encoding="utf-8")
-    assert StageRunner(root, timeout=600).run("count", print).state == "ran"
+    repair(root)
+    assert real.run("count", print).state == "ran"
+
+
+def test_a_conflict_in_the_lock_file_is_left_to_the_user(repository: Repository) -> None:
+    root = repository({})
+    (root / "dvc.lock").write_text("<<<<<<< HEAD\n", encoding="utf-8")
+    repair(root)
+    assert (root / "dvc.lock").exists()
 
 
 def test_only_the_named_stage_runs(repository: Repository) -> None:
