@@ -13,8 +13,9 @@ import random
 import re
 import shutil
 import sqlite3
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,7 @@ _TIMES_ALONE = frozenset(f"latest_metrics prediction_error_{name}" for name in (
 """Of a sweep that chose a point at random which it had to time."""
 _WHY = "tags why = "
 """Two undisturbed runs may agree by chance in why a point was timed."""
+_PAGE = 4096
 _DVC_TEMPORARY = r"\.[\w-]{22}\.tmp"
 _KEPT = ("data/**/*", "models/**/*", "results/**/*", "*.txt", "dvc.lock")
 _PASSED_ON = ("PATH", "HOME", "LANG", "LD_PRELOAD", "VIRTUAL_ENV")
@@ -106,6 +108,8 @@ class Undisturbed:
     points: list[Point]
     reads: list[str]
     """Files of the project that it reads."""
+    grows: int
+    """Bytes that it adds to a disk."""
 
     def draw(self, rng: random.Random, among: str = "") -> Point:
         """Draw a point: each name of `Point.name` is equally likely, however often the stage passes it."""
@@ -128,6 +132,24 @@ class Place:
             made.mkdir(parents=True)
         shutil.copytree(before, self.project, symlinks=True)
         self._runs = 0
+
+    @contextlib.contextmanager
+    def disk(self, free: int) -> Iterator[Callable[[], object]]:
+        """Lay the project on a small disk of its own, a tmpfs with some bytes free; yield what makes it large."""
+        root, aside = self.project.parent, self.folder / "aside"
+        root.rename(aside)
+        root.mkdir()
+        size = taken(aside) + free
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", root], check=True)
+        try:
+            shutil.copytree(aside, root, symlinks=True, dirs_exist_ok=True)
+            yield lambda: subprocess.run(["mount", "-o", "remount,size=1g", root], check=True)
+        finally:  # what the disk holds stays, to be looked at
+            shutil.rmtree(aside)
+            shutil.copytree(root, aside, symlinks=True)
+            subprocess.run(["umount", "--lazy", root], check=True)
+            root.rmdir()
+            aside.rename(root)
 
     @property
     def fired(self) -> Path:
@@ -294,7 +316,21 @@ def undisturbed(folder: Path, workers: Sequence[Forks], stage: str, before: Path
     after = folder / "after"
     unrecorded = shutil.ignore_patterns("mlflow.db*", "mlartifacts", ".cache")
     shutil.copytree(places[0].project, after, symlinks=True, ignore=unrecorded)
-    return Undisturbed(stage, start, first, points, reads), after
+    return Undisturbed(stage, start, first, points, reads, taken(places[0].project) - taken(start)), after
+
+
+def can_mount(folder: Path) -> bool:
+    """Whether this process may mount a disk of memory; the folder is made for the trial."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", folder], capture_output=True).returncode:
+        return False
+    subprocess.run(["umount", folder], check=True)
+    return True
+
+
+def taken(folder: Path) -> int:
+    """Bytes that a folder takes on a disk, in pages."""
+    return sum(-(-file.lstat().st_size // _PAGE) * _PAGE for file in folder.rglob("*"))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ HARMS = {
     "end": "SIGTERM",
     "interrupt": "Ctrl-C",
     "full": "disk full from there on",
+    "small": "a small disk (tmpfs) that gets full",
     "readonly": "folder read-only from there on",
     "memory": "no memory left from there on",
     "clock": "clock set back by a day",
@@ -42,11 +43,11 @@ HARMS = {
     "rest": "`kill -9`, then what it left is damaged",
 }
 """Each kind of fault in words."""
-_OF_TOYS = ("kill", "torn", "end", "interrupt", "full", "clock", "second")
+_OF_TOYS = ("kill", "torn", "end", "interrupt", "full", "small", "clock", "second")
 KINDS = {
     "prepare": [kind for kind in HARMS if kind not in ("locked", "deleted", "away", "input")],
     "calibrate": [kind for kind in HARMS if kind not in ("locked", "deleted", "away")],
-    "kernel": ["kill", "torn", "full", "second", "rest"],
+    "kernel": ["kill", "torn", "full", "small", "second", "rest"],
     "dvc": [*_OF_TOYS],
     "flow": [*_OF_TOYS, "locked", "deleted", "away"],
 }
@@ -108,6 +109,8 @@ class Trial:
         kind = self.fault.kind
         if kind == "input":
             self._damaged_input()
+        elif kind == "small":
+            self._small_disk()
         elif kind == "away" and self.fault.stage != "flow":
             self.outcome.place = "all the time"
             self._again(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}")
@@ -144,6 +147,22 @@ class Trial:
         self._judge(run, may_fail=refused or kind in (*_ENDING, "rest"))
         if run.status != 0 and kind != "rest":
             self._again()
+
+    def _small_disk(self) -> None:
+        """Run the stage on a disk with space for a part of what it writes, and again when there is more."""
+        free = int(self.rng.random() * self.undisturbed.grows)
+        self.outcome.place = f"{free} of {self.undisturbed.grows} bytes free"
+        with self.place.disk(free) as enlarge:
+            later = threading.Timer(_FULL_SECONDS, enlarge)
+            if self.fault.stage in TOYS:
+                later.start()
+            run = self.place.run(self.forks, self.words)
+            later.cancel()
+            self._judge(run, may_fail=True)
+            enlarge()
+            if run.status != 0:
+                self._again()
+            self._leave_nothing()
 
     def _point(self) -> Point:
         if self.fault.kind == "rest":
