@@ -48,12 +48,9 @@ def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
             all stages.
 
     Raises:
-        InputError: `root` is no DVC repository, `dvc.yaml` is broken, a target is not in it, or `params.yaml` holds a secret,
-            which DVC would print.
+        InputError: `root` is no DVC repository, `dvc.yaml` is broken, a target is not in it, or `params.yaml` holds a secret.
     """
-    params = root / config.DEFAULT
-    if params.is_file():
-        config.refuse_secrets(params.read_text(encoding="utf-8", errors="replace"), config.DEFAULT.name)
+    config.refuse_secrets(root / config.DEFAULT)
     repair(root)
     stages = _load(root)
     if not stages:

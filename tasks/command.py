@@ -77,7 +77,11 @@ def _run(words: Sequence[str]) -> int:
 
 def _become(words: Sequence[str]) -> NoReturn:
     found = command(words)
-    if words[0] != "run":
+    if words[0] == "run":
+        from tasks.config import refuse_secrets  # pydantic would make every other command start later
+
+        refuse_secrets()
+    else:
         os.environ["DRAFTLINE_COMMAND"] = f"draftline {words[0]}"  # which its help shows
     # DVC starts stages by the name `python`.
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])  # noqa: PTH120

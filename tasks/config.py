@@ -141,8 +141,13 @@ def load(path: Path = DEFAULT) -> Params:
         raise InputError(f"{path} is not YAML: {error}") from None
 
 
-def refuse_secrets(text: str, path: str) -> None:
-    """Raise `InputError` where a URL in a text holds a secret; the message names the line alone."""
+def refuse_secrets(path: Path = DEFAULT) -> None:
+    """Raise `InputError` where a URL in a parameter file holds a secret: before DVC reads the file, which would print it."""
+    if path.is_file():
+        _refuse_secrets(path.read_text(encoding="utf-8", errors="replace"), path.name)
+
+
+def _refuse_secrets(text: str, path: str) -> None:
     for number, line in enumerate(text.splitlines(), start=1):
         if without_secrets(line) != line:
             fix = "remove it, as git keeps this file; give it by an environment variable or by a credential helper"
@@ -160,7 +165,7 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
     Raises:
         InputError: the text is wrong; names the file, the field and the fix.
     """
-    refuse_secrets(text, path)
+    _refuse_secrets(text, path)
     try:
         if twice := _named_twice(yaml.compose(text, yaml.SafeLoader)):
             raise InputError(

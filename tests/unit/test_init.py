@@ -137,3 +137,13 @@ def test_each_word_of_the_command_starts_a_module_that_is_there() -> None:
 def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     ended = runner(command.main, monkeypatch, capsys)("decode")
     assert ended.status == 2 and ended.said.startswith("error: there is no command 'decode'; there are init, check, run, ")
+
+
+def test_a_secret_is_refused_before_dvc_reads_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text("active:\n  chat: https://me:PLANTED@host/text\n", encoding="utf-8")
+    ended = runner(command.main, monkeypatch, capsys)("run", "chat")
+    assert ended.status == 2 and ended.said.startswith("error: params.yaml, line 2: a URL holds a user, a password or a token")
+    assert "PLANTED" not in ended.said
