@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import errno
 import functools
 import hashlib
 import os
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tasks.decoding.runtimes.layout import declare_functions
+from tasks.errors import disk_full
 from tasks.files import private_folder, user_cache, warn_of_damage
 
 KERNEL = Path(__file__).with_name("kernel")
@@ -44,7 +46,11 @@ _ROUNDS = 7
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled functions; none where no C++ compiler can build them."""
+    """Return the compiled functions; none where no C++ compiler can build them.
+
+    Raises:
+        OSError: no disk has space for them. With space the next process would decode in another runtime than this one.
+    """
     compiler = compiler_command()
     if compiler is None:
         return None
@@ -54,13 +60,19 @@ def library() -> ctypes.CDLL | None:
     # Everything that the binary depends on: sources, flags, compiler, instruction set.
     key = hashlib.sha256(b"\0".join([*sources, flags, named, _processor()])).hexdigest()[:32]
     # The first folder that holds the library, or in which it can be made.
+    full: OSError | None = None
     for folder in cache_folders():
         path = folder / f"native-{key}.so"
         functions = _opened(path)
-        if functions is None and _compile(compiler, path):
-            functions = _opened(path)
+        if functions is None:
+            try:
+                functions = _opened(path) if _compile(compiler, path) else None
+            except OSError as error:
+                full = error
         if functions is not None:
             return functions
+    if full is not None:
+        raise full
     return None
 
 
@@ -111,18 +123,26 @@ def _opened(path: Path) -> ctypes.CDLL | None:
 
 
 def _compile(compiler: list[str], path: Path) -> bool:
-    """Compile to a temporary name and rename, so that concurrent processes do not interfere."""
+    """Compile to a temporary name and rename, so that concurrent processes do not interfere.
+
+    Raises:
+        OSError: no space is left on the disk.
+    """
     try:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
-            if build(compiler, KERNEL / "kernel.cpp", made).returncode == 0:
+            done = build(compiler, KERNEL / "kernel.cpp", made)
+            if done.returncode == 0:
                 _digest_file(made).write_text(hashlib.sha256(made.read_bytes()).hexdigest())
                 made.replace(path)
                 _digest_file(made).replace(_digest_file(path))
                 return True
-    except OSError:  # a folder that cannot be written to, a full disk
-        pass
-    return False
+            said: Exception = RuntimeError(done.stderr.decode(errors="replace"))
+    except OSError as error:
+        said = error
+    if disk_full(said, path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    return False  # the compiler does not take the sources, or the folder cannot be written to
 
 
 def build(compiler: list[str], source: Path, made: Path) -> subprocess.CompletedProcess[bytes]:
@@ -133,7 +153,8 @@ def build(compiler: list[str], source: Path, made: Path) -> subprocess.Completed
     """
     for tuned in _TUNED:
         command = [*compiler, *FLAGS, *tuned, str(source), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 (the user's compiler)
+        english = os.environ | {"LC_ALL": "C"}  # of which `disk_full` knows the words
+        done = subprocess.run(command, capture_output=True, check=False, env=english)  # noqa: S603 (the user's compiler)
         if done.returncode == 0:
             break
     return done

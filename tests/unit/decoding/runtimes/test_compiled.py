@@ -115,6 +115,13 @@ def test_without_a_compiler_that_works_there_is_none(compiler: StandIn) -> None:
     assert compiler.open() is None
 
 
+def test_without_space_there_is_no_other_runtime_in_its_place(compiler: StandIn) -> None:
+    compiler.write("echo 'fatal error: error writing to kernel.s: No space left on device' >&2; exit 1")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        compiler.open()
+    assert str(caught.value.filename).endswith(".so")
+
+
 def test_a_compiler_is_found_by_name_and_may_have_options(compiler: StandIn) -> None:
     compiler.patch.setenv("CXX", f"/bin/sh {compiler.path} --some-option")
     assert compiler.open()
