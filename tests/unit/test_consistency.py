@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ def grid(method: str, **values: list[Any]) -> Change:
     return lambda task: task["sweep"].update(grid=[{"method": "bild", "values": {}}, {"method": method, "values": values}])
 
 
+def alone(method: str, **values: list[Any]) -> Change:
+    return under("sweep", grid=[{"method": method, "values": values}])
+
+
 def both(*changes: Change) -> Change:
     return lambda task: [change(task) for change in changes]
 
@@ -55,11 +60,8 @@ def perplexity(*changes: Change) -> Change:
 
     def change(task: dict[str, Any]) -> None:
         task["metric"] = "perplexity"
-        values = {"fallback_threshold": [0.1], "rollback_threshold": [float("inf")]}
-        task["sweep"].update(
-            sampling={"temperature": 1.0},
-            grid=[{"method": "bild", "values": values}, {"method": "token_cascade", "values": {}}],
-        )
+        bild = {"method": "bild", "values": {"fallback_threshold": [0.1], "rollback_threshold": [math.inf]}}
+        task["sweep"].update(sampling={"temperature": 1.0}, grid=[bild, {"method": "token_cascade"}])
         both(*changes)(task)
 
     return change
@@ -67,6 +69,7 @@ def perplexity(*changes: Change) -> Change:
 
 LLAMA = models(architecture="llama", d_kv=32)
 OWN = models(("small",), pretrained="other", own_tokenizer=True)
+STORED = under("align", loss="forward_kl", reference="stored")
 CONTRADICTIONS: list[tuple[Change, str]] = [
     (models(("large",), pretrained="other", own_tokenizer=True), "models.large: own_tokenizer is for models.small; name the"),
     (both(OWN, under("align", loss="forward_kl")), "align: loss is forward_kl, but models.small.own_tokenizer is true, and"),
@@ -82,13 +85,8 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (perplexity(under("align", draft_vocabulary=200)), "align: draft_vocabulary is 200, so that all other tokens have no pro"),
     (perplexity(OWN), "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens"),
     (perplexity(grid("speculative")), "sweep.grid.0: bild has a rollback_threshold of 2, but no token of a given text is repl"),
-    (perplexity(under("sweep", grid=[{"method": "speculative", "values": {}}])), "sweep.grid.0: speculative scores no given"),
-    (
-        perplexity(
-            under("sweep", grid=[{"method": "bild", "values": {"rollback_threshold": [float("inf")], "drafter": ["copy"]}}])
-        ),
-        "sweep.grid.0: bild has the drafter copy, whose drafts a given text replaces",
-    ),
+    (perplexity(alone("speculative")), "sweep.grid.0: speculative scores no given"),
+    (perplexity(alone("bild", rollback_threshold=[math.inf], drafter=["copy"])), "sweep.grid.0: bild has the drafter copy, w"),
     (under("calibrate", texts="references"), "align: loss is sequence, which reads the text alone, but"),
     (models(("large",), architecture="llama"), "models: small is t5 but large is llama"),
     (both(models(architecture="gpt2"), under("text", max_source_tokens=1000)), "text: max_source_tokens and"),
@@ -101,40 +99,25 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (both(models(architecture="llama"), under("finetune", "large", draft_heads=2)), "finetune.large: exit_loss, draft_heads"),
     (under("finetune", "large", exit_loss="first_last", exit_layer=6), "finetune.large: exit_layer is 6, but the decoder has"),
     (under("finetune", "small", exit_classifier=True), "finetune.small: exit_classifier is set, but the decoder has one layer"),
-    (
-        both(under("align", loss="forward_kl", reference="stored"), under("calibrate", top_logits=0)),
-        "align: reference is stored, but calibrate.top_logits is 0",
-    ),
+    (both(STORED, under("calibrate", top_logits=0)), "align: reference is stored, but calibrate.top_logits is 0"),
     (from_large(layers=[0, 6]), "models.small.from_large: layers names 6, but the large model has 6"),
     (from_large(layers=[0], encoder_layers=[2]), "models.small.from_large: encoder_layers names 2, but the large model has 2"),
     (both(LLAMA, from_large(layers=[0], encoder_layers=[0])), "models.small.from_large names encoder_layers, but"),
     (both(LLAMA, from_large(layers=[0], share_encoder=True)), "models.small.from_large names share_encoder, but models.large,"),
     (both(from_large(layers=[0]), under("align", start="fine_tuned")), "align: start is fine_tuned"),
     (models(("large",), from_large={"layers": [0]}), "models.large: from_large is for models.small"),
-    (
-        both(under("align", loss="forward_kl", reference="stored", draft_vocabulary=30), under("calibrate", top_logits=30)),
-        "align: draft_vocabulary",
-    ),
+    (both(STORED, under("align", draft_vocabulary=30), under("calibrate", top_logits=30)), "align: draft_vocabulary"),
     (under("align", draft_vocabulary=100_000), "align: draft_vocabulary is 100000, but tokenizer.vocabulary"),
     (under("calibrate", top_logits=100_000), "calibrate: top_logits is 100000, but tokenizer.vocabulary"),
     (both(grid("beam_large", beams=[2]), under("sweep", sampling={"temperature": 1.0})), "sweep.grid.1: beam_large draws no"),
     (both(models(architecture="llama"), grid("calm")), "sweep.grid.1: calm needs the layers of a t5"),
     (
-        under(
-            "sweep", grid=[{"method": "beam_large", "values": {"beams": [2]}}], seed_methods=["beam_large"], temperatures=[0.5]
-        ),
+        under("sweep", grid=[{"method": "beam_large"}], seed_methods=["beam_large"], temperatures=[0.5]),
         "sweep: temperatures has 0.5, but no method of the grid draws tokens; add one or remove the value",
     ),
     (grid("calm", confidence=["softmax", "classifier"]), "sweep.grid.1: calm with confidence classifier needs a classifier"),
     (grid("speculative", drafter=["small", "heads"]), "sweep.grid.1: the drafter heads needs heads"),
-    (
-        both(models(("large",), decoder_layers=1), grid("bild", drafter=["early_layer"])),
-        "sweep.grid.1: the drafter early_layer",
-    ),
-]
-
-
-CONTRADICTIONS += [
+    (both(models(("large",), decoder_layers=1), grid("bild", drafter=["early_layer"])), "sweep.grid.1: the drafter early"),
     (under("sweep", grid=[]), "sweep: grid is empty, so that no method would be measured"),
     (lambda task: task["models"].update(small=task["models"]["large"]), "models: small is as large as large"),
     (models(pretrained="folder"), "models: small and large are both folder"),

@@ -12,22 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.files import (
-    SUMS,
-    append_line,
-    atomic_folder,
-    atomic_path,
-    atomic_write,
-    checksum,
-    damage,
-    folder_checksum,
-    is_sealed,
-    link_folder,
-    partial_path,
-    remove,
-    sealed,
-    unsealed,
-)
+from tasks import files
+from tasks.files import SUMS, atomic_folder, atomic_write, damage, folder_checksum, is_sealed, link_folder, unsealed
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -43,7 +29,7 @@ def test_a_file_has_its_content_and_no_part_is_left(tmp_path: Path, content: str
 def test_a_file_is_replaced_only_when_the_new_one_is_finished(tmp_path: Path) -> None:
     file = tmp_path / "figure.svg"
     file.write_text("older")
-    with atomic_path(file) as partial:
+    with files.atomic_path(file) as partial:
         assert partial.suffix == ".svg"
         partial.write_text("newer")
         assert file.read_text() == "older"
@@ -53,7 +39,7 @@ def test_a_file_is_replaced_only_when_the_new_one_is_finished(tmp_path: Path) ->
 def test_a_failure_keeps_the_older_file(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text("older")
-    with pytest.raises(KeyError), atomic_path(file) as partial:
+    with pytest.raises(KeyError), files.atomic_path(file) as partial:
         partial.write_text("half")
         raise KeyError
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("rows.jsonl", "older")]
@@ -63,7 +49,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "old.txt").write_text("older")
-    left = partial_path(folder)
+    left = files.partial_path(folder)
     left.mkdir()
     (left / "cut.txt").write_text("a killed run left this")
     with atomic_folder(folder) as partial:
@@ -103,13 +89,13 @@ def test_files_folders_and_missing_paths_can_be_removed(tmp_path: Path) -> None:
     (tmp_path / "folder" / "below").mkdir(parents=True)
     (tmp_path / "file").touch()
     for name in ("folder", "file", "missing"):
-        remove(tmp_path / name)
+        files.remove(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_checksum_is_of_the_bytes(tmp_path: Path) -> None:
     file = atomic_write(tmp_path / "abc", "abc")
-    assert checksum(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert files.checksum(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 @pytest.fixture
@@ -134,12 +120,10 @@ def test_a_checksum_depends_on_every_name_and_every_byte(folder: Path) -> None:
 
 
 @pytest.fixture
-def sealed_folder(tmp_path: Path) -> Path:
-    with atomic_folder(tmp_path / "whole") as partial:
-        (partial / "inner").mkdir()
-        (partial / "a.txt").write_text("a")
-        (partial / "inner/b.txt").write_text("b")
-    return tmp_path / "whole"
+def sealed_folder(folder: Path) -> Path:
+    with atomic_folder(folder.parent / "whole") as partial:
+        shutil.copytree(folder, partial, dirs_exist_ok=True)
+    return folder.parent / "whole"
 
 
 def test_a_folder_is_sealed_when_it_is_whole(sealed_folder: Path, folder: Path) -> None:
@@ -150,22 +134,19 @@ def test_a_folder_is_sealed_when_it_is_whole(sealed_folder: Path, folder: Path) 
     subprocess.run(["sha256sum", "--check", "--strict", SUMS], cwd=sealed_folder, check=True)
 
 
+OTHER_SUMS = "SHA256SUMS is not as it was written"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda folder: (folder / "inner/b.txt").write_text("c"), "inner/b.txt is not as it was written"),
         (lambda folder: (folder / "inner/b.txt").write_text(""), "inner/b.txt is not as it was written"),
         (lambda folder: (folder / "inner/b.txt").unlink(), "inner/b.txt is missing"),
-        (lambda folder: (folder / SUMS).write_text(""), "SHA256SUMS is not as it was written"),
-        (lambda folder: (folder / SUMS).write_text("# 0 files\n"), "SHA256SUMS is not as it was written"),
-        (
-            lambda folder: (folder / SUMS).write_text((folder / SUMS).read_text().split("\n", 1)[1]),
-            "SHA256SUMS is not as it was written",
-        ),
-        (
-            lambda folder: (folder / SUMS).write_text((folder / SUMS).read_text().replace("b.txt", "c.txt")),
-            "SHA256SUMS is not as it was written",
-        ),
+        (lambda folder: (folder / SUMS).write_text(""), OTHER_SUMS),
+        (lambda folder: (folder / SUMS).write_text("# 0 files\n"), OTHER_SUMS),
+        (lambda folder: (folder / SUMS).write_text((folder / SUMS).read_text().split("\n", 1)[1]), OTHER_SUMS),
+        (lambda folder: (folder / SUMS).write_text((folder / SUMS).read_text().replace("b.txt", "c.txt")), OTHER_SUMS),
     ],
 )
 def test_what_was_changed_or_lost_is_named(change: Callable[[Path], object], said: str, sealed_folder: Path) -> None:
@@ -184,7 +165,7 @@ def test_a_list_of_an_earlier_release_is_read(sealed_folder: Path) -> None:
 
 def test_every_changed_byte_of_a_sealed_object_is_noticed() -> None:
     for body in ('{"speedup": 0.747, "text": "ö"}', '{\n  "version": 1\n}\n'):
-        text = sealed(body)
+        text = files.sealed(body)
         assert unsealed(text) == body and json.loads(text).items() >= json.loads(body).items()
         for position in range(len(text)):
             for other in ("7", "x", ""):
@@ -225,10 +206,7 @@ def test_an_error_of_the_disk_names_the_file(tmp_path: Path, monkeypatch: pytest
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    for write in (
-        partial(atomic_write, tmp_path / "whole", "text", sync=True),
-        partial(append_line, tmp_path / "line", "text\n"),
-    ):
+    for write in (partial(atomic_write, tmp_path / "a", "x", sync=True), partial(files.append_line, tmp_path / "b", "x\n")):
         with pytest.raises(OSError, match="Read-only file system") as error:
             write()
         assert Path(error.value.filename).parent in (tmp_path, tmp_path.parent)

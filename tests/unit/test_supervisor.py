@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +110,25 @@ def test_a_killed_parent_ends_all_descendants(tmp_path: Path) -> None:
     assert gone(processes)
 
 
+@contextlib.contextmanager
+def worker_of(folder: Path, code: str, **given: Any) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
+    """A script in a process of its own, and its worker, which writes its process id into `pid`."""
+    script, written = folder / "parent.py", folder / "pid"
+    script.write_text(textwrap.dedent(code), encoding="utf-8")
+    given["env"] = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, script], cwd=folder, **given) as parent:
+        until("a worker", lambda: written.exists() and written.read_text().endswith("\n"))
+        yield parent, psutil.Process(int(written.read_text()))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_workers_end_with_their_parent_and_ctrl_c_shows_one_traceback(tmp_path: Path, number: int) -> None:
-    script, written = tmp_path / "parent.py", tmp_path / "pid"
-    code = f"""
+    code = r"""
         import os, pathlib, signal, time
         from tasks import supervisor
 
         def work():
-            pathlib.Path({str(written)!r}).write_text(f"{{os.getpid()}}\\n")
+            pathlib.Path("pid").write_text(f"{os.getpid()}\n")
             time.sleep(300)
 
         if __name__ == "__main__":
@@ -125,15 +136,7 @@ def test_workers_end_with_their_parent_and_ctrl_c_shows_one_traceback(tmp_path: 
             with supervisor.workers(1) as executor:
                 executor.submit(work).result()
     """
-    script.write_text(textwrap.dedent(code), encoding="utf-8")
-    given: dict[str, Any] = {
-        "env": os.environ | {"PYTHONPATH": str(ROOT)},
-        "stderr": subprocess.PIPE,
-        "start_new_session": True,
-    }
-    with subprocess.Popen([sys.executable, script], **given) as parent:
-        until("a worker", lambda: written.exists() and written.read_text().endswith("\n"))
-        worker = psutil.Process(int(written.read_text()))
+    with worker_of(tmp_path, code, stderr=subprocess.PIPE, start_new_session=True) as (parent, worker):
         # A terminal sends Ctrl-C to all processes of the group.
         (os.killpg if number == signal.SIGINT else os.kill)(parent.pid, number)
         said = parent.communicate()[1].decode()
@@ -143,8 +146,7 @@ def test_workers_end_with_their_parent_and_ctrl_c_shows_one_traceback(tmp_path: 
 
 
 def test_a_worker_whose_parent_ended_while_it_was_starting_ends(tmp_path: Path) -> None:
-    script, written = tmp_path / "parent.py", tmp_path / "pid"
-    code = f"""
+    code = r"""
         import os, pathlib, time
         from tasks import supervisor
 
@@ -152,14 +154,11 @@ def test_a_worker_whose_parent_ended_while_it_was_starting_ends(tmp_path: Path) 
             with supervisor.workers(1) as executor:
                 executor.submit(int).result()
         else:  # the worker imports this file before its first work
-            pathlib.Path({str(written)!r}).write_text(f"{{os.getpid()}}\\n")
+            pathlib.Path("pid").write_text(f"{os.getpid()}\n")
             parent = os.getppid()
             while os.getppid() == parent:
                 time.sleep(0.01)
     """
-    script.write_text(textwrap.dedent(code), encoding="utf-8")
-    with subprocess.Popen([sys.executable, script], env=os.environ | {"PYTHONPATH": str(ROOT)}) as parent:
-        until("a worker", lambda: written.exists() and written.read_text().endswith("\n"))
-        worker = psutil.Process(int(written.read_text()))
+    with worker_of(tmp_path, code) as (parent, worker):
         parent.kill()
     assert gone([worker])

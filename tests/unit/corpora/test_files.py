@@ -117,12 +117,10 @@ def test_unlabelled_files_hold_sources_alone_one_file_after_the_other(parallel: 
 
 def test_of_unlabelled_jsonl_only_the_source_is_read(jsonl: Path) -> None:
     write_records(jsonl / "more.jsonl", {"dialogue": "a"}, {"dialogue": "b", "summary": 5})
-    files = {**JSONL_FILES, UNLABELLED: ["more.jsonl"]}
-    assert read(*of_records(jsonl, files=files))[UNLABELLED] == [Example("a", ()), Example("b", ())]
+    given = of_records(jsonl, files={**JSONL_FILES, UNLABELLED: ["more.jsonl"]})
+    assert read(*given)[UNLABELLED] == [Example("a", ()), Example("b", ())]
     write_records(jsonl / "more.jsonl", {"dialogue": "a"}, {"summary": "b"})
-    assert "more.jsonl, line 2: no field dialogue; set source_field to one of summary" in refusal(
-        of_records(jsonl, files=files)
-    )
+    assert "more.jsonl, line 2: no field dialogue; set source_field to one of summary" in refusal(given)
 
 
 def test_files_and_folders_that_are_not_there_are_named(parallel: Path) -> None:

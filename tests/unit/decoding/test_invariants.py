@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tasks.decoding.decoder import EncoderOutput, Rows, Step
-from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.decoder import Rows, Step
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.drafters.base import Draft, Drafter, GreedyTable
+from tasks.decoding.drafters.base import Draft, Drafter
 from tasks.decoding.loop import SpeculativeLoop, generate
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
@@ -28,15 +27,11 @@ class Watcher:
 
     def __init__(self, drafter: Drafter, target: PrefixDecoder, small: PrefixDecoder | None) -> None:
         self.drafter, self.target, self.small = drafter, target, small
-        self.runs_model, self.decoder = drafter.runs_model, drafter.decoder
         self.turns = 0
         self.lags: set[int] = set()
 
-    def greedy_table(self, tokens: int) -> GreedyTable | None:
-        return self.drafter.greedy_table(tokens)
-
-    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
-        self.drafter.start(encoder_output, sources)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.drafter, name)
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         draft = self.drafter.draft(tokens, examples, budgets, rule)
@@ -44,9 +39,6 @@ class Watcher:
             assert len(new) <= budget
             assert END not in new[:-1]
         return draft
-
-    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
-        return self.drafter.predict_next(tokens, rows)
 
     def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
         self.drafter.observe(tokens, step, positions)
@@ -78,14 +70,12 @@ class Watcher:
         ("diff_oracle", DiffOracleSettings(deferral_cost=0.1), 1, {1}),
     ],
 )
-def test_caches_hold_prefixes_of_the_text(
-    name: str, settings: Any, longest: int, lags: set[int], sampling: SamplingSettings
-) -> None:
+def test_caches_hold_prefixes(name: str, settings: Any, longest: int, lags: set[int], sampling: SamplingSettings) -> None:
     small, large = (PrefixDecoder(random_table(one, agreement=0.9, sharpness=3.0, end=1.0), one) for one in ("small", "large"))
     method = METHODS[name].make(settings, Pair(small, large), Request(LIMIT, sampling))
     assert isinstance(method, SpeculativeLoop)
     watcher = Watcher(method.drafter, large, small if lags else None)
-    generations = generate(dataclasses.replace(method, drafter=watcher), toy_sources(24, seed=6), range(24), LIMIT)
+    generations = generate(dataclasses.replace(method, drafter=cast("Any", watcher)), toy_sources(24, seed=6), range(24), LIMIT)
     assert watcher.turns == max(one.counts.large_calls for one in generations)
     assert watcher.lags == lags
     # A run is fed at most a draft and the token before it: a rewind recomputes nothing.

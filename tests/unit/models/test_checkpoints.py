@@ -199,10 +199,7 @@ def _configure(file: str = "config.json", **changes: Any) -> Callable[[Path], No
         pytest.param(_configure(d_ff=48), id="weights of another shape"),
         pytest.param(_configure(num_decoder_layers=4), id="weights of two layers missing"),
         pytest.param(_configure(num_layers=0, num_decoder_layers=0), id="no layers"),
-        pytest.param(
-            _configure(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
-            id="a quantizer that is not here",
-        ),
+        pytest.param(_configure(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}), id="no quantizer"),
         pytest.param(_configure(attn_implementation="owner/kernels"), id="code of the hub"),
         pytest.param(_spoil_a_weight(float("nan")), id="a weight that is not a number"),
         pytest.param(_spoil_a_weight(float("-inf")), id="an infinite weight"),
@@ -222,11 +219,7 @@ def test_code_in_a_folder_is_never_run_nor_asked_about(
     """Standard input holds a user's text, which `transformers` took for its answer."""
     mark, text = folder / "mark", io.StringIO("yes\n")
     (folder / "planted.py").write_text(f"open({str(mark)!r}, 'w')", encoding="utf-8")
-    code = {
-        "AutoConfig": "planted.Config",
-        "AutoModelForSeq2SeqLM": "planted.Model",
-        "AutoTokenizer": ["planted.Tokenizer", None],
-    }
+    code = {"AutoConfig": "planted.Config", "AutoModelForSeq2SeqLM": "planted.Model", "AutoTokenizer": ["planted.Words", None]}
     _configure(auto_map=code, model_type=model_type)(folder)
     _configure(auto_map=code, file="tokenizer_config.json", tokenizer_class="Planted")(folder)
     monkeypatch.setattr(sys, "stdin", text)

@@ -8,19 +8,9 @@ import pytest
 import torch
 
 from tasks.errors import InputError
+from tasks.models import layers
 from tasks.models.checkpoints import initial_model, load_model, save_model
-from tasks.models.layers import (
-    check_layers,
-    decoder_layers,
-    exit_layer_of,
-    first_layers,
-    keep_encoder_once,
-    model_from_layers,
-    normed,
-    predict,
-    reads_large_encoder,
-    shared_parameters,
-)
+from tasks.models.layers import decoder_layers, first_layers, model_from_layers, predict, reads_large_encoder
 from tasks.models.pruned_head import prune_head
 from tasks.models.settings import LayersSettings, ModelSettings
 from tasks.training.data import Batch
@@ -87,7 +77,7 @@ def test_first_layers_of_a_t5_end_in_its_norm_and_head() -> None:
     with torch.no_grad():
         states = whole(input_ids=TOKENS, decoder_input_ids=TOKENS, output_hidden_states=True).decoder_hidden_states
         for count in (1, 2):
-            expected = predict(whole, normed(whole, states[count]))
+            expected = predict(whole, layers.normed(whole, states[count]))
             torch.testing.assert_close(logits_of(first_layers(whole, count)), expected)
 
 
@@ -104,13 +94,13 @@ def test_a_view_shares_every_weight() -> None:
 
 def test_the_exit_layer_is_read_from_the_configuration() -> None:
     model = toy_t5(2, 1, 3)
-    assert exit_layer_of(model) == 1
+    assert layers.exit_layer_of(model) == 1
     model.config.exit_layer = 2
-    assert exit_layer_of(model) == 2
+    assert layers.exit_layer_of(model) == 2
     for wrong in (0, 3, 4):
         model.config.exit_layer = wrong
         with pytest.raises(InputError, match=f"exit_layer is {wrong}, but the decoder has 3 layers"):
-            exit_layer_of(model)
+            layers.exit_layer_of(model)
 
 
 def test_a_model_without_layers_is_named() -> None:
@@ -183,13 +173,13 @@ def test_encoder_layers_are_chosen_too() -> None:
 )
 def test_layers_that_do_not_exist_are_one_line(name: str, settings: LayersSettings, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        check_layers(whole_model(name), settings)
+        layers.check_layers(whole_model(name), settings)
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    for layers in ((), (2, 1), (1, 1)):
+    for chosen in ((), (2, 1), (1, 1)):
         with pytest.raises(ValueError, match="at least one layer, each once, in ascending order"):
-            LayersSettings(layers=layers)
+            LayersSettings(layers=chosen)
     with pytest.raises(ValueError, match="pretrained and from_large both say where the model starts"):
         ModelSettings(pretrained="a", from_large=LayersSettings(layers=(0,)))
     with pytest.raises(ValueError, match="share_encoder takes the whole encoder; leave encoder_layers out"):
@@ -300,10 +290,10 @@ def test_layers_of_a_model_with_a_head_of_its_own_keep_it_and_the_embedding() ->
 def test_an_encoder_is_kept_in_memory_once() -> None:
     model = large("own head")
     small = copy.deepcopy(model_from_layers(model, SHARED))
-    assert shared_parameters(small, model) == 0
+    assert layers.shared_parameters(small, model) == 0
     before = {name: weight.clone() for name, weight in small.state_dict().items()}
-    keep_encoder_once(small, model)
+    layers.keep_encoder_once(small, model)
     encoder = sum(weight.numel() for weight in model.get_encoder().parameters())
-    assert shared_parameters(small, model) == encoder >= model.shared.weight.numel()
+    assert layers.shared_parameters(small, model) == encoder >= model.shared.weight.numel()
     assert small.decoder.embed_tokens.weight.data_ptr() == model.shared.weight.data_ptr()
     assert all(torch.equal(weight, before[name]) for name, weight in small.state_dict().items())

@@ -67,11 +67,7 @@ def test_a_long_source_loses_its_own_end_and_is_counted(tokenizer: Any) -> None:
     ("template", "changes", "words"),
     [
         (None, {}, r"text\.chat_template is true, but the tokenizer at .* has no chat template; name a chat model's tokenizer"),
-        (
-            "{{ raise_exception('No system here.') }}",
-            {"system": "x"},
-            r"does not take the messages: No system here; change text",
-        ),
+        ("{{raise_exception('No system here.')}}", {"system": "x"}, r"does not take the messages: No system here; change text"),
         ("{% if %}", {}, r"does not take the messages: .*; change text\.system"),
         (TEMPLATE, {"max_source_tokens": 20}, "max_source_tokens is 20, but the chat prompt alone, without its source, has"),
     ],
