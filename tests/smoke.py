@@ -19,9 +19,7 @@ def main() -> int:
     status = subprocess.run(["dvc", "repro"], cwd=clone, env=environment(clone), check=False).returncode
     if status == 0:
         seconds = time.monotonic() - begun
-        print(
-            f"smoke: every stage ran in {seconds:.0f} s; its models are far too small for any of these numbers to mean anything"
-        )
+        print(f"smoke: every stage ran in {seconds:.0f} s; its models are far too small for its numbers to mean anything")
     return status
 
 

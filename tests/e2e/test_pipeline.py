@@ -72,9 +72,7 @@ def test_the_summary_has_every_field_that_programs_read(finished: Path) -> None:
     assert {point["chosen"] for point in lossless} == {"no_loss", None}
 
 
-def test_texts_are_decoded_by_the_recommended_point(
-    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_chosen_point_decodes(finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(finished)
 
     def generated(*words: str) -> list[dict[str, Any]]:
@@ -149,9 +147,7 @@ def test_a_second_run_runs_nothing(clone: Path) -> None:
         (("finetune", "small", "steps"), 151, {"finetune_small"}),
     ],
 )
-def test_a_changed_parameter_changes_the_stages_that_read_it(
-    clone: Path, place: tuple[str | int, ...], value: object, runs: set[str]
-) -> None:
+def test_a_change_runs_what_reads_it(clone: Path, place: tuple[str | int, ...], value: object, runs: set[str]) -> None:
     before = read_params(clone)
     changed = read_params(clone)
     inner = changed["tasks"]["translation"]

@@ -43,7 +43,7 @@ def test_greedy_speculative_decoding_is_vanilla_token_for_token(trained: Trained
 
 
 @pytest.mark.parametrize("drafter", ["small", "retokenized"])
-def test_greedy_speculative_decoding_is_vanilla_with_another_tokenizer(
+def test_greedy_speculative_is_vanilla_across_tokenizers(
     finished: Path, trained: Trained, tmp_path: Path, drafter: str
 ) -> None:
     """The drafter gets a tokenizer of its own, in which it was not trained: what it drafts is odd, what is kept is not."""

@@ -52,9 +52,7 @@ def recording(name: str, stage: dict[str, Any]) -> dict[str, Any]:
     return {**stage, "cmd": f"{stage['cmd']}; {sys.executable} record.py {name}"}
 
 
-def test_a_database_killed_in_each_stage_costs_no_run_and_no_record(
-    servers: OnPostgres, tmp_path: Path, undisturbed: Outcome
-) -> None:
+def test_a_database_killed_in_each_stage_loses_nothing(servers: OnPostgres, tmp_path: Path, undisturbed: Outcome) -> None:
     """Each stage ends while the database is away."""
     stages = {name: recording(name, stage) for name, stage in GRAPH.items()}
     root, output = graph(tmp_path / "repository", *GRAPH, stages=stages), tmp_path / "output"

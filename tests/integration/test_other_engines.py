@@ -18,9 +18,7 @@ from tests.pair_folders import LETTERS, agreeing_pair, code_of
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_pair_without_weights_is_bad_input_and_no_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_weights_are_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     folder = agreeing_pair(tmp_path)
     (folder / "large" / "model.safetensors").unlink()
     checked = runner(verify.main, monkeypatch, capsys)(folder, "--engine", "transformers")

@@ -72,9 +72,7 @@ def test_points_that_are_decoded_are_shared_too(workers: str, tmp_path: Path) ->
     assert without_times(rows) == without_times(Sweep(tmp_path / "serial", plan=False).validate(FEW))
 
 
-def test_without_a_scheduler_the_sweep_goes_on_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_scheduler_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("tasks.evaluation.sweep.fan_out._PATIENCE_SECONDS", 5)
     gone = FanOut(2, toy_pair, f"tcp://{HOST}:1")
     assert gone.map(range(3), doubled, of_doubled, toy_pair(), id) == [0, 2, 4]

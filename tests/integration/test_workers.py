@@ -66,9 +66,7 @@ def projects_of(worker: subprocess.Popen[bytes]) -> set[str]:
     return found
 
 
-def test_two_workers_share_scheduled_runs_and_a_killed_machine_loses_none(
-    pool: WorkPool, tmp_path: Path, undisturbed: Outcome
-) -> None:
+def test_two_workers_share_runs_and_a_killed_machine_loses_none(pool: WorkPool, tmp_path: Path, undisturbed: Outcome) -> None:
     roots = {name: deployed(pool, graph(tmp_path / name, "report")) for name in ("first", "second")}
     soon = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=20)).isoformat()
     scheduled = {"type": "SCHEDULED", "state_details": {"scheduled_time": soon}}

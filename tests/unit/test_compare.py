@@ -72,9 +72,7 @@ def test_a_clock_that_runs_at_half_the_speed_changes_nothing() -> None:
 
 def test_a_drafter_that_needs_fewer_runs_is_found_and_nothing_else() -> None:
     found = compare.compare(BEFORE, loaded("B", *finished(faster=1.2, seed=1)))
-    assert found.more_than_noise == [
-        f"bild aligned, {choice}: time of a text, by counts" for choice in ("no loss", "≤ 1 point")
-    ]
+    assert found.more_than_noise == [f"bild aligned, {one}: time of a text, by counts" for one in ("no loss", "≤ 1 point")]
     change = numbers(found)["bild aligned, no loss: time of a text, by counts (test)"].change
     assert change and change.value == pytest.approx(1.2, rel=0.03)
     assert change.interval and change.interval[0] < 1.2 < change.interval[1]

@@ -60,9 +60,7 @@ def test_secrets_of_urls_are_not_shown(said: str, shown: str, capsys: pytest.Cap
     assert capsys.readouterr().err == f"error: {shown}\n"
 
 
-def test_progress_elsewhere_than_on_a_terminal_is_a_line_at_each_tenth(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_in_a_file_is_a_line_each_tenth(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(progress([1, 2], desc="sweep", unit="point")) == [1, 2]
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(console, "_SHORT", 0.0)

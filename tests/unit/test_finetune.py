@@ -33,9 +33,7 @@ def test_nothing_is_trained_but_where_drafters_begin_is_said(monkeypatch: pytest
     assert (tmp_path / "results/words/training/small.csv").read_text() == "step,loss\n"
 
 
-def test_layers_that_a_pre_trained_model_lacks_are_refused_before_it_is_trained(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_layers_that_a_checkpoint_lacks_are_refused_before_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [(_, make_spec)] = run(monkeypatch, tmp_path, "large", [0, 3])
     opened = SimpleNamespace(model=llama(3), examples=[], held_out=[])
     with pytest.raises(InputError, match="layers names 3, but the large model has 3 decoder layers, 0 to 2"):

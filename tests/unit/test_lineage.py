@@ -18,9 +18,7 @@ def test_lineage_names_code_data_and_starter(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "code.py").write_text("1", encoding="utf-8")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "one")
-    (tmp_path / "dvc.lock").write_text(
-        "stages:\n  prepare:\n    outs:\n    - path: data/translation\n      md5: abc.dir\n", encoding="utf-8"
-    )
+    (tmp_path / "dvc.lock").write_text("stages:\n  prepare:\n    outs:\n    - path: data/translation\n      md5: abc.dir\n")
     monkeypatch.setenv("DVC_STAGE", "sweep@aligned")
     monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "flow-1")
     tags = lineage(tmp_path, inputs=["data/translation/train.jsonl", tmp_path / "data/translation", "data/other"])

@@ -83,9 +83,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_trained_pair_is_timed_with_bild_and_its_quality(
-    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trained_pair_is_measured(trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contenders, "ctranslate2_version", lambda: None)
     monkeypatch.setattr(decoding, "QUICK", ())
     found, said = run(capsys, "--task", "translation")

@@ -113,9 +113,7 @@ def test_a_configuration_on_the_branch_of_parquet_files_is_a_folder(hub: Hub) ->
         ({"name": "toys/script"}, rf"it is a script, which is not run; set corpus.hub.revision to {PARQUET}"),
     ],
 )
-def test_what_the_hub_does_not_have_is_one_line(
-    given: dict[str, str], message: str, hub: Hub, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_such_data_set_is_one_line(given: dict[str, str], message: str, hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
     hub.add("toys/script", {"script.py": b"raise SystemExit(7)"})
     with pytest.raises(InputError, match=message):
         read(HubSettings(**{**TINY, **given}), LOCK)

@@ -43,9 +43,7 @@ def test_a_task_has_the_recipe_and_the_ranges_of_the_papers() -> None:
     assert all(list(window) == [1] for window in windows), "SpecCascade, Figure 3"
 
 
-def test_the_table_is_printed_and_a_task_can_be_pasted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_and_a_task_to_paste_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run = runner(main, monkeypatch, capsys)
     assert run().printed.strip() == table()
     assert run("--task", "xsum").printed.strip() == pasted("xsum")

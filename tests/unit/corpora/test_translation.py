@@ -34,11 +34,9 @@ def digest() -> str:
 def test_a_seed_gives_the_texts_that_it_always_gave() -> None:
     """Published numbers are about these texts; neither they nor the order of sets may change them."""
     assert digest() == DIGEST
-    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(ROOT)}
     code = "from tests.unit.corpora.test_translation import digest; print(digest())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=900
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=900)
     assert done.stdout.strip() == DIGEST
 
 

@@ -158,9 +158,7 @@ def test_speculative_beam_search_is_beam_search(toys: Toys, perturbed: Pair, siz
 
 @pytest.mark.parametrize(
     ("sizes", "agreement"),
-    [
-        ((1, 1, 2), 0.5), ((2, 3, 2), 0.0), ((3, 3, 5), 1.0), ((4, 12, 3), 0.9), ((12, 12, 2), 0.0),
-    ],
+    [((1, 1, 2), 0.5), ((2, 3, 2), 0.0), ((3, 3, 5), 1.0), ((4, 12, 3), 0.9), ((12, 12, 2), 0.0)],
 )  # fmt: skip
 def test_speculative_beam_search_on_tables(agreement: float, sizes: tuple[int, int, int]) -> None:
     pair = prefix_pair(*tables(agreement))

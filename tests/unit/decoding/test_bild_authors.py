@@ -48,9 +48,7 @@ def authors_code(
             if far:
                 first = far[0]
                 best = int(p[first].argmax())
-                seen["agreed, later ones disagree"] += best == text[first] and any(
-                    int(p[at].argmax()) != text[at] for at in far
-                )
+                seen["agreed, later disagree"] += best == text[first] and any(int(p[at].argmax()) != text[at] for at in far)
                 if best != text[first]:
                     seen["first drafted token"] += first == stored
                     seen["end token"] += best == END
@@ -89,7 +87,7 @@ def test_it_is_the_authors_code_on_random_tables(max_draft: int) -> None:
             assert [summary(one) for one in found] == wanted
             assert replayed == found
     events = ["first drafted token", "end token", "max_draft", "ended by s", "ended by l", "cut at s", "cut at l"]
-    assert min(seen[event] for event in events + ["agreed, later ones disagree"] * (max_draft > 1)) >= 3
+    assert min(seen[event] for event in events + ["agreed, later disagree"] * (max_draft > 1)) >= 3
     assert seen["cut at c"] == seen["ended by c"] == 0
 
 

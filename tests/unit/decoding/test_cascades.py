@@ -138,12 +138,10 @@ def algorithm_3(small: Predict, large: Predict, source: Prefix, delta: Delta) ->
         deferred = delta(q, p)
         text.append(int((p if deferred else q).argmax()))
         proposers += "c" if deferred else "s"
-    steps, replaced = len(proposers), proposers.count("c")
-    counts = Counts(
-        tokens=steps, small_steps=steps, large_calls=steps, drafted=steps, accepted=steps - replaced, rollbacks=replaced
-    )
+    steps, cut = len(proposers), proposers.count("c")
+    counts = Counts(tokens=steps, small_steps=steps, large_calls=steps, drafted=steps, accepted=steps - cut, rollbacks=cut)
     counts.verified[1] = steps
-    counts.kept.update({(1, kept): number for kept, number in ((1, steps - replaced), (0, replaced)) if number})
+    counts.kept.update({(1, kept): number for kept, number in ((1, steps - cut), (0, cut)) if number})
     return Generation(text[1:], proposers, counts)
 
 

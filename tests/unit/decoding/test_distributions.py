@@ -74,9 +74,7 @@ def test_a_uniform_depends_on_its_key_alone() -> None:
 
 @pytest.mark.parametrize(("uniform", "token"), [(1e-16, 1), (0.24, 1), (0.26, 3), (0.74, 3), (0.76, 4), (1 - 2.0**-54, 4)])
 @pytest.mark.parametrize("scale", [1.0, 3.0, 1e-7])
-def test_a_draw_inverts_the_cumulative_distribution(
-    uniform: float, token: int, scale: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draw_inverts_the_distribution(uniform: float, token: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens of probability zero, first, last and between, are never drawn; the scale does not matter."""
     dist = scale * torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]])
     monkeypatch.setattr(TokenSource, "uniform", lambda *_: uniform)

@@ -232,9 +232,7 @@ def test_a_match_is_as_long_as_it_occurs_and_ends_at_a_break() -> None:
     tree = look_ups.outputs_tree(TEXTS_SUFFIXES, 12, SPECIALS, ENDS)
     assert len(list(look_ups.matches(tree, [11, 2, 3, 4]))) == 3
     assert len(list(look_ups.matches(tree, [6, look_ups.BREAK, 2, 3]))) == 3, "with the beginning, and nothing before it"
-    assert len(list(look_ups.own_matches([4, look_ups.BREAK, 5, 6, 4, look_ups.BREAK, 5, 6]))) == 2, (
-        "the text's own matches end before a break"
-    )
+    assert len(list(look_ups.own_matches([4, look_ups.BREAK, 5, 6, 4, look_ups.BREAK, 5, 6]))) == 2, "before a break"
 
 
 def test_a_match_has_at_most_so_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,9 +150,7 @@ def check(pair: Pair, text: Sequence[int], expected: Sequence[int] = RIGHT) -> i
     ],
     ids=["another token", "it ends early", "it ends late", "the first token"],
 )
-def test_a_difference_names_point_example_position_and_both_tokens(
-    text: Sequence[int], expected: Sequence[int], facts: tuple[str, ...]
-) -> None:
+def test_a_difference_is_placed_with_both_tokens(text: Sequence[int], expected: Sequence[int], facts: tuple[str, ...]) -> None:
     with pytest.raises(TimedTokensError) as caught:
         check(pair_with(TokenGuarantee.EQUAL), text, expected)
     message = str(caught.value)
@@ -181,9 +179,7 @@ def test_float32_may_differ_at_a_margin_below_the_tolerance_and_reduced_precisio
         (TokenGuarantee.NONE, TokenGuarantee.EQUAL_BEYOND_TOLERANCE, TokenGuarantee.NONE),
     ],
 )
-def test_a_pair_promises_what_its_weaker_runtime_does(
-    small: TokenGuarantee, large: TokenGuarantee, guarantee: TokenGuarantee
-) -> None:
+def test_a_pair_promises_what_its_weaker_does(small: TokenGuarantee, large: TokenGuarantee, guarantee: TokenGuarantee) -> None:
     pair = dataclasses.replace(pair_with(small), large=pair_with(large).large)
     assert guarantee_of(pair) is guarantee
 

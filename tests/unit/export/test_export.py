@@ -142,9 +142,7 @@ def test_gguf_needs_its_package(export: Export, tmp_path: Path, monkeypatch: pyt
         ("llama", "ctranslate2", "CTranslate2 runs Llama models only where heads times their size is the width"),
     ],
 )
-def test_what_an_engine_cannot_run_is_one_line_and_no_folder(
-    export: Export, name: str, form: str, line: str, tmp_path: Path
-) -> None:
+def test_what_no_engine_runs_is_one_line_and_no_folder(export: Export, name: str, form: str, line: str, tmp_path: Path) -> None:
     status, said = export(name, form)
     assert status == 2
     assert line in said

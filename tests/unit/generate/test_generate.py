@@ -65,9 +65,7 @@ def test_a_text_is_the_same_streamed_or_whole(run: Run, method: str, pair: list[
     assert "[drafted] and kept" in said
 
 
-def test_texts_come_from_a_file_and_from_standard_input(
-    run: Run, pair: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_come_from_a_file_or_stdin(run: Run, pair: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(SOURCES[:3]) + "\n", encoding="utf-8")
     _, from_file, _ = run(*pair, "--json", "--rounds", "0", "--file", str(file))

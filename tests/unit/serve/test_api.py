@@ -190,9 +190,7 @@ def test_a_chat_that_the_pair_cannot_read_is_refused(messages: list[Any], reason
 
 def test_a_pair_with_a_template_reads_all_messages(pair: DecodingPair) -> None:
     tokenizer = copy.deepcopy(pair.tokenizer)
-    tokenizer.chat_template = (
-        "{% for one in messages %}{{ one.content }} {% endfor %}{{ raise_exception('no') if messages | length > 2 }}"
-    )
+    tokenizer.chat_template = "{% for m in messages %}{{m.content}} {% endfor %}{{raise_exception('no') if messages|length>2}}"
     text = dataclasses.replace(pair.manifest.text, chat_template=True)
     chat = dataclasses.replace(pair, tokenizer=tokenizer, manifest=dataclasses.replace(pair.manifest, text=text))
     words = [Message(role="system", content="red"), Message(role="user", content="blue")]
@@ -228,9 +226,7 @@ def test_a_full_queue_is_429(pair: DecodingPair) -> None:
     assert "the queue is full" in refused.json()["error"]["message"]
 
 
-def test_no_more_requests_wait_to_be_encoded_than_texts_to_be_decoded(
-    pair: DecodingPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_requests_await_encoding_than_texts_decoding(pair: DecodingPair, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, refused = held_encoding(monkeypatch)
     app = app_of(pair, HeldEngine(), dataclasses.replace(LIMITS, max_queue=1))
     with TestClient(app) as client, ThreadPoolExecutor() as pool:
@@ -242,13 +238,7 @@ def test_no_more_requests_wait_to_be_encoded_than_texts_to_be_decoded(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (RuntimeError("mat1 has NaN"), "the server's log says why"),
-        (BrokenLogitsError("step 3"), "step 3"),
-    ],
-)
+@pytest.mark.parametrize(("error", "says"), [(RuntimeError("mat1"), "log says why"), (BrokenLogitsError("step 3"), "step 3")])
 def test_a_failing_model_is_500_and_the_server_goes_on(
     stream: bool, error: Exception, says: str, pair: DecodingPair, caplog: pytest.LogCaptureFixture
 ) -> None:

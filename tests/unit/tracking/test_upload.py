@@ -89,9 +89,7 @@ def test_a_table_whose_upload_ended_before_its_tag_is_listed(
 
 
 @pytest.mark.parametrize("name", ["figure.svg", "frontier.json"])
-def test_a_damaged_copy_is_named_and_not_sent_until_it_is_back(
-    outbox: Path, mlflow: FaultyClient, tmp_path: Path, name: str
-) -> None:
+def test_a_damaged_copy_is_named_and_waits_for_its_bytes(outbox: Path, mlflow: FaultyClient, tmp_path: Path, name: str) -> None:
     record_a_task(tmp_path)
     (file,) = outbox.glob(f"*/files/*/{name}")
     whole = file.read_bytes()
@@ -156,9 +154,7 @@ def test_of_runs_that_a_slow_server_made_twice_one_stays(outbox: Path, mlflow: F
 
 
 @pytest.mark.parametrize(("uri", "at_once"), [("sqlite:///mlflow.db", 1), ("http://127.0.0.1:5000", 4)])
-def test_a_server_receives_four_points_at_once_and_a_database_one(
-    outbox: Path, mlflow: FaultyClient, uri: str, at_once: int
-) -> None:
+def test_a_server_takes_four_points_at_once_a_database_one(outbox: Path, mlflow: FaultyClient, uri: str, at_once: int) -> None:
     with record("sweep") as run:
         for point in range(8):
             run.child(f"point {point}", {}, {"window": point}, {f"m{i}": i for i in range(25)})
@@ -276,9 +272,7 @@ def test_a_file_that_cannot_be_read_is_named_and_others_are_sent(outbox: Path, m
     assert str(run.folder) in reason and "repair it or remove its folder" in reason
 
 
-def test_an_outbox_that_cannot_be_written_to_is_named(
-    outbox: Path, mlflow: FaultyClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outbox_that_nobody_may_write_is_named(outbox: Path, mlflow: FaultyClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*_: object, **__: object) -> FileLock:
         raise OSError(errno.EROFS, "Read-only file system", "lock")
 

@@ -190,9 +190,7 @@ def test_float16_is_refused_where_it_cannot_train() -> None:
 @pytest.mark.parametrize(
     ("native", "precision", "half"), [(True, "auto", True), (False, "auto", False), (True, "float32", False)]
 )
-def test_auto_takes_bfloat16_where_the_processor_multiplies_it(
-    native: bool, precision: str, half: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_bfloat16_where_it_is_fast(native: bool, precision: str, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objective_module, "multiplies_bfloat16", lambda _device: native)
     objective = objective_of(precision=precision)
     expected = plain(objective.model)
@@ -202,9 +200,7 @@ def test_auto_takes_bfloat16_where_the_processor_multiplies_it(
 
 
 @pytest.mark.parametrize(("capabilities", "found"), [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({}, False)])
-def test_native_bfloat16_is_read_from_the_processor(
-    capabilities: dict[str, bool], found: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_native_bfloat16_is_the_processors(capabilities: dict[str, bool], found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert objective_module.multiplies_bfloat16(torch.device("cpu")) is found
 

@@ -152,11 +152,7 @@ STOPS = [
     (DraftRule(stop_below=1e-4, max_entropy=2.2), 9),
     (DraftRule(fallback_threshold=1e-6), 80),
 ]
-POLICIES: dict[str, SyncPolicy] = {
-    "one ahead": ONE_AHEAD,
-    "whole draft": WHOLE_DRAFT,
-    "three steps": SyncPolicy(steps_per_sync=3, syncs_in_flight=1),
-}
+POLICIES = {"one ahead": ONE_AHEAD, "whole draft": WHOLE_DRAFT, "three steps": SyncPolicy(steps_per_sync=3, syncs_in_flight=1)}
 
 
 def compare(model: Any, decoder: Any, sources: Rows, pendings: Rows, *, exact: bool) -> list[int]:

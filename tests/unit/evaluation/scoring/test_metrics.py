@@ -152,9 +152,7 @@ def test_a_program_passes_with_all_of_its_tests() -> None:
     assert metrics.passes(ADD, TESTS)
     assert not metrics.passes(ADD.replace("+", "-"), TESTS)
     assert not metrics.passes(ADD, f"{TESTS}\nassert add(1, 1) == 3")
-    assert metrics.passes(
-        "import json, math, re, os\nopen('own', 'w').write('text')\nos.remove('own')", "assert os.listdir('.') == []"
-    )
+    assert metrics.passes("import json, math, re, os\nopen('own', 'w').write('x')\nos.remove('own')", "assert not os.listdir()")
 
 
 @sandboxed
@@ -228,9 +226,7 @@ def unchecked() -> Iterator[None]:
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("found", [None, "/bin/true", "/bin/false"], ids=["none", "runs nothing", "does not start"])
-def test_a_machine_without_a_sandbox_is_refused_before_anything_is_trained(
-    monkeypatch: pytest.MonkeyPatch, found: str | None
-) -> None:
+def test_a_machine_without_a_sandbox_is_refused_before_training(monkeypatch: pytest.MonkeyPatch, found: str | None) -> None:
     monkeypatch.setattr("shutil.which", lambda name: found)
     with pytest.raises(InputError, match="nothing here runs them apart from everything else; install bubblewrap"):
         check_references({}, "pass_at_1")

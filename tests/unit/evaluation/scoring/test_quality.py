@@ -91,9 +91,7 @@ def test_a_translation_shows_rouge_l_and_a_summary_shows_everything() -> None:
 @pytest.mark.parametrize("metric", ["bleu", "rougeL"])
 def test_a_paired_difference_is_narrower_than_a_quality(metric: str) -> None:
     hypotheses, references = corpus(examples=120)
-    better = [
-        texts[0] if index % 10 == 0 else text for index, (text, texts) in enumerate(zip(hypotheses, references, strict=True))
-    ]
+    better = [texts[0] if at % 10 == 0 else text for at, (text, texts) in enumerate(zip(hypotheses, references, strict=True))]
     alone, other = (scoring.score(texts, references, metric, samples=300, seed=0) for texts in (better, hypotheses))
     low, high = alone.minus(other)
     gained = alone.value - other.value

@@ -96,9 +96,7 @@ def test_published_numbers_stand_beside_the_papers_tokenizers_alone() -> None:
         ("flores200", r"needs the model .*, which is not there; run python -c"),
     ],
 )
-def test_a_tokenizer_that_is_missing_is_refused_before_training(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tokenizer: str, words: str
-) -> None:
+def test_a_missing_tokenizer_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tokenizer: str, words: str) -> None:
     monkeypatch.setattr(tokenizers, "find_spec", lambda name: name if name == "sentencepiece" else None)
     monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
     tokenizers.require_bleu_tokenizer.cache_clear()

@@ -23,31 +23,20 @@ from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import work_of
 from tasks.evaluation.sweep.replay import Split
-from tests.ticking import (
-    LARGE,
-    LIMIT,
-    SMALL,
-    Clock,
-    ToyEvaluator,
-    Words,
-    costs_of,
-    evaluator_of,
-    split_of,
-    sweep_settings,
-    ticking_pair,
-)
+from tests import ticking
+from tests.ticking import LARGE, SMALL, Clock, ToyEvaluator, Words
 
 SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
 BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4))
 ALONE = SweepPoint("vanilla_small", VanillaSettings())
-COSTS = costs_of(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
+COSTS = ticking.costs_of(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
 
 
 def ready(clock: Clock | None = None, **settings: Any) -> tuple[ToyEvaluator, Split]:
     """An evaluator and its split, with the same settings."""
-    clock, sweep = clock or Clock(), sweep_settings(**settings)
-    pair = ticking_pair(clock)
-    return evaluator_of(pair, sweep, clock=clock), split_of(pair, sweep)
+    clock, sweep = clock or Clock(), ticking.sweep_settings(**settings)
+    pair = ticking.ticking_pair(clock)
+    return ticking.evaluator_of(pair, sweep, clock=clock), ticking.split_of(pair, sweep)
 
 
 def test_counts_as_rows_hold_them() -> None:
@@ -121,7 +110,7 @@ class Halves(Words):
 
 def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
     words, split = ready(latency_examples=7)
-    evaluator = ToyEvaluator(lambda: words.pair, Halves(), "bleu", Request(LIMIT), words.sweep)
+    evaluator = ToyEvaluator(lambda: words.pair, Halves(), "bleu", Request(ticking.LIMIT), words.sweep)
     evaluator.timer = words.timer
     outputs = evaluator.decoded(SPECULATIVE, split)
     shown = evaluator.time(SPECULATIVE, outputs, split).shown or []
