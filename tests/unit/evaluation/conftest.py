@@ -10,10 +10,12 @@ from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, SweepRow, TimedRow, row_from
-from tasks.evaluation.results.summary import Summary, summary_json
+from tasks.evaluation.results.summary import CostModel, Summary, summary_json
 from tasks.evaluation.scoring.metrics import metric_of, points_of
 
 Row = dict[str, Any]
+Sweeps = dict[str, list[Row]]
+Records = dict[str, list[SweepRow]]
 SIZES: Row = {
     "parameters": 1000,
     "encoder_parameters": 0,
@@ -38,6 +40,8 @@ COSTS: Row = {
     "cost_ratio": 0.2,
 }
 """Milliseconds of a pair."""
+PRICES = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
+"""What a pair's counts cost."""
 _SOURCE = Source("the test", "correct it")
 
 
@@ -77,26 +81,20 @@ def pair_record(pair: Row) -> PairRecord:
 
 
 def summary_record(
-    metric: str,
-    sweeps: Mapping[str, Sequence[Row]],
-    pairs: Mapping[str, Row] | None = None,
-    task: str = "toy",
-    dataset: str = "none",
+    metric: str, sweeps: Sweeps, pairs: Mapping[str, Row] | None = None, task: str = "toy", dataset: str = "none"
 ) -> Summary:
     """The summary of sweeps given as JSON rows."""
     about = {arm: pair_record((pairs or {}).get(arm, {})) for arm in sweeps}
     return summarize(task, metric, {(arm, 1): (records(rows), about[arm]) for arm, rows in sweeps.items()}, dataset)
 
 
-def summarized(
-    metric: str, sweeps: Mapping[str, Sequence[Row]], pairs: Mapping[str, Row] | None = None, dataset: str = "none"
-) -> dict[str, Any]:
+def summarized(metric: str, sweeps: Sweeps, pairs: Mapping[str, Row] | None = None, dataset: str = "none") -> dict[str, Any]:
     """The same as its users read it: the values of `summary.json`."""
     values: dict[str, Any] = json.loads(summary_json(summary_record(metric, sweeps, pairs, dataset=dataset)))
     return values
 
 
-def measured_by(metric: str, sweeps: dict[str, list[Row]]) -> dict[str, list[Row]]:
+def measured_by(metric: str, sweeps: Sweeps) -> Sweeps:
     """Both sweeps with another metric, of which every value is the BLEU."""
     for row in (row for rows in sweeps.values() for row in rows):
         row["metric"] = metric
@@ -166,7 +164,7 @@ def _baselines(arm: str, split: str, small: float) -> list[Row]:
 
 
 @pytest.fixture
-def sweeps() -> dict[str, list[Row]]:
+def sweeps() -> Sweeps:
     """Unaligned: no loss is 0.9 (1.2x), at most one point is 0.7 (1.5x). Aligned: 0.7 (1.6x), on the edge, is both."""
     failed = {"split": "validation", "method": "bild", "arm": "unaligned", "settings": {"fallback_threshold": 0.1}}
     return {

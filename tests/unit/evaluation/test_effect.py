@@ -7,32 +7,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.evaluation.effect import (
-    Curves,
-    cost_model,
-    counted_curves,
-    effect_of_choices,
-    effect_of_frontiers,
-    milliseconds,
-    reach_of,
-    timed_curves,
-)
+from tasks.evaluation import effect
+from tasks.evaluation.effect import Curves, counted_curves, effect_of_choices, milliseconds
 from tasks.evaluation.results.rows import TimedRound
-from tasks.evaluation.results.summary import AlignmentEffect, CostModel
+from tasks.evaluation.results.summary import AlignmentEffect
 from tests.ticking import costs_of
-
-COSTS = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
+from tests.unit.evaluation.conftest import PRICES
 
 
 def test_a_run_over_several_positions_has_a_price_for_itself_and_one_for_each() -> None:
     prices = {"text_ms": 0.6, "large_call_ms": 1.5, "checked_position_ms": 0.5, "drafter_step_ms": 0.3}
-    assert vars(cost_model(costs_of(0.2, 0.4, 0.3, {1: 2.0, 2: 2.5, 4: 3.5}))) == pytest.approx(prices)
-    alone = vars(cost_model(costs_of(0.2, 0.4, 0.3, {1: 2.0})))
+    assert vars(effect.cost_model(costs_of(0.2, 0.4, 0.3, {1: 2.0, 2: 2.5, 4: 3.5}))) == pytest.approx(prices)
+    alone = vars(effect.cost_model(costs_of(0.2, 0.4, 0.3, {1: 2.0})))
     assert alone == {**prices, "large_call_ms": 2.0, "checked_position_ms": 0.0, "text_ms": alone["text_ms"]}
 
 
 def test_the_time_of_a_text_follows_from_its_counts() -> None:
-    assert milliseconds(np.array([[3, 10, 8], [0, 0, 0]]), COSTS).tolist() == [1 + 6 + 5 + 2, 1]
+    assert milliseconds(np.array([[3, 10, 8], [0, 0, 0]]), PRICES).tolist() == [1 + 6 + 5 + 2, 1]
 
 
 def work(rng: np.random.Generator, texts: int, calls: float) -> NDArray[np.int32]:
@@ -53,10 +44,10 @@ def arms(seeds: int, ratio: float, scatter: float = 0.0, texts: int = 500) -> Ma
 
 def test_the_effect_is_the_mean_ratio_of_the_times_of_the_seeds() -> None:
     both = arms(3, 1.2)
-    effect = effect_of_choices("bild_no_loss", "test", both, COSTS)
+    effect = effect_of_choices("bild_no_loss", "test", both, PRICES)
     assert effect is not None and (effect.split, effect.texts) == ("test", 500)
     by_hand = {
-        seed: milliseconds(both["unaligned"][seed], COSTS).sum() / milliseconds(both["aligned"][seed], COSTS).sum()
+        seed: milliseconds(both["unaligned"][seed], PRICES).sum() / milliseconds(both["aligned"][seed], PRICES).sum()
         for seed in range(3)
     }
     assert effect.by_seed == pytest.approx(by_hand)
@@ -64,16 +55,16 @@ def test_the_effect_is_the_mean_ratio_of_the_times_of_the_seeds() -> None:
     assert effect.interval is not None and 1 < effect.interval[0] < effect.ratio < effect.interval[1] < 1.3
     assert effect.finding == "helps"
     assert effect.counts["aligned"]["checked_positions"] == pytest.approx(4 * effect.counts["aligned"]["large_calls"])
-    swapped = effect_of_choices("bild_no_loss", "test", {"unaligned": both["aligned"], "aligned": both["unaligned"]}, COSTS)
+    swapped = effect_of_choices("bild_no_loss", "test", {"unaligned": both["aligned"], "aligned": both["unaligned"]}, PRICES)
     assert swapped is not None and swapped.finding == "hurts" and swapped.ratio == pytest.approx(1 / effect.ratio)
 
 
 def test_scatter_over_seeds_leaves_the_effect_open_and_one_seed_proves_nothing() -> None:
-    effect = effect_of_choices("speculative", "test", arms(3, 1.1, scatter=0.3), COSTS)
+    effect = effect_of_choices("speculative", "test", arms(3, 1.1, scatter=0.3), PRICES)
     assert effect.interval[0] < 1 < effect.interval[1] and effect.finding == "open"
-    alone = effect_of_choices("speculative", "test", arms(1, 3.0), COSTS)
+    alone = effect_of_choices("speculative", "test", arms(1, 3.0), PRICES)
     assert alone is not None and alone.interval is None and alone.finding == "open"
-    assert effect_of_choices("speculative", "test", {"unaligned": {}, "aligned": arms(1, 1.0)["aligned"]}, COSTS) is None
+    assert effect_of_choices("speculative", "test", {"unaligned": {}, "aligned": arms(1, 1.0)["aligned"]}, PRICES) is None
 
 
 Setting = tuple[NDArray[np.int32], NDArray[np.float64]]
@@ -90,7 +81,7 @@ def frontier(rng: np.random.Generator, ratio: float, texts: int = 400, better: f
 
 
 def compared(arms: Mapping[str, Mapping[int, Curves]]) -> AlignmentEffect | None:
-    return effect_of_frontiers("bild_frontiers", "validation", arms, 60.0)
+    return effect.effect_of_frontiers("bild_frontiers", "validation", arms, 60.0)
 
 
 RATIOS = {"unaligned": 1.2, "aligned": 1.0}
@@ -98,7 +89,7 @@ RATIOS = {"unaligned": 1.2, "aligned": 1.0}
 
 def test_frontiers_are_compared_at_equal_quality() -> None:
     rng = np.random.default_rng(1)
-    both = {arm: {seed: counted_curves(frontier(rng, ratio), COSTS) for seed in (1, 2, 3)} for arm, ratio in RATIOS.items()}
+    both = {arm: {seed: counted_curves(frontier(rng, ratio), PRICES) for seed in (1, 2, 3)} for arm, ratio in RATIOS.items()}
     effect = compared(both)
     # 1.2 times as many calls, of which each takes 2 + 4 · 0.5 + 3 · 0.25 ms, beside 1 ms of every text.
     assert effect.ratio == pytest.approx(1.19, abs=0.02)
@@ -106,7 +97,7 @@ def test_frontiers_are_compared_at_equal_quality() -> None:
     assert compared({arm: {1: both[arm][1]} for arm in both}) is not None
     assert compared({"unaligned": {}, "aligned": both["aligned"]}) is None
     # Where all of the aligned arm is worth 40 points more, its fastest setting serves; where it is worth less, none does.
-    above, below = (counted_curves(frontier(rng, 1.0, better=more), COSTS) for more in (40.0, -40.0))
+    above, below = (counted_curves(frontier(rng, 1.0, better=more), PRICES) for more in (40.0, -40.0))
     effect = compared({"unaligned": both["unaligned"], "aligned": {1: above}})
     assert effect is not None and effect.ratio > 1.5
     assert compared({"unaligned": both["unaligned"], "aligned": {1: below}}) is None
@@ -116,7 +107,7 @@ def rounds_of(
     setting: Setting, rng: np.random.Generator, pace: Sequence[float], noise: float = 0.02, texts: int = 100
 ) -> list[TimedRound]:
     """Rounds of the first texts beside vanilla, which takes 10 ms; in each the method is slower by its pace."""
-    counted = milliseconds(setting[0], COSTS)[:texts]
+    counted = milliseconds(setting[0], PRICES)[:texts]
     return [
         TimedRound(
             latency_ms=(counted * one * np.exp(rng.normal(0, noise, size=texts))).tolist(),
@@ -134,7 +125,7 @@ def by_clock(ratio: float, pace: Sequence[float]) -> AlignmentEffect | None:
         for seed in (1, 2, 3):
             paces = pace if arm == "unaligned" else [1.0] * len(pace)
             settings = frontier(rng, more)
-            arms[arm][seed] = timed_curves([(rounds_of(one, rng, paces), one[1]) for one in settings])
+            arms[arm][seed] = effect.timed_curves([(rounds_of(one, rng, paces), one[1]) for one in settings])
     return compared(arms)
 
 
@@ -149,7 +140,7 @@ def test_the_clock_confirms_the_counts_and_knows_what_its_rounds_differ_by() -> 
 def test_without_alignment_the_frontiers_differ_by_no_finding() -> None:
     rng = np.random.default_rng(2)
     for _ in range(4):
-        effect = compared({arm: {seed: counted_curves(frontier(rng, 1.0, 200), COSTS) for seed in (1, 2)} for arm in RATIOS})
+        effect = compared({arm: {seed: counted_curves(frontier(rng, 1.0, 200), PRICES) for seed in (1, 2)} for arm in RATIOS})
         assert effect is not None and effect.finding == "open" and effect.ratio == pytest.approx(1.0, abs=0.05)
 
 
@@ -164,5 +155,5 @@ def test_the_interval_holds_the_truth_in_94_of_100_simulations(seeds: int, scatt
         # What a bootstrap over texts gives, without drawing it: normal errors of the means, with their covariance.
         covariance = np.cov(ratios) / texts
         drawn = rng.multivariate_normal(ratios.mean(axis=1), np.atleast_2d(covariance), size=200, method="cholesky")
-        hits += abs(ratios.mean()) <= reach_of(ratios.mean(axis=1).tolist(), drawn)
+        hits += abs(ratios.mean()) <= effect.reach_of(ratios.mean(axis=1).tolist(), drawn)
     assert hits / trials >= 0.94

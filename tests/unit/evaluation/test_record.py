@@ -131,11 +131,8 @@ def test_only_timed_and_failed_points_are_runs_and_the_table_holds_all(mlflow: F
     assert NAME not in found
     table = json.loads(text_of(mlflow, "sweep aligned", "points.json"))
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-    assert [(row["timed"], row["speedup"], row["predicted_speedup"]) for row in rows] == [
-        (False, None, 1.5),
-        (True, 1.5, 1.5),
-        (False, None, None),
-    ]
+    timings = [(row["timed"], row["speedup"], row["predicted_speedup"]) for row in rows]
+    assert timings == [(False, None, 1.5), (True, 1.5, 1.5), (False, None, None)]
     assert [row["error"] for row in rows] == [None, None, "RuntimeError: memory"]
     assert (rows[0]["arm"], rows[0]["method"], rows[0]["split"]) == ("aligned", "bild", "validation")
     assert rows[0]["settings"] == "fallback_threshold=0.6 rollback_threshold=inf max_draft=10"
@@ -144,13 +141,11 @@ def test_only_timed_and_failed_points_are_runs_and_the_table_holds_all(mlflow: F
 def test_the_report_has_its_numbers_files_verdict_and_frontier(mlflow: FaultyClient) -> None:
     page = Path("report.html")
     page.write_text("<h1>", encoding="utf-8")
-    record.record_report(
-        TaskPaths("toy"), "bleu", {"frontier_gap": 1.3}, [page], [], None, "2.0 times as fast", {"speedup": [2.0]}
-    )
+    record.record_report(TaskPaths("toy"), "bleu", {"frontier_gap": 1.3}, [page], [], None, "twice as fast", {"speedup": [2.0]})
     report = runs(mlflow)["report"]
     assert (report.data.tags["kind"], report.data.tags["metric"]) == ("report", "bleu")
     assert report.data.metrics == {"frontier_gap": 1.3}
-    assert report.data.tags["mlflow.note.content"].startswith("2.0 times as fast\n\nBoth arms in one figure: ")
+    assert report.data.tags["mlflow.note.content"].startswith("twice as fast\n\nBoth arms in one figure: ")
     assert text_of(mlflow, "report", "report/report.html") == "<h1>"
     assert json.loads(text_of(mlflow, "report", "frontier.json")) == {"columns": ["speedup"], "data": [[2.0]]}
 
@@ -172,9 +167,7 @@ def test_large_files_of_outputs_are_not_uploaded(tmp_path: Path) -> None:
     assert [file.name for file in record.uploaded_hypotheses(tmp_path)] == ["hypotheses-test.parquet"]
 
 
-def test_a_sweep_sends_nothing_before_its_end_and_keeps_its_points_if_it_dies(
-    mlflow: FaultyClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_sends_nothing_before_its_end_and_keeps_points(mlflow: FaultyClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "_FLUSH_SECONDS", 300.0)
     with pytest.raises(RuntimeError), record.SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
         sweep.point(*records([TIMED]))

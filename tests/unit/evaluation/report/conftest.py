@@ -13,9 +13,7 @@ from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import split_at
 from tasks.evaluation.results.rows import OperatingPoint, Operations, SweepRow
 from tasks.evaluation.results.summary import Summary
-from tests.unit.evaluation.conftest import COSTS, SIZES, point_row, records, summary_record, untimed
-
-Row = dict[str, Any]
+from tests.unit.evaluation.conftest import COSTS, SIZES, Records, Row, Sweeps, point_row, records, summary_record, untimed
 
 LARGE, SMALL = 93.4, {"unaligned": 77.8, "aligned": 81.2}
 AGREEMENT = {"unaligned": 0.84, "aligned": 0.9}
@@ -175,12 +173,7 @@ def pair_of(arm: str) -> Row:
         "arm": arm,
         "runtime": "native, float32, 1 thread",
         "lineage": {"git_commit": "0123456789abcdef0123456789abcdef01234567", "host_cpu": "a CPU of two cores"},
-        "costs": {
-            **COSTS,
-            "small_step_ms": STEP,
-            "verify_ms": {"1": VERIFY, "6": VERIFY * 1.2},
-            "cost_ratio": STEP / VERIFY,
-        },
+        "costs": {**COSTS, "small_step_ms": STEP, "verify_ms": {"1": VERIFY, "6": VERIFY * 1.2}, "cost_ratio": STEP / VERIFY},
         "acceptance": [
             {"rate": AGREEMENT[arm], "interval": [0.83, 0.91], "tokens": TOKENS},
             {"temperature": 1.0, "rate": 0.78, "interval": [0.76, 0.8], "tokens": TOKENS},
@@ -199,7 +192,7 @@ def pair_of(arm: str) -> Row:
 
 
 @pytest.fixture(scope="session")
-def full_sweeps() -> dict[str, list[Row]]:
+def full_sweeps() -> Sweeps:
     """Both drafters' rows: about fifty points each on validation, some not timed, one failed, and two on test."""
     sweeps = {}
     for arm in ("unaligned", "aligned"):
@@ -211,13 +204,13 @@ def full_sweeps() -> dict[str, list[Row]]:
 
 
 @pytest.fixture(scope="session")
-def full_rows(full_sweeps: dict[str, list[Row]]) -> dict[str, list[SweepRow]]:
+def full_rows(full_sweeps: Sweeps) -> Records:
     """The same as records."""
     return {arm: records(rows) for arm, rows in full_sweeps.items()}
 
 
 @pytest.fixture(scope="session")
-def full_record(full_sweeps: dict[str, list[Row]]) -> Summary:
+def full_record(full_sweeps: Sweeps) -> Summary:
     """Their summary, with the operations of each point as a theory would give them."""
     pairs = {arm: pair_of(arm) for arm in full_sweeps}
     summary = summary_record("bleu", full_sweeps, pairs, task="translation", dataset="iwslt17-de-en")
@@ -250,7 +243,7 @@ def at(rows: list[Row], temperature: float, shift: float) -> list[SweepRow]:
 
 
 @pytest.fixture(scope="session")
-def warmed(full_sweeps: dict[str, list[Row]], full_record: Summary) -> Summary:
+def warmed(full_sweeps: Sweeps, full_record: Summary) -> Summary:
     """The summary with two further temperatures of the unaligned sweep."""
     rows = {("unaligned", degree): at(full_sweeps["unaligned"], degree, -10 * degree) for degree in (1.0, 0.5)}
     return dataclasses.replace(full_record, temperatures=temperature_points("translation", rows, full_record.pairs))

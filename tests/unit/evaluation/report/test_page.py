@@ -7,19 +7,13 @@ import html
 import json
 import re
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 
 from tasks.evaluation.report import page as report_page
 from tasks.evaluation.report.page import all_figures, vega_script
-from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.results.summary import Summary
-from tests.unit.evaluation.conftest import records, summary_record
-
-Row = dict[str, Any]
-Records = dict[str, list[SweepRow]]
-Sweeps = dict[str, list[Row]]
+from tests.unit.evaluation.conftest import Records, Row, Sweeps, records, summary_record
 
 
 def page(summary: Summary, rows: Records, figures: bool = False) -> str:

@@ -8,33 +8,22 @@ import pytest
 
 from tasks.corpora.example import Example
 from tasks.errors import InputError
+from tasks.evaluation.report import summarize
 from tasks.evaluation.report.formatting import packaged
-from tasks.evaluation.report.summarize import (
-    along_frontiers,
-    at_proven_quality,
-    counted_choices,
-    loop_warning,
-    temperature_points,
-)
 from tasks.evaluation.results.files import KeptOutputs, point_key
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import DifferenceBounds, SweepRow, TimedRound, TimedRow
-from tasks.evaluation.results.summary import ArmPoint, ArmResult, CostModel, Summary
+from tasks.evaluation.results.summary import ArmPoint, ArmResult, Summary
 from tasks.evaluation.scoring.quality import value_of
-from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, timed, untimed
+from tests.unit.evaluation.conftest import PRICES, SIZES, Sweeps, summarized, summary_record, timed, untimed
 from tests.unit.evaluation.report.conftest import at
 
-Row = dict[str, Any]
-Sweeps = dict[str, list[Row]]
 NO_LOSS = "bild_no_loss"
 
 
 def find(summary: dict[str, Any], arm: str, **settings: Any) -> dict[str, Any]:
-    found: list[dict[str, Any]] = [
-        point for point in summary["points"] if point["arm"] == arm and settings.items() <= point["settings"].items()
-    ]
-    assert len(found) == 1
-    return found[0]
+    [found] = [point for point in summary["points"] if point["arm"] == arm and settings.items() <= point["settings"].items()]
+    return dict(found)
 
 
 def test_choices_are_marked_on_points_and_listed_where_one_point_is_both(sweeps: Sweeps) -> None:
@@ -79,16 +68,8 @@ def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
     assert summary["vanilla"]["large"]["accepted_share"] is None
 
 
-def test_failed_points_are_listed(sweeps: Sweeps) -> None:
-    summary = summarized("bleu", sweeps)
-    failed = [(row["arm"], row["error"]) for row in summary["failed"]]
-    assert failed == [("unaligned", "RuntimeError: out of memory")]
-    assert len(summary["points"]) == 9
-
-
 def test_the_last_row_of_a_point_counts(sweeps: Sweeps) -> None:
-    again = {**sweeps["unaligned"][2], "speedup": 1.31}
-    sweeps["unaligned"].append(again)
+    sweeps["unaligned"].append({**sweeps["unaligned"][2], "speedup": 1.31})
     summary = summarized("bleu", sweeps)
     assert find(summary, "unaligned", fallback_threshold=0.9)["speedup"] == 1.31
 
@@ -113,7 +94,7 @@ def test_what_was_not_timed_is_shown_and_never_chosen_deployed_nor_on_a_frontier
     assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] == "no_loss"
     index = summary["points"].index(point)
     assert all(index not in curve["points"] for curve in summary["pareto"])
-    assert [row["arm"] for row in summary["failed"]] == ["unaligned"]
+    assert [(row["arm"], row["error"]) for row in summary["failed"]] == [("unaligned", "RuntimeError: out of memory")]
     verdict = summary["verdict"]
     assert summary["points"][verdict["point"]]["speedup"] == 1.5
     assert "Of 9 settings of both sweeps 8 were timed; only these were compared." in " ".join(verdict["evidence"])
@@ -160,7 +141,6 @@ def test_operations_are_theory_of_counts_and_sizes(sweeps: Sweeps) -> None:
     assert summary["pairs"]["aligned"]["sizes"] == {**pair["sizes"], "shares_encoder": False, "shared_parameters": 0}
 
 
-COSTS = CostModel(text_ms=1.0, large_call_ms=2.0, checked_position_ms=0.5, drafter_step_ms=0.25)
 EXAMPLES = [Example(f"source {number}", (f"the old house number {number} stands",)) for number in range(4)]
 
 
@@ -196,7 +176,7 @@ def test_at_equal_proven_quality_the_cheapest_setting_by_counts_is_taken() -> No
     swept("aligned", 1, {"cheap": -0.1, "fast": -0.1, "lossy": -0.8}, {"cheap": 2, "fast": 8, "lossy": 1})
     swept("unaligned", 2, {"lossy": -3.0}, {"lossy": 1})
     swept("aligned", 2, {"cheap": -0.49}, {"cheap": 2})
-    found = {one.purpose: one for one in at_proven_quality(seeds, outputs, COSTS)}
+    found = {one.purpose: one for one in summarize.at_proven_quality(seeds, outputs, PRICES)}
     assert found.keys() == {NO_LOSS, "bild_one_point"}
     assert found[NO_LOSS].by_seed == pytest.approx({1: 11 / 5, 2: 21 / 5})
     assert found["bild_one_point"].by_seed == pytest.approx({1: 11 / 3, 2: 21 / 5})
@@ -214,16 +194,16 @@ def test_what_alignment_gives_at_the_choices_is_counted_on_their_outputs() -> No
         ("unaligned", 2, "test"): {vanilla: kept(10)},
         ("aligned", 2, "test"): {point_key("bild", {"max_draft": 4}): kept(2)},
     }
-    [effect] = counted_choices("test", results, outputs, COSTS)
+    [effect] = summarize.counted_choices("test", results, outputs, PRICES)
     assert effect.purpose == NO_LOSS and effect.by_seed == pytest.approx({1: 11 / 5, 2: 21 / 5})
     # The fastest choice of an arm may draft without its model, and then says nothing of it.
     results[1] = chosen("aligned", 1, max_draft=4, drafter="copy")
     outputs["aligned", 1, "test"] = {point_key("bild", {"max_draft": 4, "drafter": "copy"}): kept(1)}
-    [effect] = counted_choices("test", results, outputs, COSTS)
+    [effect] = summarize.counted_choices("test", results, outputs, PRICES)
     assert effect.by_seed.keys() == {2}
     results[1] = chosen("aligned", 1, max_draft=4, drafter="retokenized")
     outputs["aligned", 1, "test"] = {point_key("bild", {"max_draft": 4, "drafter": "retokenized"}): kept(2)}
-    [effect] = counted_choices("test", results, outputs, COSTS)
+    [effect] = summarize.counted_choices("test", results, outputs, PRICES)
     assert effect.by_seed.keys() == {1, 2}, "the arm's model drafts with its text"
 
 
@@ -237,42 +217,32 @@ def test_loops_of_the_recommended_setting_are_warned_of_where_vanilla_has_fewer(
     elsewhere = {own: KeptOutputs(["a"] * 3, none), vanilla: KeptOutputs(["a"] * 3, none)}
     outputs = {(point.arm, 1, "test"): texts, (point.arm, 1, "validation"): elsewhere}
     says = "2 outputs of the recommended setting on test repeat themselves, 1 of the large model alone"
-    assert loop_warning(summary, outputs) == [says]
-    assert loop_warning(summary, {(point.arm, 1, "test"): {own: texts[vanilla], vanilla: texts[own]}}) == []
-    assert loop_warning(summary, {}) == []
+    assert summarize.loop_warning(summary, outputs) == [says]
+    assert summarize.loop_warning(summary, {(point.arm, 1, "test"): {own: texts[vanilla], vanilla: texts[own]}}) == []
+    assert summarize.loop_warning(summary, {}) == []
 
 
 def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() -> None:
     settings = [point_key("bild", {"fallback_threshold": value}) for value in (0.5, 0.9)]
     behind = point_key("bild", {"fallback_threshold": 1.0})
-    outputs = {
-        (arm, 1, "validation"): {
+
+    def clocked(method: str, settings: str, milliseconds: float, rounds: int) -> TimedRow:
+        one = TimedRound(latency_ms=[milliseconds] * 2, vanilla_latency_ms=[21.0] * 2)
+        scored: dict[str, Any] = {"metric": "rougeL", "quality": {"rougeL": 1.0}}
+        return timed(method, 21 / milliseconds, settings=json.loads(settings), rounds=[one] * rounds, **vars(one), **scored)
+
+    seeds, outputs = dict[tuple[str, int], Any](), dict[tuple[str, int, str], Any]()
+    for arm, calls in (("unaligned", 5), ("aligned", 2)):
+        outputs[arm, 1, "validation"] = {
             point_key("vanilla_large", {}): kept(10),
             **dict(zip(settings, (kept(calls, wrong=1), kept(calls + 3)), strict=True)),
             behind: kept(calls + 9),
             point_key("bild", {"drafter": "copy"}): kept(1),
             point_key("speculative", {}): kept(1),
         }
-        for arm, calls in (("unaligned", 5), ("aligned", 2))
-    }
-
-    def timed_as(method: str, settings: str, milliseconds: float, rounds: int = 3) -> TimedRow:
-        one = TimedRound(latency_ms=[milliseconds] * 2, vanilla_latency_ms=[21.0] * 2)
-        scored: dict[str, Any] = {"metric": "rougeL", "quality": {"rougeL": 1.0}}
-        return timed(method, 21 / milliseconds, settings=json.loads(settings), rounds=[one] * rounds, **vars(one), **scored)
-
-    seeds = {
-        (arm, 1): (
-            [
-                timed_as(*settings[0], calls * 2 + 1),
-                timed_as(*settings[1], calls * 2 + 7),
-                timed_as(*behind, calls**3, rounds=1),
-            ],
-            PairRecord(),
-        )
-        for arm, calls in (("unaligned", 5), ("aligned", 2))
-    }
-    effect, clock = along_frontiers("rougeL", EXAMPLES, seeds, outputs, COSTS)
+        timings = (settings[0], calls * 2 + 1, 3), (settings[1], calls * 2 + 7, 3), (behind, calls**3, 1)
+        seeds[arm, 1] = [clocked(*key, milliseconds, rounds) for key, milliseconds, rounds in timings], PairRecord()
+    effect, clock = summarize.along_frontiers("rougeL", EXAMPLES, seeds, outputs, PRICES)
     assert effect is not None and effect.split == "validation" and effect.texts == 4
     # From 5 points below vanilla, linear in quality between 5 and 8 calls against 2 and 5, which take 2 ms each beside 1 ms.
     worse = value_of(kept(5, wrong=1).texts, [example.references for example in EXAMPLES], "rougeL")
@@ -281,8 +251,8 @@ def test_what_alignment_gives_at_equal_quality_is_counted_on_bilds_settings() ->
     # The two settings were timed as they count, on two texts; the third one fell behind in the first round.
     assert clock is not None and clock.texts == 2 and clock.ratio == pytest.approx(effect.ratio)
     untimed = {key: (list[SweepRow](), PairRecord()) for key in seeds}
-    assert along_frontiers("rougeL", EXAMPLES, untimed, outputs, COSTS) == (effect, None)
-    assert along_frontiers("perplexity", EXAMPLES, seeds, outputs, COSTS) == (None, None)
+    assert summarize.along_frontiers("rougeL", EXAMPLES, untimed, outputs, PRICES) == (effect, None)
+    assert summarize.along_frontiers("perplexity", EXAMPLES, seeds, outputs, PRICES) == (None, None)
 
 
 def test_at_batch_1_the_timing_is_that_of_table_1(sweeps: Sweeps) -> None:
@@ -313,11 +283,11 @@ def test_differences_are_from_vanilla_at_the_same_temperature_without_choices(wa
     assert any(point.chosen for point in own), "the main sweep does choose"
 
 
-def test_rows_of_another_split_are_left_out_and_vanilla_is_needed(full_sweeps: dict[str, list[Row]]) -> None:
+def test_rows_of_another_split_are_left_out_and_vanilla_is_needed(full_sweeps: Sweeps) -> None:
     rows = at(full_sweeps["unaligned"], 0.5, 0.0)
     pairs = {"unaligned": PairRecord()}
-    [alone] = temperature_points("toy", {("unaligned", 0.5): [*rows, *at(full_sweeps["unaligned"], 1.0, 5.0)]}, pairs)
+    [alone] = summarize.temperature_points("toy", {("unaligned", 0.5): [*rows, *at(full_sweeps["unaligned"], 1.0, 5.0)]}, pairs)
     assert len(alone.points) == len(rows) - 2
     without = [row for row in rows if row.method != "vanilla_large"]
     with pytest.raises(InputError, match="no measured vanilla_large row"):
-        temperature_points("toy", {("unaligned", 0.5): without}, pairs)
+        summarize.temperature_points("toy", {("unaligned", 0.5): without}, pairs)

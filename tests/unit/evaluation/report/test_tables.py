@@ -7,37 +7,18 @@ from typing import Any
 import pytest
 
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
+from tasks.evaluation.report import tables
 from tasks.evaluation.report.formatting import settings_text
 from tasks.evaluation.report.recommendation import recommend
-from tasks.evaluation.report.tables import (
-    ROWS,
-    RenderedTable,
-    alignment_sentences,
-    clock_warning,
-    notes,
-    rendered_tables,
-    tables_markdown,
-)
+from tasks.evaluation.report.tables import RenderedTable, rendered_tables, tables_markdown
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.pair import AcceptanceRate, NullTest
 from tasks.evaluation.results.rows import TestStatus as Says
 from tasks.evaluation.results.summary import Alignment, AlignmentEffect, ArmPoint, ArmResult, CostModel, Summary
 from tasks.models.settings import TrainingRecord
 from tasks.report import as_text
-from tests.unit.evaluation.conftest import (
-    COSTS,
-    SIZES,
-    measured_by,
-    pair_record,
-    point_row,
-    summarized,
-    summary_record,
-    untimed,
-)
-
-Row = dict[str, Any]
-Sweeps = dict[str, list[Row]]
-Rows = list[Row]
+from tests.unit.evaluation import conftest
+from tests.unit.evaluation.conftest import SIZES, Sweeps, measured_by, point_row, summarized, summary_record, untimed
 
 
 def section(summary: Summary, name: str) -> RenderedTable:
@@ -56,7 +37,7 @@ def line(text: str, label: str) -> str:
 
 def test_rows_hold_choices_and_what_was_published(sweeps: Sweeps) -> None:
     rows = {row["row"]: row for row in summarized("bleu", sweeps, dataset="iwslt17-de-en")["table"]}
-    assert list(rows) == list(ROWS)
+    assert list(rows) == list(tables.ROWS)
     no_loss = rows["bild_unaligned_no_loss"]
     assert (no_loss["validation"]["quality"], no_loss["test"]["quality"]) == (59.95, 59.5)
     assert no_loss["settings"]["fallback_threshold"] == 0.9
@@ -71,7 +52,7 @@ def test_rows_hold_choices_and_what_was_published(sweeps: Sweeps) -> None:
 def test_what_other_methods_chose_stands_below_each_point_once(sweeps: Sweeps) -> None:
     renamed = {"bild": "token_cascade"}
     others = {arm: [{**row, "method": renamed.get(row["method"], row["method"])} for row in sweeps[arm]] for arm in sweeps}
-    rows = {row["label"]: row for row in summarized("bleu", others, dataset="iwslt17-de-en")["table"][len(ROWS) :]}
+    rows = {row["label"]: row for row in summarized("bleu", others, dataset="iwslt17-de-en")["table"][len(tables.ROWS) :]}
     thresholds = {label: row["settings"]["fallback_threshold"] for label, row in rows.items()}
     assert thresholds == {
         "token cascade, unaligned, no loss": 0.9,
@@ -123,9 +104,7 @@ def test_missing_choices_are_said_in_their_row(sweeps: Sweeps) -> None:
         ("cnn_dailymail", "rougeLsum", "CNN/DM", {"speculative": "CNN/DM"}),  # SD prints no quality
     ],
 )
-def test_what_is_published_is_of_the_data_set_and_the_metric(
-    sweeps: Sweeps, dataset: str, metric: str, column: str, tables: dict[str, str]
-) -> None:
+def test_what_is_published_of_the_data(sweeps: Sweeps, dataset: str, metric: str, column: str, tables: dict[str, str]) -> None:
     summary = summary_record(metric, measured_by(metric, sweeps), dataset=dataset)
     found = {(name, row["dataset"]) for name, rows in summary.tables.items() for row in rows if row["source"] == "published"}
     assert found == set(tables.items())
@@ -151,7 +130,7 @@ def test_the_tables_name_the_tokenizer(sweeps: Sweeps) -> None:
 
 
 PAIR: dict[str, Any] = {
-    "costs": COSTS,
+    "costs": conftest.COSTS,
     "acceptance": [
         {"rate": 0.75, "interval": [0.7, 0.8], "tokens": 500},
         {"temperature": 1.0, "rate": 0.5, "interval": [0.4, 0.6], "tokens": 500},
@@ -162,7 +141,7 @@ PAIR: dict[str, Any] = {
 }
 
 
-def ours(rows: Rows) -> dict[str, dict[str, Any]]:
+def ours(rows: list[conftest.Row]) -> dict[str, dict[str, Any]]:
     return {row["label"]: row for row in rows if row["source"] == "measured"}
 
 
@@ -381,15 +360,15 @@ def test_drawn_tokens_have_vanilla_and_bild_where_it_is_best_and_as_chosen(sweep
     assert found.published[3] == ["BiLD, IWSLT17 De-En", "–", "0.8", "–", "38.27", "-0.97", "1.80×"]
 
 
-def calm(threshold: float, quality: float, speedup: float) -> Row:
+def calm(threshold: float, quality: float, speedup: float) -> conftest.Row:
     return point_row("unaligned", "validation", "calm", {"confidence": "saturation", "threshold": threshold}, quality, speedup)
 
 
-def early_exit(sweeps: Sweeps) -> Rows:
+def early_exit(sweeps: Sweeps) -> list[conftest.Row]:
     return summary_record("bleu", sweeps).tables["early_exit"]
 
 
-def settings_of(row: Row) -> tuple[object, object]:
+def settings_of(row: conftest.Row) -> tuple[object, object]:
     calm, bild = row["calm"], row["bild"]
     return calm and calm["settings"]["threshold"], bild and bild["settings"]["fallback_threshold"]
 
@@ -454,19 +433,16 @@ def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(
     equal = NullTest(split="validation", ratio=1.002, interval=(0.99, 1.01), finding="equal")
     known = Alignment(counted=effect, clock=effect, choices=[choice], costs=costs, null_test=equal)
     summary = dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=known)
-    first, clock, null, *_ = alignment_sentences(summary)
+    first, clock, null, *_ = tables.alignment_sentences(summary)
     assert "by counts" in first
     assert clock.startswith("By the clock, both arms in turn, over the timed settings it is 1.10 [1.05")
-    assert (
-        "unaligned/aligned: 1.002 [0.990, 1.010] times as long for equal work on validation; the interval holds 1, as it must."
-        in null
-    )
-    assert clock_warning(summary) == ""
+    assert "unaligned/aligned: 1.002 [0.990, 1.010] times as long for equal work on validation; the interval holds 1," in null
+    assert tables.clock_warning(summary) == ""
     unequal = dataclasses.replace(known, null_test=NullTest(split="test", ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
     warned = dataclasses.replace(summary, alignment=unequal)
-    assert "1.200 [1.100, 1.300] on test at equal work" in clock_warning(warned)
+    assert "1.200 [1.100, 1.300] on test at equal work" in tables.clock_warning(warned)
     assert recommend(warned).headline.startswith("The clock of this sweep cannot be trusted: "), "first wherever it is read"
-    assert clock_warning(dataclasses.replace(summary, alignment=None)) == ""
+    assert tables.clock_warning(dataclasses.replace(summary, alignment=None)) == ""
 
 
 def test_the_table_has_a_row_for_each_drafter(sweeps: Sweeps) -> None:
@@ -492,7 +468,7 @@ def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_r
     speeds = ((1, [1.5, 1.4, 1.6]), (2, [0.8, 0.7, 0.9]))
     vanilla = [{"batch_size": size, "throughput": (1 + size) / 2} for size in (1, 2)]
     points = [{**point, "batch_size": size, "speedup": own[0], "rounds": own} for size, own in speeds]
-    pair = pair_record({"batches": {"split": "test", "examples": 64, "vanilla": vanilla, "points": points}})
+    pair = conftest.pair_record({"batches": {"split": "test", "examples": 64, "vanilla": vanilla, "points": points}})
     summary = dataclasses.replace(full_record, pairs={"unaligned": pair, "aligned": pair})
     tables = {table.name: table for table in rendered_tables(summary)}
     assert "on test, drafting pays up to batch 1 of 2: there a chosen" in " ".join(recommend(summary).changes)
@@ -508,4 +484,4 @@ def test_both_times_of_vanilla_are_explained(sweeps: Sweeps) -> None:
     for row in tested:
         row["latency_ms"] = [9.0, 31.5] if row["method"] == "vanilla_large" else row["latency_ms"]
     says = "20.00 ms beside the recommended point, as the verdict says, and 20.25 ms in its own row"
-    assert any(says in note for note in notes(summary_record("bleu", sweeps)))
+    assert any(says in note for note in tables.notes(summary_record("bleu", sweeps)))

@@ -14,11 +14,10 @@ from tasks.evaluation.results.pair import PairRecord, read_pair, write_pair
 from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import read_summary, rounded, summary_json
 from tasks.files import unsealed
-from tests.unit.evaluation.conftest import pair_record, summary_record, untimed
+from tests.unit.evaluation.conftest import Sweeps, pair_record, summary_record, untimed
 from tests.unit.evaluation.report.test_recommendation import ABOUT
 
 FIX = "write it again"
-Sweeps = dict[str, list[dict[str, Any]]]
 
 
 @pytest.fixture
