@@ -21,11 +21,6 @@ INPUTS = [Example(source, (source,)) for source in SOURCES]
 """The sources, each its own reference."""
 
 
-def examples(begin: int, end: int) -> list[Example]:
-    """Some of the sources, each its own reference."""
-    return INPUTS[begin:end]
-
-
 @functools.cache
 def tiny(architecture: str) -> tuple[Any, Any]:
     """A random model, and its tokenizer of 64 pieces."""

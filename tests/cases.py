@@ -197,8 +197,8 @@ LONG_CASES = {
     )
 }
 NOT_ENUMERATED = {
-    "beam_large": "it draws nothing; test_beam.py compares its tokens with a plain search",
-    "speculative_beam": "it draws nothing; test_speculative_beam.py compares its tokens with beam search",
+    "beam_large": "it draws nothing; test_beams.py compares its tokens with a plain search",
+    "speculative_beam": "it draws nothing; test_beams.py compares its tokens with beam search",
     "calm": "its law depends on hidden states of earlier exits; test_early_exit.py compares it with CALM without caches",
 }
 """Methods without an enumeration, and why."""

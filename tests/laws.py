@@ -146,11 +146,11 @@ def forgivingly(min_entropy: float, window: int, draft_length: int, models: Mode
     return distribution
 
 
-def cascade_shares(rule: str, alpha: float, scores: Sequence[Any], dists: Sequence[Any], *, greedy: bool) -> np.ndarray:
+def cascade_shares(rule: str, alpha: float, scores: Sequence[Any], dists: Sequence[Any]) -> np.ndarray:
     """π of a speculative cascade at one position as the paper writes it, token by token; (q, p) of scores and of dists."""
     (q, p), (q_dist, p_dist) = scores, dists
     tokens = range(len(q))
-    max_surprisal = -math.log(p[np.argmax(q)]) if greedy else sum(_times_surprisal(q[v], p[v]) for v in tokens)
+    mean_surprisal = sum(_times_surprisal(q[v], p[v]) for v in tokens)
     apart = sum(max(0.0, p_dist[v] - q_dist[v]) for v in tokens)
     whole = {
         "chow": max(q) < 1 - alpha,
@@ -159,7 +159,7 @@ def cascade_shares(rule: str, alpha: float, scores: Sequence[Any], dists: Sequen
         "diff_log": nats(p) < nats(q) - alpha,
         "opt": max(q) < max(p) - alpha * apart,
         "opt_log": nats(p) < nats(q) - alpha * apart,
-        "bild": max_surprisal > alpha,
+        "bild": mean_surprisal > alpha,
     }
     if rule in whole:
         return np.array(p_dist if whole[rule] else q_dist)
@@ -189,7 +189,7 @@ def cascade(rule: str, alpha: float, models: Models, limit: int) -> SequenceDist
     @functools.cache
     def shares(text: Prefix) -> np.ndarray:
         both_scores, both = (models.q_scores(text), models.p_scores(text)), (models.q(text), models.p(text))
-        return cascade_shares(rule, alpha, both_scores, both, greedy=False)
+        return cascade_shares(rule, alpha, both_scores, both)
 
     return sequence_distribution(shares, limit)
 

@@ -19,7 +19,7 @@ from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import RowWriter
 from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, measured_costs
-from tests.ticking import ALIGNED, Clock, TickingDecoder, evaluator_of, here, split_of, sweep_settings, ticking_pair
+from tests.ticking import ALIGNED, Clock, evaluator_of, here, split_of, sweep_settings, ticking_pair
 
 GRID = [
     *(
@@ -78,16 +78,12 @@ class Sweep:
         return plain(self._whole(GRID).report({ALIGNED: self._validated}, self.test)[ALIGNED])
 
     def _whole(self, grid: Sequence[SweepPoint]) -> TaskSweep:
-        self.costs: Costs | None = None
+        costs: Costs | None = None
         if self.evaluator.sweep.plan:
             request, timer = self.evaluator.request, self.evaluator.timer
-            self.costs = measured_costs(self._cache / "costs.json", self.validation, request, lambda: timer)
-        runner = SweepRunner(ALIGNED, self.writer, self._cache, self._fan_out, self.costs)
+            costs = measured_costs(self._cache / "costs.json", self.validation, request, lambda: timer)
+        runner = SweepRunner(ALIGNED, self.writer, self._cache, self._fan_out, costs)
         return TaskSweep({ALIGNED: runner}, {ALIGNED: grid}, here(self.evaluator.timer))
-
-    def large(self) -> TickingDecoder:
-        assert isinstance(self.pair.large, TickingDecoder)
-        return self.pair.large
 
 
 def plain(rows: Iterable[SweepRow]) -> list[Row]:

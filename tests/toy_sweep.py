@@ -62,9 +62,8 @@ class Recorded:
 
 def opened(pair: Pair) -> LoadedPair:
     small, large = models("t5")
-    whole = DecodingPair(
-        pair, {"small": small, "large": large}, Words(), "cpu", PairManifest(DEFAULT, TextSettings(), chosen="")
-    )
+    manifest = PairManifest(DEFAULT, TextSettings(), chosen="")
+    whole = DecodingPair(pair, {"small": small, "large": large}, Words(), "cpu", manifest)
     return LoadedPair(whole, pair, [PATHS.split("validation"), PATHS.split("test")])
 
 
@@ -76,9 +75,7 @@ def use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(stage, "load_drafter", lambda *_: opened(pair))
     monkeypatch.setattr(stage, "open_timer", lambda _, task, __, grids, ___: timer(task, grids))
-    monkeypatch.setattr(
-        stage, "point_timer", lambda _, task, grids, *__: PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu")
-    )
+    monkeypatch.setattr(stage, "point_timer", lambda _, task, grids, *__: timer(task, grids))
     monkeypatch.setattr(stage, "start_elsewhere", lambda open_timer, close: here(open_timer()))
 
 

@@ -20,7 +20,7 @@ from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.prepare import write_corpus
 from tasks.training.data import JsonlDataset
-from tests.calibration import DRAWN, SOURCES, TEXT, examples, saved
+from tests.calibration import DRAWN, INPUTS, SOURCES, TEXT, saved
 
 PATHS = TaskPaths("words")
 Run = Callable[..., None]
@@ -31,7 +31,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     """Runs the stage in a folder with a corpus and a large model; takes settings of calibrate, and text's longest target."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["calibrate", "--task", "words"])
-    corpus: Corpus = {"train": examples(0, 26), "validation": examples(26, 36), "test": []}
+    corpus: Corpus = {"train": INPUTS[:26], "validation": INPUTS[26:36], "test": []}
     write_corpus({**corpus, UNLABELLED: [Example(source, ()) for source in SOURCES[36:]]}, PATHS.corpus)
     saved(request.param, PATHS.model("large"))
 
@@ -79,8 +79,8 @@ def test_references_are_labelled_with_predictions_alone(run: Run, monkeypatch: p
     """The texts are the corpus' own, and the control's are the same: the two arms differ in what they learn from them."""
     monkeypatch.setattr(Labeller, "_decode_batch", None)  # nothing is generated
     run(texts="references", sampling={}, top_logits=5)
-    corpus = {example.source: example.references[0] for example in (*examples(0, 26), *examples(26, 36))}
-    for inputs, file in ((examples(0, 26), PATHS.calibration_set), (examples(26, 36), PATHS.held_out_calibration)):
+    corpus = {example.source: example.references[0] for example in INPUTS[:36]}
+    for inputs, file in ((INPUTS[:26], PATHS.calibration_set), (INPUTS[26:36], PATHS.held_out_calibration)):
         found = read_jsonl(file)
         assert {example.source for example in found} == {example.source for example in inputs}
         assert all(example.references == (corpus[example.source],) for example in found)
@@ -130,7 +130,7 @@ def test_a_changed_setting_starts_over(run: Run, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_large_model_that_has_collapsed_to_one_output_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    check = check_outputs(["red"] * 24, examples(0, 24), "bleu")
+    check = check_outputs(["red"] * 24, INPUTS[:24], "bleu")
     calibrate.report_check("words", check, {"calibration": {"kept": 24, "distinct": 1}})
     said = capsys.readouterr().err
     assert "1 distinct outputs of 24 for calibration" in said

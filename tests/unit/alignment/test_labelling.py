@@ -16,7 +16,7 @@ from tasks.decoding.runtimes.choose import open_decoder
 from tasks.errors import InputError
 from tasks.training.data import JsonlDataset
 from tasks.training.objective import target_log_probs
-from tests.calibration import DRAWN, INPUTS, SOURCES, TEXT, examples, saved, tiny
+from tests.calibration import DRAWN, INPUTS, SOURCES, TEXT, saved, tiny
 
 END = 1
 SAMPLED = CalibrateSettings(batch_size=32, sampling=DRAWN, seed=3)
@@ -51,7 +51,7 @@ def test_repeats_are_counted_of_groups_of_up_to_four(tokens: list[int], times: i
 @pytest.fixture
 def corpus(tmp_path: Path) -> list[Path]:
     files = [tmp_path / "train.jsonl", tmp_path / "unlabelled.jsonl"]
-    write_jsonl(examples(0, 30), files[0])
+    write_jsonl(INPUTS[:30], files[0])
     write_jsonl([Example(source, ()) for source in SOURCES[30:]], files[1])
     return files
 

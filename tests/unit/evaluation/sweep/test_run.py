@@ -144,9 +144,7 @@ def test_without_a_plan_every_point_is_timed_with_equal_outcomes(planned: Planne
 
 
 @pytest.mark.parametrize(("share", "warned"), [(0.49, True), (0.5, False)])
-def test_a_step_that_uses_less_than_half_of_the_machine_is_a_warning(
-    share: float | None, warned: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_below_half_the_machine_is_warned_of(share: float | None, warned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
 
     def shared(step_bytes: int, seconds: float) -> float | None:
@@ -296,10 +294,7 @@ def test_a_killed_sweep_goes_on_with_its_finished_rounds(tmp_path: Path, monkeyp
         assert len(rows[name]["rounds"]) == len(undisturbed[name]["rounds"])
 
 
-POINTS = [
-    SweepPoint("bild", BildSettings(fallback_threshold=0.2)),
-    SweepPoint("speculative", SpeculativeSettings(draft_length=3)),
-]
+POINTS = [SweepPoint("bild", BildSettings(fallback_threshold=0.2)), SweepPoint("speculative", SpeculativeSettings())]
 
 
 class Batches:
