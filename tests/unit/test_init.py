@@ -4,7 +4,6 @@ import csv
 import difflib
 import json
 import random
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,9 +23,7 @@ def chats(count: int) -> list[tuple[str, ...]]:
     """Questions and answers with words of random letters."""
     rng = random.Random(1)
     words = ["".join(rng.choices("abcdefghijklmnoprstuvw", k=rng.randrange(3, 8))) for _ in range(150)]
-    return [
-        (f"Where is the {' '.join(rng.sample(words, 3))}?", f"In the {' '.join(rng.sample(words, 4))}.") for _ in range(count)
-    ]
+    return [(f"Where is {' '.join(rng.sample(words, 3))}?", f"In the {' '.join(rng.sample(words, 4))}.") for _ in range(count)]
 
 
 def table(path: Path, header: list[str], rows: list[tuple[str, ...]]) -> Path:
@@ -40,7 +37,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Run the command in a folder with the project's own parameters."""
     (tmp_path / "params.yaml").write_text(PARAMS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(init.Proposal, "seconds", lambda _: 90.0)
     return runner(init.main, monkeypatch, capsys)
 
@@ -107,9 +103,7 @@ def test_splits_are_told_by_the_names_of_files(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("train.de", "train.en", "val.de", "val.en", "test.de", "test.en")]
     for file in files:
         file.write_text("text\n", encoding="utf-8")
-    splits = {
-        split: [f"{word}.de", f"{word}.en"] for split, word in (("train", "train"), ("validation", "val"), ("test", "test"))
-    }
+    splits = {one: [f"{word}.de", f"{word}.en"] for one, word in (("train", "train"), ("validation", "val"), ("test", "test"))}
     assert init.file_settings(files, None, None) == {"files": splits}
     with pytest.raises(InputError, match="is taken for a test file by its name; name a file to train on too"):
         init.file_settings(files[4:], None, None)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,6 @@ def run(folder: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **
     (folder / "train.en").write_text("".join(line.format(number) for number in range(40)))
     (folder / "params.yaml").write_text(yaml.safe_dump({"active": {"words": str(folder)}, "tasks": {"words": task}}))
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # a lock of its own
     monkeypatch.setattr(sys, "argv", ["prepare", "--task", "words"])
     prepare.main()
 
@@ -104,9 +102,7 @@ def test_the_stage_always_writes_a_file_of_the_unlabelled(
     assert report["splits"]["validation"]["repeated_examples"] == 0
 
 
-def test_a_corpus_that_teaches_nothing_ends_the_stage(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_copies_alone_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"words: train: the reference equals the source in 40 of 40 .*corpus_report\.json"):
         run(folder, {**FILES, "train": ["train.en", "train.en"]}, monkeypatch)
     assert "warning: words: validation: the reference equals the source" in capsys.readouterr().err
@@ -147,15 +143,13 @@ def from_large(*layers: int, **settings: Any) -> ModelSettings:
     return ModelSettings(from_large=LayersSettings(layers=layers, **settings))
 
 
-def test_layers_that_are_there_are_taken_and_others_refused(large: Path) -> None:
-    check_starts(ModelSettings(pretrained=str(large)), from_large(0, 1))
+def test_layers_that_are_not_there_and_checkpoints_as_large_as_the_large_one_are_refused(large: Path) -> None:
+    start = ModelSettings(pretrained=str(large))
+    check_starts(start, from_large(0, 1))
     with pytest.raises(InputError, match=r"^models\.small\.from_large: layers names 9, but the large model has \d+ decoder"):
-        check_starts(ModelSettings(pretrained=str(large)), from_large(0, 9))
-
-
-def test_a_small_checkpoint_as_large_as_the_large_one_is_refused(large: Path) -> None:
+        check_starts(start, from_large(0, 9))
     with pytest.raises(InputError, match=r"^models\.small\.pretrained: .* M parameters .* drafts could save nothing"):
-        check_starts(ModelSettings(pretrained=str(large)), ModelSettings(pretrained=str(large)))
+        check_starts(start, start)
 
 
 def test_a_shared_encoder_needs_one(tmp_path: Path) -> None:

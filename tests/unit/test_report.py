@@ -3,9 +3,8 @@ import dataclasses
 import json
 import shutil
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -50,7 +49,6 @@ def sweep(arm: str, best: float) -> list[Row]:
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     """Both sweeps' rows in an empty folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # locks of its own
     found = TaskPaths("toy")
     for arm, best in (("unaligned", 1.5), ("aligned", 2.0)):
         found.rows(arm).parent.mkdir(parents=True)
@@ -99,9 +97,7 @@ def run(
     return recorded
 
 
-def test_the_stage_writes_every_file_and_prints_the_table(
-    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_files_and_the_table(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     ((where, metric, _, files, inputs, pair, verdict, frontier, compared),) = run(monkeypatch, drawn=True)
     assert (where, metric, inputs) == (paths, "rougeL", [paths.rows("unaligned"), paths.rows("aligned")])
     assert (pair.name, pair.path, pair.tags["method"]) == ("draftline-toy", str(paths.results / "pair"), "bild")
@@ -141,9 +137,7 @@ def test_the_recommended_pair_is_written_with_its_numbers(paths: TaskPaths, monk
     assert not (folder / "calibration.json").exists()
 
 
-def test_every_test_set_stands_in_the_report_by_its_name(
-    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_test_set_is_named(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The second set contradicts the choice that the main one confirms."""
     for arm, best in (("unaligned", 1.5), ("aligned", 2.0)):
         rows = [one for one in sweep(arm, best) if one["split"] == "test"]
@@ -156,10 +150,8 @@ def test_every_test_set_stands_in_the_report_by_its_name(
     count(paths, "test.coco")
     ((_, _, metrics, _, inputs, *_),) = run(monkeypatch, test_sets=["flickr", "coco"])
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
-    assert [(one["name"], one["split"], one["examples"]) for one in summary["test_sets"]] == [
-        ("flickr", "test", 5),
-        ("coco", "test.coco", 5),
-    ]
+    sets = [(one["name"], one["split"], one["examples"]) for one in summary["test_sets"]]
+    assert sets == [("flickr", "test", 5), ("coco", "test.coco", 5)]
     flickr, coco = ({row["row"]: row for row in one["table"]}["bild_aligned_no_loss"] for one in summary["test_sets"])
     assert flickr == {row["row"]: row for row in summary["table"]}["bild_aligned_no_loss"]
     assert (flickr["test_status"]["quality"], coco["test_status"]["quality"]) == ("confirmed", "contradicted")
@@ -173,9 +165,7 @@ def test_every_test_set_stands_in_the_report_by_its_name(
     assert "contradicted: loses more than 0.5 points" in found
     assert "coco      BiLD aligned, no loss      28.00" in capsys.readouterr().out
     assert "| flickr | BiLD aligned, no loss | 30.00 [28.00, 32.00] | +0.00 | 2.00×" in found
-    assert (
-        "coco, times as fast with aligned as with unaligned drafters at these choices, by counts: BiLD chosen for no" in found
-    )
+    assert "coco, times as fast with aligned as with unaligned drafters at these choices, by counts: BiLD chosen for" in found
     paths.rows("aligned", test="test.coco").unlink()
     with pytest.raises(SystemExit):
         run(monkeypatch, test_sets=["flickr", "coco"])
@@ -272,10 +262,7 @@ def spoil(model: Path) -> None:
             lambda paths: paths.rows("aligned").unlink(),
             "aligned/rows.jsonl is missing or holds no rows; make it by: python -m tasks.sweep --task toy",
         ),
-        (
-            lambda paths: shutil.rmtree(paths.model("aligned")),
-            "models/toy/aligned/1 is missing; train it with dvc repro align@toy",
-        ),
+        (lambda paths: shutil.rmtree(paths.model("aligned")), "models/toy/aligned/1 is missing; train it with dvc repro align"),
         (
             lambda paths: spoil(paths.model("large")),
             "models/toy/large: config.json is not as it was written; make it again with dvc repro finetune_large@toy",
@@ -284,11 +271,7 @@ def spoil(model: Path) -> None:
     ids=["no rows", "no drafter", "a damaged model"],
 )
 def test_missing_and_damaged_input_ends_in_one_line(
-    paths: TaskPaths,
-    change: Callable[[TaskPaths], None],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    paths: TaskPaths, change: Any, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(paths)
     with pytest.raises(SystemExit) as exit_:
@@ -317,9 +300,7 @@ def test_further_temperatures_are_read_from_the_files_that_are_there(paths: Task
         paths.rows("aligned", test=split).write_text(text, encoding="utf-8")
     ((_, _, _, _, inputs, *_),) = run(monkeypatch)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
-    assert [(one["arm"], one["temperature"], one["vanilla_quality"]) for one in summary["temperatures"]] == [
-        ("aligned", 0.5, 30.0),
-        ("aligned", 1.0, 30.0),
-    ]
+    vanilla = [(one["arm"], one["temperature"], one["vanilla_quality"]) for one in summary["temperatures"]]
+    assert vanilla == [("aligned", 0.5, 30.0), ("aligned", 1.0, 30.0)]
     assert [point["chosen"] for point in summary["temperatures"][0]["points"]] == [None, None]
     assert {paths.rows("aligned", test=f"validation.T{degree}") for degree in ("0.5", "1")} <= set(inputs)

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import math
 import sys
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,7 +56,6 @@ from tests.unit.evaluation.conftest import timed
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorded]]:
     """A task of toy models in a folder, and the records of its sweeps."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a lock of its own
     pair, found = pair_of("t5"), []
     for name, seed in (("validation", 0), ("test", 1)):
         PATHS.split(name).parent.mkdir(parents=True, exist_ok=True)
@@ -106,16 +104,8 @@ def test_a_missing_or_empty_calibration_set_is_refused(tmp_path: Path) -> None:
     ("point", "sampling", "message"),
     [
         (SweepPoint("calm", CalmSettings()), SamplingSettings(), "sweep.grid asks for calm: .* needs the layers"),
-        (
-            SweepPoint("speculative", SpeculativeSettings(drafter="heads")),
-            SamplingSettings(),
-            "speculative: .* train it with draft_heads",
-        ),
-        (
-            SweepPoint("beam_large", BeamSettings()),
-            SamplingSettings(temperature=1.0),
-            "sweep.grid asks for beam_large: .*temperature",
-        ),
+        (SweepPoint("speculative", SpeculativeSettings(drafter="heads")), SamplingSettings(), ".* train it with draft_heads"),
+        (SweepPoint("beam_large", BeamSettings()), SamplingSettings(temperature=1.0), "asks for beam_large: .*temperature"),
     ],
 )
 def test_points_that_the_pair_cannot_run_are_refused_first(point: SweepPoint, sampling: SamplingSettings, message: str) -> None:
@@ -190,9 +180,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]
 
 
-def test_no_model_of_this_process_is_in_memory_while_another_one_times(
-    records: list[Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_model_is_in_memory_while_another_process_times(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     pair, loaded = pair_of("t5"), list[weakref.ref[LoadedPair]]()
 
     def load(*_: object) -> LoadedPair:
@@ -216,9 +204,7 @@ def test_no_model_of_this_process_is_in_memory_while_another_one_times(
     assert swept(SPECULATIVE) and len(loaded) > 1
 
 
-def test_chosen_points_are_timed_by_batch_size_without_touching_rows(
-    records: list[Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chosen_points_are_timed_by_batch_size_and_rows_stay(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     rows = swept(SPECULATIVE, BILD)
     monkeypatch.setattr(PointTimer, "lap", lambda *_: pytest.fail("timed again"))
     assert swept(SPECULATIVE, BILD, batch_sizes=(1, 3), batch_examples=3) == rows
@@ -307,9 +293,8 @@ def test_further_test_sets_are_measured_beside_the_main_one(records: list[Record
     def measured(*names: str) -> dict[str, set[tuple[str, str]]]:
         lap.reset_mock()
         rows = [row for row in swept(SPECULATIVE) if row["split"].startswith("test.")]
-        assert sorted(rows, key=str) == sorted(
-            (row for name in names for row in in_file(PATHS.rows("aligned", test=name))), key=str
-        )
+        written = [row for name in names for row in in_file(PATHS.rows("aligned", test=name))]
+        assert sorted(rows, key=str) == sorted(written, key=str)
         return {name: {(row["method"], str(row["settings"])) for row in rows if row["split"] == name} for name in names}
 
     write_test_set("a", 2)

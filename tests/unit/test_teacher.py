@@ -19,7 +19,6 @@ from tests.toys import VOCABULARY, prefix_pair, says, toy_sources
 def test_the_verdict_recommends_nothing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both models say the same word to every source, as after a training that went wrong; references differ."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     PATHS.corpus.mkdir(parents=True)
     for seed, split in enumerate(("validation", "test")):
         texts = [Words().decode(row, skip_special_tokens=True) for row in toy_sources(24, seed)]

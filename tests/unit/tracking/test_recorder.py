@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -59,9 +58,7 @@ def test_the_last_child_of_a_name_counts_and_texts_are_cut(outbox: Path) -> None
     ("error", "status"),
     [(ValueError("x"), "FAILED"), (KeyboardInterrupt(), "KILLED"), (SystemExit(2), "FAILED"), (SystemExit(0), "FINISHED")],
 )
-def test_the_status_of_a_run_is_how_its_work_ended(
-    outbox: Path, error: BaseException, status: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_ends_like_its_work(outbox: Path, error: BaseException, status: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(type(error)), record() as run:
         raise error
     assert read(run.folder)["status"] == status
@@ -125,10 +122,7 @@ def test_the_command_has_nothing_to_send_from_an_empty_outbox(tmp_path: Path) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, '{"sent": 0, "waiting": []}\n', "")
 
 
-def test_the_command_sends_nothing_while_something_is_timed(
-    outbox: Path, mlflow: FaultyClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_the_command_sends_nothing_during_a_timing(outbox: Path, mlflow: FaultyClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["tracking"])
     record(flush_seconds=0).close()
     command = threading.Thread(target=tracking_command.main)
