@@ -52,14 +52,8 @@ def test_the_large_model_is_the_teacher_and_the_start_is_chosen(monkeypatch: pyt
 
 def test_both_arms_differ_in_their_targets_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "models/words/small").mkdir(parents=True)
-    same: dict[str, Any] = {
-        "start": "fine_tuned",
-        "draft_vocabulary": 200,
-        "steps": 70,
-        "batch_size": 5,
-        "learning_rate": 0.01,
-        "choose_by": "quality",
-    }
+    same: dict[str, Any] = {"start": "fine_tuned", "draft_vocabulary": 200, "choose_by": "quality"}
+    same |= {"steps": 70, "batch_size": 5, "learning_rate": 0.01}
     taught: dict[str, Any] = {"loss": "jensen_shannon", "beta": 0.1, "reference": "live"}
     aligned, control = (job_of(monkeypatch, tmp_path, drafter, **same, **taught) for drafter in ("aligned", "unaligned"))
     assert dataclasses.asdict(control.training) == {

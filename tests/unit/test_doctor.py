@@ -36,11 +36,9 @@ def check(name: str) -> Check:
 
 
 def test_each_check_prints_its_line_and_what_is_wrong_with_it(capsys: pytest.CaptureFixture[str]) -> None:
-    checks = [
-        Check("one", "first things", lambda _: Finding(OK, "here")),
-        Check("another", "second things", lambda _: Finding(WARNING, "odd", "look")),
-    ]
-    assert main([], checks) == 0
+    one = Check("one", "first things", lambda _: Finding(OK, "here"))
+    another = Check("another", "second things", lambda _: Finding(WARNING, "odd", "look"))
+    assert main([], [one, another]) == 0
     table, last = capsys.readouterr().out.rsplit("\n\n", 1)
     first, second, needed, fix = table.splitlines()
     assert first.index("here") == second.index("odd") == needed.index("needed for: second") == fix.index("to do: look")
@@ -215,9 +213,7 @@ def test_gpu_and_build_of_torch(
     ("ready", "free", "state"),
     [(True, 50e9, OK), (True, 3e9, WARNING), (True, 0.1e9, MISSING), (False, 3e9, MISSING), (False, 7e9, WARNING)],
 )
-def test_a_disk_that_is_nearly_full(
-    ready: bool, free: float, state: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_nearly_full_disk(ready: bool, free: float, state: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     if ready:
         Path(".venv").mkdir()
@@ -243,9 +239,7 @@ def test_a_disk_that_takes_no_file_and_a_torch_that_does_not_start(monkeypatch: 
     ("limit", "threads", "state"),
     [(None, 0, OK), (None, 9, WARNING), (2.0, 0, WARNING), (2.0, 2, OK), (8.0, 0, OK), (8.0, 6, WARNING)],
 )
-def test_threads_beyond_the_cores_or_the_limit_of_a_container(
-    limit: float | None, threads: int, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_beyond_cores_or_limits(limit: float | None, threads: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)), raising=False)
     monkeypatch.setattr(machine, "core_limit", lambda: limit)
     assert doctor.cores(facts({"threads": threads})).state == state
@@ -261,9 +255,7 @@ def test_little_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert doctor.memory(facts()).state == WARNING
 
 
-def test_without_a_compiler_decoding_is_slower_or_what_params_ask_for_is_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_compiler_decoding_is_slower_or_not_as_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(doctor, "probe", functools.cache(probe))  # each of its processes imports torch

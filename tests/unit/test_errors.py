@@ -14,12 +14,27 @@ from tasks import errors
 from tasks.errors import InputError, disk_full, one_line_errors
 from tests.served import until
 
+CLOSED = "Read-only file system"
 
-def test_bad_input_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (InputError("no file\nhere"), "no file here"),
+        (OSError(errno.EROFS, CLOSED, "/x"), f"no access to /x ({CLOSED}); make it and its folder writable and run again"),
+        # A library that reports a closed folder in words.
+        (
+            RuntimeError(f"{CLOSED} (os error 30)"),
+            f"a file cannot be written: {CLOSED} (os error 30); make its folder writable and run again",
+        ),
+    ],
+    ids=repr,
+)
+def test_what_users_can_correct_is_a_line_and_status_2(error: Exception, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught, one_line_errors():
-        raise InputError("no file\nhere")
+        raise error
     assert caught.value.code == 2
-    assert capsys.readouterr().err == "error: no file here\n"
+    assert capsys.readouterr().err == f"error: {line}\n"
 
 
 @pytest.mark.parametrize("printed", ["print('x' * 99999, flush=True)", "print('x')", "print('x'); sys.exit(0)"])
@@ -45,21 +60,6 @@ def test_other_errors_keep_their_traceback(error: Exception) -> None:
         raise error
 
 
-def test_a_folder_that_nobody_may_write_to_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as caught, one_line_errors():
-        raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "rows"))
-    assert caught.value.code == 2
-    line = f"error: no access to {tmp_path / 'rows'} (Read-only file system); make it and its folder writable and run again\n"
-    assert capsys.readouterr().err == line
-
-
-def test_a_library_that_reports_a_closed_folder_in_words_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), one_line_errors():
-        raise RuntimeError("Read-only file system (os error 30)")
-    said = "a file cannot be written: Read-only file system (os error 30); make its folder writable and run again"
-    assert capsys.readouterr().err == f"error: {said}\n"
-
-
 def raised_from(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
     return error
@@ -72,6 +72,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
     "error",
     [
         FULL,
+        OSError(errno.ENOSPC, "No space left on device", "/not/there.jsonl"),
         OSError(errno.EDQUOT, "over quota"),
         RuntimeError("I/O error: No space left on device (os error 28)"),
         RuntimeError("(sqlite3.OperationalError) database or disk is full"),
@@ -84,15 +85,9 @@ def test_a_full_disk_is_one_line_with_the_file(error: Exception, capsys: pytest.
         raise error
     assert caught.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: no space left on the disk of {Path.cwd()}, ")
+    full = getattr(error, "filename", None) or Path.cwd()
+    assert line.startswith(f"error: no space left on the disk of {full}, ")
     assert line.endswith(" MB are free; make room and run again")
-
-
-def test_the_file_that_did_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), one_line_errors():
-        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "not" / "there.jsonl"))
-    said = capsys.readouterr().err  # not with the free space: other programs write to the same disk
-    assert f"no space left on the disk of {tmp_path}/not/there.jsonl, " in said and "MB are free; make room" in said
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device that is always full")
@@ -103,9 +98,7 @@ def test_a_device_that_is_full_is_known_by_what_writing_to_it_raises() -> None:
 
 
 @pytest.mark.parametrize("words", ["inline_container.cc:672 . unexpected pos 576 vs 534", "PytorchStreamWriter failed"])
-def test_a_file_of_torch_that_came_out_short_is_a_full_disk_where_nothing_is_free(
-    words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_short_torch_file_is_a_full_disk_without_space(words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(errors, "_free_bytes", lambda _: 0)
     assert disk_full(RuntimeError(words), tmp_path)
     assert not disk_full(RuntimeError("bug"), tmp_path)

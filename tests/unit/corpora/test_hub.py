@@ -48,10 +48,8 @@ PASSAGE = [" ".join(f"w{number}" for number in range(begin, begin + 192)) for be
 TESTS = ("assert f(1) == 3", "assert f(0) == 2")
 MBPP = {"task_id": 1, "text": "Add two.", "code": "def f(x): return x + 2", "test_setup_code": "", "test_list": [*TESTS]}
 ADD_TWO = "Add two. Write a Python program that passes these tests:\nassert f(1) == 3\nassert f(0) == 2\nProgram:"
-RAIN = {"context": "It rains.", "question": "Does it snow?", "answers": {"text": [], "answer_start": []}}
-SNOW = (
-    "Answer the question in words of the context, or write unanswerable.\nContext: It rains.\nQuestion: Does it snow?\nAnswer:"
-)
+RAIN = {"context": "It rains.", "question": "Snow?", "answers": {"text": [], "answer_start": []}}
+SNOW = "Answer the question in words of the context, or write unanswerable.\nContext: It rains.\nQuestion: Snow?\nAnswer:"
 SUM = "Solve the problem step by step, then write #### and the number.\nProblem: 1 + 1?\nSolution:"
 FEW_WORDS = "Answer the question in a few words.\nQuestion: How many?\nAnswer:"
 ROWS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
@@ -93,10 +91,8 @@ def test_presets_name_the_data_sets_with_published_numbers() -> None:
 
 
 def test_slices_templates_and_sources_without_references(news: Path) -> None:
-    settings = HubSettings(
-        **SETTINGS, splits={"train": "train[:2]", UNLABELLED: "train[2:]+test"}, template="{document}? {source}!"
-    )
-    corpus = read(settings, news)
+    splits = {"train": "train[:2]", UNLABELLED: "train[2:]+test"}
+    corpus = read(HubSettings(**SETTINGS, splits=splits, template="{document}? {source}!"), news)
     assert corpus["train"] == [Example("a? a!", ("a, in short",)), Example("b? b!", ("b, in short",))]
     assert corpus[UNLABELLED] == [Example("c? c!", ()), Example("d? d!", ()), Example("t? t!", ())]
     assert [len(corpus[split]) for split in ("validation", "test")] == [1, 1]
@@ -134,9 +130,7 @@ def test_a_configuration_is_that_of_the_card(news: Path) -> None:
     card = f"---\nconfigs:\n{one}{two}---\n"
     (news / "README.md").write_text(card, encoding="utf-8")
     assert [one.source for one in read(HubSettings(**SETTINGS, configuration="two"), news)["train"]] == ["t"]
-    with pytest.raises(
-        InputError, match=r"no data set .*news \(configuration three\) in the folder .*Available: \['one', 'two'\]"
-    ):
+    with pytest.raises(InputError, match=r"no data set .*news \(configuration three\) in .*Available: \['one', 'two'\]"):
         read(HubSettings(**SETTINGS, configuration="three"), news)
 
 

@@ -46,10 +46,8 @@ def test_a_pair_has_one_version_and_the_alias_follows_the_newest_report(
         assert upload_all(outbox, tracking_uri()) == (1, [])
         assert aliases(mlflow) == {"candidate": candidate}
     versions = mlflow.client.search_model_versions(f"name = '{NAME}'")
-    assert sorted((one.version, one.description, one.tags["method"]) for one in versions) == [
-        (1, "the verdict", "bild"),
-        (2, "the verdict", "bild"),
-    ]
+    found = sorted((one.version, one.description, one.tags["method"]) for one in versions)
+    assert found == [(1, "the verdict", "bild"), (2, "the verdict", "bild")]
 
     champions = Champions("toy")
     assert champions.champion() is None
