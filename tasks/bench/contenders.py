@@ -153,7 +153,8 @@ def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool 
 
     encoded = model.config.is_encoder_decoder
     widest = max(map(len, sources))
-    options.update(_static_cache(model, widest, limit) if static else {"past_key_values": _dynamic_cache(encoded)})
+    if static:
+        options["cache_implementation"] = "static"
 
     def padded(rows: Rows, filler: int) -> Tensor:
         # Prompts are padded on the left, encoder sources on the right.
@@ -170,25 +171,6 @@ def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool 
             **options,
         )
     return output
-
-
-def _dynamic_cache(encoded: bool) -> object:
-    """Return a growing cache. The default cache of `generate` lacks layers for a decoder deeper than its encoder."""
-    from transformers import DynamicCache, EncoderDecoderCache
-
-    return EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
-
-
-def _static_cache(model: PreTrainedModel, source: int, limit: int) -> dict[str, object]:
-    """Return arguments for a preallocated cache; it is built here where `generate` would create too few layers."""
-    from transformers import EncoderDecoderCache, StaticCache
-
-    config = model.config
-    if not config.is_encoder_decoder or config.num_hidden_layers >= model.get_decoder().config.num_hidden_layers:
-        return {"cache_implementation": "static"}
-    inner = model.get_decoder().config
-    own, cross = (StaticCache(config=inner, max_cache_len=length) for length in (limit + 1, source))
-    return {"past_key_values": EncoderDecoderCache(own, cross)}
 
 
 def assisted(model: PreTrainedModel, small: PreTrainedModel, source: list[int], limit: int, draft_length: int | None) -> Tensor:
