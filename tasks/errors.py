@@ -83,24 +83,15 @@ def checked_lines(where: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def hub_answers() -> bool:
-    """Whether the hub answers at all. Its own client would retry for half a minute without a network."""
-    import http.client
-    import ssl
-    import urllib.error
-    import urllib.request
+    """Whether the hub answers at all: its client tries this once, and a download for half a minute."""
+    from huggingface_hub import constants, get_session
 
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 (the hub, or what HF_ENDPOINT names)
     try:
-        urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 (as above)
-    except (urllib.error.HTTPError, http.client.HTTPException):
-        return True
-    except OSError as error:
-        # The hub's own client may accept a certificate that this one does not know.
-        return isinstance(getattr(error, "reason", error), ssl.SSLError)
+        get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception as error:
+        if not is_connection_error(error):
+            raise
+        return False
     return True
 
 

@@ -183,26 +183,17 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}
-    with _without_advice_on_heads(), _without_bars(unless=not names["local_files_only"] and sys.stderr.isatty()):
+    logging.getLogger("transformers.modeling_utils").addFilter(_no_advice_on_heads)
+    with _without_bars(unless=not names["local_files_only"] and sys.stderr.isatty()):
         loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
             **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain
         )
     return loaded
 
 
-@contextlib.contextmanager
-def _without_advice_on_heads() -> Iterator[None]:
+def _no_advice_on_heads(record: logging.LogRecord) -> bool:
     """Silence one warning: T5's configuration cannot say that a head is its own, which `transformers` then advises to set."""
-
-    def heeded(record: logging.LogRecord) -> bool:
-        return "so we will NOT tie them" not in record.getMessage()
-
-    logger = logging.getLogger("transformers.modeling_utils")
-    logger.addFilter(heeded)
-    try:
-        yield
-    finally:
-        logger.removeFilter(heeded)
+    return "so we will NOT tie them" not in record.getMessage()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from tasks.corpora.example import read_jsonl
 from tasks.errors import InputError
@@ -111,19 +113,17 @@ class TokenDataset:
 
 def _padded_top(rows: list[tuple[Tensor, Tensor]], lengths: list[int]) -> TopLogits:
     """Return the stored predictions of some examples, each behind as many empty positions as its source takes up."""
-    widest = max(length + len(tokens) for length, (tokens, _) in zip(lengths, rows, strict=True))
-    shape = (len(rows), widest, rows[0][0].shape[-1])  # (examples, target positions, k)
-    top = TopLogits(torch.zeros(shape, dtype=torch.long), torch.zeros(shape))
-    for row, (length, (tokens, log_probabilities)) in enumerate(zip(lengths, rows, strict=True)):
-        top.tokens[row, length : length + len(tokens)] = tokens
-        top.log_probabilities[row, length : length + len(tokens)] = log_probabilities
-    return top
+
+    def padded(column: int) -> Tensor:
+        behind = [functional.pad(row[column], (0, 0, length, 0)) for length, row in zip(lengths, rows, strict=True)]
+        return pad_sequence(behind, batch_first=True)  # (examples, target positions, k)
+
+    return TopLogits(padded(0), padded(1))
 
 
 def pad_rows(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
     """Return rows of numbers as one int64 tensor (rows, longest), padded on the right."""
-    widest = max(map(len, rows))
-    return torch.tensor([[*row, *[filler] * (widest - len(row))] for row in rows], dtype=torch.long)
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True, padding_value=filler)
 
 
 class JsonlDataset(TokenDataset):

@@ -566,9 +566,4 @@ class Grammar:
 
     def _pick(self, weighted: Sequence[tuple[T, float]]) -> T:
         """Draw one of the values by weight."""
-        reached, drawn = 0.0, self._rng.random() * sum(weight for _, weight in weighted)
-        for value, weight in weighted:
-            reached += weight
-            if drawn < reached:
-                return value
-        return weighted[-1][0]
+        return self._rng.choices([value for value, _ in weighted], [weight for _, weight in weighted])[0]
