@@ -116,8 +116,11 @@ class PredictionBlock:
         return -probability(self.log_scores, tokens)
 
     def total_variation(self, other: PredictionBlock) -> Tensor:
-        """Return D_TV of the two dists: (rows, positions)."""
-        return total_variation(self.dist, other.dist)
+        """Return D_TV = Σ max(0, p - q) = ½ Σ |p - q| = 1 - Σ min(p, q) of the two dists: (rows, positions).
+
+        In the first form, rounding never makes it smaller than any single p(v) - q(v), and so never than max p - max q.
+        """
+        return (self.dist - other.dist).clamp_min(0.0).sum(-1)
 
     def head(self, positions: int) -> PredictionBlock:
         """Return the first `positions` positions."""
@@ -192,14 +195,6 @@ def entropy(scores: Tensor, log_scores: Tensor) -> Tensor:
     """
     # The log of a score of 0 is -infinity, whose product with 0 would be NaN.
     return -(scores * log_scores.clamp_min(torch.finfo(log_scores.dtype).min)).sum(-1)
-
-
-def total_variation(one: Tensor, other: Tensor) -> Tensor:
-    """Return D_TV = Σ max(0, p - q) = ½ Σ |p - q| = 1 - Σ min(p, q) over the last dimension.
-
-    In the first form, rounding never makes it smaller than any single p(v) - q(v), and so never than max p - max q.
-    """
-    return (one - other).clamp_min(0.0).sum(-1)
 
 
 def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:

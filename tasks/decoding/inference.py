@@ -31,7 +31,7 @@ from tasks.decoding.turn import RowState
 from tasks.errors import InputError
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_architectures, check_lengths, check_pair, max_positions, same_tokens, vocabulary_size
+from tasks.models.pair import check_architectures, check_lengths, check_pair, max_positions, vocabulary_size
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
@@ -272,7 +272,7 @@ def load_pair(
     # 1. Both tokenizers. A small model with another one is translated; the two then need no common vocabulary.
     chosen_device, chosen_dtype = set_up(machine)
     tokenizer, own = load_tokenizer(large), load_tokenizer(drafter)
-    same = same_tokens(own, tokenizer)
+    same = own.get_vocab() == tokenizer.get_vocab()
     if same:
         check_pair(own, tokenizer, str(drafter), str(large))
     # 2. Both models, which have to fit each other and the lengths.

@@ -219,11 +219,6 @@ def shares_encoder(small: PreTrainedModel, large: PreTrainedModel) -> bool:
     return torch.equal(one, other)
 
 
-def freeze_encoder(model: PreTrainedModel) -> None:
-    """Exclude the encoder from training, and all weights that are tied to its embedding."""
-    model.get_encoder().requires_grad_(False)
-
-
 @torch.no_grad()
 def keep_encoder_once(small: PreTrainedModel, large: PreTrainedModel) -> None:
     """Let the encoder of `small`, whose weights equal those of `large`, be in memory once: its tensors become the other's."""

@@ -33,11 +33,6 @@ def check_pair(small: PreTrainedTokenizerBase, large: PreTrainedTokenizerBase, s
             raise InputError(f"{role} differs between {small_name} and {large_name}; {fix}")
 
 
-def same_tokens(small: PreTrainedTokenizerBase, large: PreTrainedTokenizerBase) -> bool:
-    """Return whether two tokenizers have the same tokens with the same ids, special ones aside."""
-    return bool(small.get_vocab() == large.get_vocab())
-
-
 def check_architectures(small: PreTrainedModel, large: PreTrainedModel) -> None:
     """Check that both models are encoder-decoders or both are decoder-only.
 

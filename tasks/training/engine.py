@@ -137,11 +137,6 @@ def weights_finite(engine: DeepSpeedEngine) -> bool:
     return not distributed.all_reduce(torch.tensor(float(broken), device=engine.device))
 
 
-def step_was_skipped(engine: DeepSpeedEngine) -> bool:
-    """Whether ZeRO has silently skipped a step over a gradient that is not finite; float16 training expects such steps."""
-    return engine.skipped_steps > 0 and not engine.fp16_enabled()
-
-
 @contextlib.contextmanager
 def restored_linear() -> Iterator[None]:
     """Restore torch's `linear` at the end, also after an error; ZeRO stage 3 replaces it for the life of the process."""

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from tasks.errors import InputError
 from tasks.models.extras import add_classifier, add_heads, classifier_of, heads_of
-from tasks.models.layers import decoder_layers, freeze_encoder, normed, predict, reads_large_encoder
+from tasks.models.layers import decoder_layers, normed, predict, reads_large_encoder
 from tasks.models.pruned_head import pruned_head
 from tasks.training import distributed
 from tasks.training.data import IGNORED, Batch, TopLogits
@@ -354,7 +354,8 @@ def _add_heads(model: PreTrainedModel, settings: TrainingSettings) -> None:
         add_classifier(model)
     model.requires_grad_(settings.trunk == "trained")
     if reads_large_encoder(model):
-        freeze_encoder(model)
+        # This excludes all weights that are tied to the encoder's embedding as well.
+        model.get_encoder().requires_grad_(False)
     # Heads that an earlier training left are kept, and trained only if these settings name them.
     for extra, wanted in ((heads_of(model), settings.draft_heads > 0), (classifier_of(model), settings.exit_classifier)):
         if extra is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -352,17 +352,10 @@ def largest_entropy(min_acceptance: float, entropy_factor: float) -> float:
     return (1 - min_acceptance) ** 2 / entropy_factor
 
 
-def best_draft_length(
-    acceptance_rate: float, cost_ratio: float, longest: int, check_cost: Callable[[int], float] = lambda positions: 1.0
-) -> int:
+def best_draft_length(acceptance_rate: float, cost_ratio: float, longest: int) -> int:
     """Return the γ in 0 to `longest` with the greatest expected speed-up, the smallest one of a tie (Figure 3).
 
-    It is 0, no draft at all, if the acceptance rate does not exceed c (Corollary 3.9). `check_cost` gives the cost of a run of
-    the large model over so many positions, in steps.
+    It is 0, no draft at all, if the acceptance rate does not exceed c (Corollary 3.9).
     """
-
-    def speedup(length: int) -> float:
-        return expected_speedup(acceptance_rate, length, cost_ratio, check_cost(length + 1))
-
     # max keeps the first, and so the shortest, of a tie.
-    return max(range(longest + 1), key=speedup)
+    return max(range(longest + 1), key=lambda length: expected_speedup(acceptance_rate, length, cost_ratio))

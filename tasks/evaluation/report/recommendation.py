@@ -20,7 +20,7 @@ from tasks.evaluation.report.formatting import field_text, interval_text, mark_o
 from tasks.evaluation.report.tables import alignment_sentences, batch_sentence, clock_warning
 from tasks.evaluation.results import summary as results
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import Measurements, TestStatus, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.rows import Measurements, TestStatus, TimedPoint
 from tasks.evaluation.results.summary import PassedOver, Recommendation, Summary
 from tasks.evaluation.scoring.quality import against_teacher
 from tasks.evaluation.settings import CHOICES
@@ -153,7 +153,7 @@ def headline(summary: Summary, found: Candidate | None) -> str:
     measured, split = results.reported(found.point)
     interval = interval_text(measured.speedup_interval)
     first = point_text(found.point).partition(" (")[0]
-    times = f"{_milliseconds(measured.latency_ms)} instead of {_milliseconds(vanilla_milliseconds(measured))}"
+    times = f"{_milliseconds(measured.latency_ms)} instead of {_milliseconds(measured.latency_ms * measured.speedup)}"
     cost = cost_text(measured, summary.metric, lossless=found.point.lossless)
     speed = f"{measured.speedup:.2f}×{interval} as fast as the large model alone on {split} ({where}; {times})"
     return f"Deploy {first}: {speed}; {cost}."
@@ -163,11 +163,6 @@ def processor(summary: Summary) -> str:
     """The hardware that the sweeps name."""
     names = (pair.origin("host_gpu") or pair.origin("host_cpu") for pair in summary.pairs.values())
     return next(filter(None, names), "processor not recorded")
-
-
-def vanilla_milliseconds(measured: TimedMeasurements) -> float:
-    """What vanilla took for the same texts, timed one by one with this point."""
-    return measured.latency_ms * measured.speedup
 
 
 def _milliseconds(value: float) -> str:
