@@ -22,6 +22,7 @@ from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
 from tasks.errors import InputError
+from tasks.evaluation.scoring.quality import longest_echo
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.training.data import TokenDataset, encode_targets
@@ -214,14 +215,8 @@ def find_fault(tokens: Sequence[int], text: str, ends: Collection[int], max_repe
 
 def count_repeats(tokens: Sequence[int]) -> int:
     """Return the most consecutive repetitions of any group of one to four tokens; 0 without tokens."""
-    most = 0
-    for length in range(1, min(_LONGEST_GROUP, len(tokens)) + 1):
-        equal = longest = 0
-        for earlier, later in zip(tokens, tokens[length:], strict=False):
-            equal = equal + 1 if earlier == later else 0
-            longest = max(longest, equal)
-        most = max(most, 1 + longest // length)
-    return most
+    lengths = range(1, min(_LONGEST_GROUP, len(tokens)) + 1)
+    return max((1 + longest_echo(tokens, length) // length for length in lengths), default=0)
 
 
 class TopLogitsPredictor:

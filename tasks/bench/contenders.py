@@ -175,12 +175,11 @@ def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool 
 
 def assisted(model: PreTrainedModel, small: PreTrainedModel, source: list[int], limit: int, draft_length: int | None) -> Tensor:
     """Run `generate` with a small model that drafts `draft_length` tokens at a time; None keeps its own drafting rules."""
-    from tasks.verify import assisting_masks
+    from tasks.verify import assisting_masks, draft_constantly
 
-    settings = small.generation_config
-    settings.num_assistant_tokens = 20 if draft_length is None else draft_length
-    settings.assistant_confidence_threshold = 0.4 if draft_length is None else 0.0
-    settings.num_assistant_tokens_schedule = "constant"
+    draft_constantly(small.generation_config, draft_length or 20)
+    if draft_length is None:
+        small.generation_config.assistant_confidence_threshold = 0.4
     options: dict[str, Any] = {"assistant_model": small, **assisting_masks(model)}
     return generate(model, [source], limit, **options)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance, Rows
+from tasks.decoding.drafters.look_ups import TableDrafter
 from tasks.decoding.generation import Generation
 from tasks.decoding.rules import BonusToken
 from tasks.decoding.runtimes.layout import (
@@ -130,9 +131,9 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
         return small if small is not None and decoder.vocabulary == vocabulary <= small.known_tokens else None
     # A cascade compares the distributions of both models.
     # A drafter that depends on the last token alone is a table of its predictions.
-    table = parts.drafter.greedy_table(large.known_tokens) if parts.acceptance.deferral is None else None
-    if table is None:
+    if parts.acceptance.deferral is not None or not isinstance(parts.drafter, TableDrafter):
         return None
+    table = parts.drafter.greedy_table(large.known_tokens)
     view = LoopModel(
         vocabulary=vocabulary,
         next=table.next.data_ptr(),

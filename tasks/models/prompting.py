@@ -5,6 +5,7 @@ Training, calibration, the sweep and every measurement encode sources here, so t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
@@ -83,16 +84,12 @@ class SourceEncoder:
 
         The beginning is sought in characters: tokens at its end may differ from those of the whole text.
         """
-        fits, row = 0, self._prompts([""])[0]
-        beyond = len(source)
-        while beyond - fits > 1:
-            middle = (fits + beyond) // 2
-            [tried] = self._prompts([source[:middle]])
-            if len(tried) <= self._text.max_source_tokens:
-                fits, row = middle, tried
-            else:
-                beyond = middle
-        return row
+
+        def without(characters: int) -> list[int]:
+            return self._prompts([source[: len(source) - characters]])[0]
+
+        fewest = -self._text.max_source_tokens
+        return without(bisect_left(range(len(source)), fewest, lo=1, key=lambda characters: -len(without(characters))))
 
     def _check(self) -> None:
         from jinja2 import TemplateError

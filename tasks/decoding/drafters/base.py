@@ -72,9 +72,6 @@ class Drafter(Protocol):
     def decoder(self) -> Decoder | None:
         """The decoder that drafts by its own predictions; none where the drafter is a table, a copy, heads or nothing."""
 
-    def greedy_table(self, tokens: int) -> GreedyTable | None:
-        """Return its greedy predictions after each of that many tokens; none where they depend on more than the last one."""
-
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         """Begin these sources; `encoder_output` is the target's, for drafters that share its encoder."""
 
@@ -98,10 +95,6 @@ class StatelessDrafter:
     """Base of drafters that keep nothing from turn to turn and predict with no model of their own."""
 
     decoder = None
-
-    def greedy_table(self, tokens: int) -> GreedyTable | None:
-        """None: such a drafter looks further back than the last token, if at anything."""
-        return None
 
     def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
         """Nothing to forget."""
@@ -135,10 +128,6 @@ class StepwiseDrafter(ABC):
         self.end_tokens = frozenset((end_token,))
         self.sampling = sampling
         self.source = source
-
-    def greedy_table(self, tokens: int) -> GreedyTable | None:
-        """None: a model looks at the whole text."""
-        return None
 
     @abstractmethod
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:

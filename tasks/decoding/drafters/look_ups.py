@@ -126,6 +126,7 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
         return torch.full_like(self.tables.unigram, -torch.inf).scatter_(0, tokens, logs)
 
     def greedy_table(self, tokens: int) -> GreedyTable:
+        """Return the greedy predictions after each of that many tokens."""
         if self._greedy is None or len(self._greedy.next) < tokens:
             usual, *sure = self._argmax(self.tables.unigram)
             after = torch.full((tokens,), usual, dtype=torch.int32)

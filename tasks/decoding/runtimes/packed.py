@@ -11,7 +11,7 @@ import functools
 import math
 import mmap
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,11 +34,10 @@ _PAGE = 1 << 21
 """Bytes of a huge page, where the system has them: weights that are read once a step need few address translations."""
 _ALIGNMENT = 64
 """Bytes of a cache line, at which every tensor begins."""
-_REGIONS = Path("/proc/self/smaps")
-_HEADER = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)\s", re.MULTILINE)
-_CHANGED = re.compile(r"^(?:Anonymous|Swap):\s+[1-9]", re.MULTILINE)
+_REGION = re.compile(r"^(\w+)-(\w+) \S+ \S+ \S+ (\d+).*?^Anonymous: +(\d+).*?^Swap: +(\d+)", re.MULTILINE | re.DOTALL)
+"""A region of memory: its addresses, the number of its file, and how much of it is changed or swapped out."""
 _MIN_BYTES = 1 << 16
-"""Tensors and regions of a file that are smaller are not worth a call."""
+"""Tensors that are smaller are not worth a call."""
 
 
 class PackedStack:
@@ -256,31 +255,20 @@ class FilePages:
     def _regions(self) -> list[tuple[int, int]]:
         """First and last address of each region, looked up once: what is packed is not written to meanwhile."""
         try:
-            return list(_unchanged_regions())
+            described = Path("/proc/self/smaps").read_text(errors="replace")
         except OSError:  # another system, or one that shows a process nothing of itself
             return []
+        # A page that this process has changed is a copy, and would be lost.
+        return [
+            (int(begin, 16), int(end, 16))
+            for begin, end, file, changed, swapped in _REGION.findall(described)
+            if file != "0" and changed == swapped == "0"
+        ]
 
-    def release(self, tensor: Tensor) -> bool:
-        """Give the pages of a tensor back; return False where its memory is not mapped from a file, or is small."""
+    def release(self, tensor: Tensor) -> None:
+        """Give the pages of a tensor back, unless it is small or its memory is not mapped from a file."""
         begin, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
-        if size < _MIN_BYTES:
-            return False
-        for start, end in self._regions:
-            if start <= begin and begin + size <= end:
-                # Whole pages: what a neighbour shares with this tensor is in the file too.
-                first = begin // mmap.PAGESIZE * mmap.PAGESIZE
-                ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(begin + size - first), mmap.MADV_DONTNEED)
-                return True
-        return False
-
-
-def _unchanged_regions() -> Iterator[tuple[int, int]]:
-    described = _REGIONS.read_text(errors="replace")
-    headers = list(_HEADER.finditer(described))
-    for header, following in zip(headers, [*headers[1:], None], strict=True):
-        start, end, inode = int(header[1], 16), int(header[2], 16), int(header[3])
-        if inode and end - start >= _MIN_BYTES:
-            fields = described[header.end() : None if following is None else following.start()]
-            # A page that this process has changed is a copy, and would be lost.
-            if not _CHANGED.search(fields):
-                yield start, end
+        if size >= _MIN_BYTES and any(first <= begin and begin + size <= last for first, last in self._regions):
+            # Whole pages: what a neighbour shares with this tensor is in the file too.
+            page = begin // mmap.PAGESIZE * mmap.PAGESIZE
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(page), ctypes.c_size_t(begin + size - page), mmap.MADV_DONTNEED)

@@ -7,6 +7,8 @@ that need no model.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -275,13 +277,15 @@ _LOOP = 12
 def loops(text: str) -> bool:
     """Whether a text repeats itself: a group of 1 to 16 words three times or more in a row, 12 words at least."""
     words = text.split()
-    for period in range(1, min(16, len(words) // 3) + 1):
-        equal, needed = 0, max(_LOOP, 3 * period) - period
-        for earlier, later in zip(words, words[period:], strict=False):
-            equal = equal + 1 if earlier == later else 0
-            if equal == needed:
-                return True
-    return False
+    return any(
+        longest_echo(words, period) >= max(_LOOP, 3 * period) - period for period in range(1, min(16, len(words) // 3) + 1)
+    )
+
+
+def longest_echo(words: Sequence[object], distance: int) -> int:
+    """How many words in a row, at most, equal those `distance` places before them."""
+    runs = itertools.groupby(map(operator.eq, words[distance:], words))
+    return max((len(list(run)) for equal, run in runs if equal), default=0)
 
 
 def described(check: OutputCheck) -> str:
