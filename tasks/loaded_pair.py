@@ -16,11 +16,11 @@ import torch
 
 from tasks.config import Params, Task
 from tasks.console import log, quieten_transformers
-from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.inference import DecodingPair, load_pair
-from tasks.decoding.method import CALIBRATED, OF_SMALL, Pair, Request, SamplingSettings
+from tasks.decoding.method import OF_SMALL, Pair, Request, SamplingSettings
+from tasks.decoding.pair_folder import calibration_targets
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, LargeTexts, measure_acceptance, write_texts
@@ -38,12 +38,11 @@ from tasks.fingerprint import code_of, fingerprint
 from tasks.machine import require_cores
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
-from tasks.models.prompting import encode
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    pass
 
 
 def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:
@@ -57,20 +56,6 @@ def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request)
             METHODS[point.method].make(point.settings, pair, request)
         except InputError as error:
             raise InputError(f"sweep.grid asks for {point.method}: {error}") from None
-
-
-def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: PreTrainedTokenizerBase, limit: int) -> Rows:
-    """Target tokens of the calibration set, at most `limit` each; empty if no point drafts from it.
-
-    Raises:
-        InputError: the calibration set is missing or empty.
-    """
-    if not any(getattr(point.settings, "drafter", None) in CALIBRATED for point in grid):
-        return []
-    examples = read_jsonl(path)
-    if not examples:
-        raise InputError(f"{path} is empty; run the stage calibrate again (dvc repro)")
-    return encode(tokenizer, [example.references[0] for example in examples], limit)
 
 
 @dataclass(frozen=True)
@@ -114,7 +99,7 @@ def load_for_sweep(
     if isinstance(small, TranslatedDecoder):
         shared = f"{len(small.translation.common)} of the large model's {small.vocabulary} tokens"
         log.info("%s: the small model has a tokenizer of its own, and drafts %s", paths.task, shared)
-    calibration = calibration_targets(grid, paths.calibration_set, loaded.tokenizer, task.text.max_target_tokens)
+    calibration = calibration_targets(grid, paths.calibration_set, large, task.text.max_target_tokens)
     # The calibration set counts even if no point drafts from it, so that rows stay valid when such a point is added.
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
     pair = dataclasses.replace(loaded.decoders, calibration=calibration)

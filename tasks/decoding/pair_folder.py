@@ -18,11 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasks.corpora.example import read_jsonl
+from tasks.decoding.method import CALIBRATED
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError, require_whole
 from tasks.files import atomic_folder
+from tasks.models.prompting import encode
 from tasks.models.settings import TextSettings
+from tasks.models.tokenizers import load_tokenizer
 from tasks.settings import read_settings
 
 if TYPE_CHECKING:
@@ -75,7 +79,7 @@ def write_pair_folder(
         shutil.copytree(large, partial / LARGE)
         shutil.copytree(drafter, partial / DRAFTER)
         (partial / EXAMPLES).write_text(json.dumps(list(examples), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-        if calibration is not None:
+        if calibration:
             (partial / CALIBRATION).write_text(json.dumps(calibration), encoding="utf-8")
         content = {
             "format": _FORMAT,
@@ -152,6 +156,26 @@ def read_calibration(folder: Path) -> Rows:
         raise InputError(f"{path} holds no lists of tokens ({error}); make the folder anew, or copy it anew") from None
     rows: Rows = found
     return rows
+
+
+def calibration_targets(points: Sequence[ConfiguredMethod], file: Path, large: Path, limit: int) -> Rows:
+    """Return the targets of a calibration set in the large model's tokens; none if no point drafts from them.
+
+    Args:
+        points: Methods that decode with the pair.
+        file: The calibration set.
+        large: The folder of the large model.
+        limit: Most tokens of a target.
+
+    Raises:
+        InputError: the calibration set is missing or empty.
+    """
+    if not any(getattr(point.settings, "drafter", None) in CALIBRATED for point in points):
+        return []
+    examples = read_jsonl(file)
+    if not examples:
+        raise InputError(f"{file} is empty; run the stage calibrate again (dvc repro)")
+    return encode(load_tokenizer(large), [example.references[0] for example in examples], limit)
 
 
 # What the large model accepts: the folder's certificate, and the draft length at which another engine should draft. Other

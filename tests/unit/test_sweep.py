@@ -19,6 +19,7 @@ from tasks import config
 from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
+from tasks.decoding import pair_folder
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.beam import BeamSettings
 from tasks.decoding.methods.bild import BildSettings
@@ -39,7 +40,7 @@ from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
-from tasks.loaded_pair import LoadedPair, calibration_targets, fan_out_of, files_fingerprint, require_composable, worker_pair
+from tasks.loaded_pair import LoadedPair, fan_out_of, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
@@ -82,22 +83,25 @@ NO_TABLES = [VANILLA, SweepPoint("token_cascade", TokenCascadeSettings()), Sweep
 
 
 @pytest.mark.parametrize("drafter", ["unigram", "suffix"])
-def test_the_calibration_set_is_read_for_points_that_draft_from_it(tmp_path: Path, drafter: str) -> None:
+def test_the_calibration_set_is_read_for_points_that_draft_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drafter: str
+) -> None:
+    monkeypatch.setattr(pair_folder, "load_tokenizer", lambda folder: Words())
     file = tmp_path / "calibration.jsonl"
     write_jsonl([Example("a source", ("w3 w4",)), Example("another", ("w5 w6 w7 w8 w9", "w2"))], file)
     grid = [*NO_TABLES, SweepPoint("speculative", SpeculativeSettings(drafter=drafter))]
-    assert calibration_targets(grid, file, Words(), 5) == [[3, 4, END], [5, 6, 7, 8, END]]
-    assert calibration_targets(NO_TABLES, file, Words(), 5) == []
+    assert pair_folder.calibration_targets(grid, file, tmp_path, 5) == [[3, 4, END], [5, 6, 7, 8, END]]
+    assert pair_folder.calibration_targets(NO_TABLES, file, tmp_path, 5) == []
 
 
 def test_a_missing_or_empty_calibration_set_is_refused(tmp_path: Path) -> None:
     file, grid = tmp_path / "calibration.jsonl", [SweepPoint("bild", BildSettings(drafter="bigram"))]
-    assert calibration_targets(NO_TABLES, file, Words(), 5) == []
+    assert pair_folder.calibration_targets(NO_TABLES, file, tmp_path, 5) == []
     with pytest.raises(InputError, match=r"calibration\.jsonl is missing; run the stage that makes it"):
-        calibration_targets(grid, file, Words(), 5)
+        pair_folder.calibration_targets(grid, file, tmp_path, 5)
     file.touch()
     with pytest.raises(InputError, match=r"calibration\.jsonl is empty; run the stage calibrate again"):
-        calibration_targets(grid, file, Words(), 5)
+        pair_folder.calibration_targets(grid, file, tmp_path, 5)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tasks.corpora.example import read_jsonl, stream_jsonl
-from tasks.decoding.method import CALIBRATED
-from tasks.decoding.pair_folder import PairManifest, read_examples, read_manifest, write_pair_folder
+from tasks.corpora.example import stream_jsonl
+from tasks.decoding.pair_folder import PairManifest, calibration_targets, read_examples, read_manifest, write_pair_folder
 from tasks.decoding.registry import configure_method
 from tasks.errors import InputError, require_whole
 from tasks.evaluation.report.formatting import field_text, settings_text
@@ -69,13 +68,7 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
             raise InputError(f"{folder} is missing; train it with dvc repro {stage}@{paths.task} (make repro trains all)")
         require_whole(folder, f"make it again with dvc repro {stage}@{paths.task}")
     examples = [example.source for example in itertools.islice(stream_jsonl(paths.split(CHOSEN_ON)), _EXAMPLES)]
-    calibration = None
-    if getattr(point.settings, "drafter", None) in CALIBRATED:
-        from tasks.models.prompting import encode as encode_text
-        from tasks.models.tokenizers import load_tokenizer
-
-        references = [example.references[0] for example in read_jsonl(paths.calibration_set)]
-        calibration = encode_text(load_tokenizer(large), references, text.max_target_tokens)
+    calibration = calibration_targets([point], paths.calibration_set, large, text.max_target_tokens)
     return write_pair_folder(paths.results / "pair", manifest, large, small, examples, calibration)
 
 
