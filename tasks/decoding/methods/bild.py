@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.method import LONGEST, NATS, DecodingMethod, DraftingSettings, Pair, Request, method, preset
 from tasks.settings import setting, settings
+
+
+def _distance(description: str, default: float) -> Any:
+    """Return a setting that bounds the distance -log p(y) of a token."""
+    return setting(description, default=default, unit="nats", ge=0, infinite=True)
 
 
 @settings
@@ -23,12 +29,8 @@ class BildSettings(DraftingSettings):
         ge=0,
         le=1,
     )
-    rollback_threshold: float = setting(
-        "Largest distance -log p(y) at which a drafted token is accepted; infinity disables rollback.",
-        default=2.0,
-        unit="nats",
-        ge=0,
-        infinite=True,
+    rollback_threshold: float = _distance(
+        "Largest distance -log p(y) at which a drafted token is accepted; infinity disables rollback.", default=2.0
     )
     max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
     large_first: bool = setting("The large model generates the first token.", default=False)
@@ -49,12 +51,9 @@ class BildAuthorsSettings(DraftingSettings):
         ge=0,
         le=1,
     )
-    rollback_threshold: float = setting(
+    rollback_threshold: float = _distance(
         "Only the first drafted token whose distance -log p(y) is above this is examined; infinity disables rollback.",
         default=5.0,
-        unit="nats",
-        ge=0,
-        infinite=True,
     )
     max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
 
@@ -63,12 +62,8 @@ class BildAuthorsSettings(DraftingSettings):
 class BildOracleSettings:
     """The oracle study: both models at every step (BiLD, 3.1 and Figure 2)."""
 
-    rollback_threshold: float = setting(
-        "Largest distance -log p(y) at which the small model's token is accepted.",
-        default=2.0,
-        unit="nats",
-        ge=0,
-        infinite=True,
+    rollback_threshold: float = _distance(
+        "Largest distance -log p(y) at which the small model's token is accepted.", default=2.0
     )
 
 

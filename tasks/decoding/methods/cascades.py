@@ -40,18 +40,19 @@ CASCADE_RULES = tuple(CASCADE_BOUNDS)
 _FIT = "-1 to 1 where probabilities are compared, any number where entropies are, in nats (_log)"
 
 
-def _require_in_bounds(rule: str, cost: float) -> None:
-    """Check α of a rule.
+class _Deferring:
+    """What the settings of all deferral rules check."""
 
-    Raises:
-        ValueError: it is outside the rule's bounds.
-    """
-    least, most = CASCADE_BOUNDS[rule]
-    broken = f"deferral_cost is {cost}; with the rule {rule} it must be"
-    if not cost >= least:
-        raise ValueError(f"{broken} at least {least:g}")
-    if not cost <= most:
-        raise ValueError(f"{broken} at most {most:g}")
+    rule: str
+    deferral_cost: float
+
+    def validate(self) -> None:
+        least, most = CASCADE_BOUNDS[self.rule]
+        broken = f"deferral_cost is {self.deferral_cost}; with the rule {self.rule} it must be"
+        if not self.deferral_cost >= least:
+            raise ValueError(f"{broken} at least {least:g}")
+        if not self.deferral_cost <= most:
+            raise ValueError(f"{broken} at most {most:g}")
 
 
 @settings
@@ -70,7 +71,7 @@ class SequenceCascadeSettings:
 
 
 @settings
-class TokenCascadeSettings:
+class TokenCascadeSettings(_Deferring):
     """The small model while it is confident, then one large-model token; no verification (SpecCascade, Algorithm 2)."""
 
     rule: str = setting(
@@ -83,12 +84,9 @@ class TokenCascadeSettings:
     )
     max_draft: int = setting("Most small-model tokens in a row.", default=10, unit="tokens", ge=1, le=64)
 
-    def validate(self) -> None:
-        _require_in_bounds(self.rule, self.deferral_cost)
-
 
 @settings
-class DiffOracleSettings:
+class DiffOracleSettings(_Deferring):
     """Both models at every step; defer where the large one is more confident by more than α (SpecCascade, Algorithm 3)."""
 
     rule: str = setting(
@@ -98,12 +96,9 @@ class DiffOracleSettings:
     )
     deferral_cost: float = setting(f"α of the rule: {_FIT}. The smallest always defers.", default=0.1, infinite=True)
 
-    def validate(self) -> None:
-        _require_in_bounds(self.rule, self.deferral_cost)
-
 
 @settings
-class SpeculativeCascadeSettings(SpeculativeSettings):
+class SpeculativeCascadeSettings(_Deferring, SpeculativeSettings):
     """Speculative cascades: speculative execution of a deferral rule (SpecCascade, Algorithm 5)."""
 
     rule: str = setting("The deferral rule T(q, p).", default="opt", choices=CASCADE_RULES)
@@ -113,9 +108,6 @@ class SpeculativeCascadeSettings(SpeculativeSettings):
         default=0.1,
         infinite=True,
     )
-
-    def validate(self) -> None:
-        _require_in_bounds(self.rule, self.deferral_cost)
 
 
 def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCascadeSettings) -> float:
