@@ -78,8 +78,8 @@ def gain(
 ) -> Gain:
     """Return what a candidate gives beside a reference.
 
-    The interval of quality is that by which a sweep chooses (`selection.bounds`), here of a single difference: where losses are
-    rare and large it is wider than a bootstrap's. The interval of speed is that of a sweep's speed-ups (`rounds`).
+    The interval of quality is that by which a sweep chooses (`selection.normal_bounds`), here of a single difference: where
+    losses are rare and large it is wider than a bootstrap's. The interval of speed is that of a sweep's speed-ups.
 
     Args:
         candidate: `[examples, values]`, its `quality.example_statistics`.

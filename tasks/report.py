@@ -24,7 +24,7 @@ from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summarize import Seeds, Swept, summarize
 from tasks.evaluation.report.tables import alignment_sentences, rendered_tables, tables_markdown
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.files import STEM, read_hypotheses, split_at, temperature_of
+from tasks.evaluation.results.files import STEM, read_hypotheses, split_at
 from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, Summary, Sweeps, summary_json, sweep_command
@@ -205,7 +205,7 @@ def make_report(
     temperatures: dict[tuple[str, float], list[SweepRow]] = {}
     for arm in ARMS:
         stems = [file.stem.partition("-")[2] for file in paths.sweep(arm).glob(f"rows-{STEM}*.jsonl")]
-        for degree in sorted(map(temperature_of, stems)):
+        for degree in sorted(float(stem.removeprefix(STEM)) for stem in stems):
             split = split_at(degree)
             inputs.append(paths.rows(arm, None, split))
             temperatures[arm, degree] = current_rows(read_rows_of(paths, metric, arm, None, split), swept[arm, seeds[0]][1])

@@ -126,7 +126,8 @@ class HeldOutAcceptance:
         shared = agreeing = 0.0
         positions = 0
         for p, q in zip(self._references(), self._distributions(model), strict=True):
-            shared += float(overlap(p, q).sum(dtype=torch.float64))
+            # Σ min(p, q) is the probability that p accepts a token drawn from q.
+            shared += float(torch.minimum(p, q).sum(-1).sum(dtype=torch.float64))
             agreeing += float((p.argmax(-1) == q.argmax(-1)).sum())
             positions += len(p)
         return {"acceptance_rate": shared / positions, "acceptance_greedy": agreeing / positions}
@@ -149,11 +150,6 @@ class HeldOutAcceptance:
         for begin in range(0, len(order), size):
             batch = texts.batch(order[begin : begin + size])
             yield target_log_probs(model, batch.to(self._device), self._vocabulary).exp()
-
-
-def overlap(p: Tensor, q: Tensor) -> Tensor:
-    """Return Σ min(p, q) of distributions (…, vocabulary): the probability that p accepts a token drawn from q."""
-    return torch.minimum(p, q).sum(-1)
 
 
 # The draft vocabulary of a task: special tokens, and those that the large model writes most in the calibration set. Both arms

@@ -30,7 +30,7 @@ class Drafting:
     """What drafts, and how leniently it is accepted."""
 
     drafter: str = "small"
-    """One of `settings.DRAFTERS`."""
+    """One of `decoding.method.DRAFTERS`."""
     lenience: float = 1.0
     """l of SD, A.5; 1 is speculative sampling."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -184,10 +183,10 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}
     logging.getLogger("transformers.modeling_utils").addFilter(_no_advice_on_heads)
-    with _without_bars(unless=not names["local_files_only"] and sys.stderr.isatty()):
-        loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
-            **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain
-        )
+    _show_bars(not names["local_files_only"] and sys.stderr.isatty())
+    loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
+        **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain
+    )
     return loaded
 
 
@@ -196,19 +195,11 @@ def _no_advice_on_heads(record: logging.LogRecord) -> bool:
     return "so we will NOT tie them" not in record.getMessage()
 
 
-@contextlib.contextmanager
-def _without_bars(*, unless: bool = False) -> Iterator[None]:
-    """Hide the progress bars of `transformers`, which are of a second for weights on disk, but for a download on a terminal."""
-    from transformers.utils import logging as hub_logging
+def _show_bars(wanted: bool) -> None:
+    """Show the progress bars of `transformers` for a download on a terminal alone: for weights on disk they are of a second."""
+    from transformers.utils import logging as notes
 
-    shown = hub_logging.is_progress_bar_enabled()
-    if not unless:
-        hub_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            hub_logging.enable_progress_bar()
+    (notes.enable_progress_bar if wanted else notes.disable_progress_bar)()
 
 
 def embedded_tokens(model: PreTrainedModel) -> int:
@@ -236,8 +227,8 @@ def save_model(
         texts: More files, by their names: the model card is `README.md`.
     """
     with atomic_folder(folder) as partial:
-        with _without_bars():
-            model.save_pretrained(partial, state_dict=own_weights(model))
+        _show_bars(False)
+        model.save_pretrained(partial, state_dict=own_weights(model))
         save_extras(model, partial)
         save_draft_tokens(model, partial)
         tokenizer.save_pretrained(partial)
@@ -245,11 +236,6 @@ def save_model(
             (partial / name).write_text(text, encoding="utf-8")
         if record is not None:
             (partial / RECORD).write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
-        _share(partial)
-
-
-def _share(folder: Path) -> None:
-    """Give the weights, which safetensors makes readable for their owner alone, the permissions of the other files."""
-    mode = (folder / "config.json").stat().st_mode
-    for file in folder.glob("*.safetensors"):
-        file.chmod(mode)
+        # safetensors makes the weights readable for their owner alone.
+        for file in partial.glob("*.safetensors"):
+            file.chmod((partial / "config.json").stat().st_mode)

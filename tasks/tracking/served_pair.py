@@ -1,6 +1,6 @@
 """The code of a registered pair: MLflow copies this file into the model and runs it where the model is opened.
 
-`model_files.write_model` puts the pair's folder and the code of `tasks` that decodes beside it. Nothing in it is a pickle.
+`tracking.registry` puts the pair's folder and the code of `tasks` that decodes beside it. Nothing in it is a pickle.
 """
 
 from __future__ import annotations

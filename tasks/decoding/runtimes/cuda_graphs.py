@@ -67,7 +67,8 @@ class CudaGraphRecorder:
             with torch.cuda.stream(aside):
                 for _ in range(_WARM_UPS):
                     work()
-                    restore(changing, kept)
+                    for tensor, before in zip(changing, kept, strict=True):
+                        tensor.copy_(before)
             current.wait_stream(aside)
             # 2. Capture: the work is recorded, not run.
             graph = torch.cuda.CUDAGraph()
@@ -122,12 +123,6 @@ class GraphCache:
     def forget(self, kind: str | None = None) -> None:
         """Drop the recordings whose key begins with `kind`; none: all of them."""
         self._made = {key: made for key, made in self._made.items() if kind is not None and key[0] != kind}
-
-
-def restore(tensors: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
-    """Copy the kept contents back into the tensors."""
-    for tensor, before in zip(tensors, kept, strict=True):
-        tensor.copy_(before)
 
 
 def fetch(tensor: Tensor) -> Callable[[], Tensor]:

@@ -214,19 +214,15 @@ class HugePages:
     def __init__(self, size: int) -> None:
         """Reserve `size` bytes, all zero; what is not written to takes no memory."""
         # Tensors that begin at a page's start: the system gives no huge page to a region that begins inside one.
-        region = _region(size + _PAGE)
+        region = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError, AttributeError):  # a system without huge pages
+            region.madvise(mmap.MADV_HUGEPAGE)
         whole = torch.frombuffer(region, dtype=torch.uint8)
         self._rest = whole[-whole.data_ptr() % _PAGE :][: max(size, 1)]
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return the next tensor, which holds zeros.
-
-        Raises:
-            MemoryError: the region is used up.
-        """
+        """Return the next tensor, which holds zeros; raise `RuntimeError` where the region is used up."""
         size = math.prod(shape) * dtype.itemsize
-        if size > len(self._rest):
-            raise MemoryError(f"{size} bytes do not fit into the {len(self._rest)} that are left of the region")
         taken, self._rest = self._rest[:size], self._rest[aligned(size) :]
         return taken.view(dtype).view(*shape)
 
@@ -234,13 +230,6 @@ class HugePages:
 def aligned(size: int) -> int:
     """Bytes that a tensor of `size` bytes takes of a region."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
-def _region(size: int) -> mmap.mmap:
-    region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError, AttributeError):  # a system without huge pages
-        region.madvise(mmap.MADV_HUGEPAGE)
-    return region
 
 
 class FilePages:

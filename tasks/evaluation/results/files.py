@@ -35,11 +35,6 @@ def split_at(temperature: float) -> str:
     return f"{STEM}{temperature:g}"
 
 
-def temperature_of(split: str) -> float:
-    """The temperature in such a name."""
-    return float(split.removeprefix(STEM))
-
-
 class SweepRowFile:
     """The rows of one sweep, each a line of JSON that is appended when it is known.
 

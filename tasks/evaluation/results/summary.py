@@ -29,7 +29,7 @@ class ArmPoint:
     """The point that the sweep of one drafter chooses for a purpose, measured on test; vanilla where it chooses none."""
 
     purpose: str
-    """A key of `report.summarize.PURPOSES`."""
+    """A key of `report.tables.PURPOSES`."""
     settings: Settings | None = None
     """None for vanilla, whose speed-up is 1 and whose quality difference is 0."""
     speedup: float = 1.0

@@ -435,16 +435,13 @@ class SweepRunner:
                 outputs = (
                     evaluator.vanilla(split) if point == VANILLA else decoded.get(point) or evaluator.decoded(point, split)
                 )
-                known[point] = outputs, self._assess(point, outputs, split)
+                known[point] = outputs, evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
             except RuntimeError as error:
                 sweep.rows[point] = sweep.fail(point, named(error))
         # All at once: the file is written as a whole each time.
         self.writer.keep({point: outputs for point, (outputs, _) in known.items()}, split)
         for point, found in known.items():
             sweep.time(point, _Asked(why[point], found))
-
-    def _assess(self, point: SweepPoint, outputs: Outputs, split: Split) -> Outcome:
-        return self.writer.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
 
 
 # The splits, one after the other; of each the sweeps of all drafters.
