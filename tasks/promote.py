@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks import supervisor, tracking
-from tasks.config import Params
+from tasks.config import Params, load, task_parser
 from tasks.console import add_json, answer, log, quieten_transformers
 from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.generation import Generation
@@ -330,8 +330,6 @@ def _numbers(qualities: tuple[Quality, Quality], timed: list[TimedRound], found:
 
 def main() -> int:
     """Compare, and return the exit status."""
-    from tasks.config import load, task_parser
-
     parser = task_parser(__doc__)
     parser.add_argument("--version", metavar="N", help="the candidate by its number (default: the version with the alias)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of timing (default: %(default)s)")

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from tasks.config import Params, Task
+from tasks.config import Params, Task, load, task_parser
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request
@@ -265,8 +265,6 @@ def with_workers(params: Params, workers: int | None, dask: str | None = None) -
 
 def main() -> None:
     """Sweep the drafters of both arms, resuming an interrupted sweep; failed points are listed on standard error."""
-    from tasks.config import load, task_parser
-
     parser = task_parser(__doc__)
     workers = "processes that replay and decode (default: machine.workers in the parameter file); one alone does the timing"
     parser.add_argument("--workers", type=int, metavar="N", help=workers)

@@ -15,7 +15,6 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 
-from tasks import config
 from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
@@ -134,7 +133,7 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
 
 def test_a_sweep_lists_the_points_that_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy"])
-    monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
+    monkeypatch.setattr(stage, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
     whole = timed("bild", 1.0, settings={"max_draft": 3})
     measured = joined(MeasuredRow, whole)
     rows = [whole, measured, joined(FailedRow, measured, error="RuntimeError: one")]
