@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -40,9 +39,6 @@ from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-
-if TYPE_CHECKING:
-    pass
 
 
 def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:

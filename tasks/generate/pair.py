@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,7 @@ from tasks.decoding.method import CALIBRATED
 from tasks.decoding.pair_folder import PairManifest, calibration_targets
 from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError
-from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.rows import TimedPoint
-from tasks.evaluation.results.summary import Summary, read_summary
+from tasks.files import unsealed
 from tasks.models.pair import check_pair
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
@@ -152,15 +151,22 @@ def choose(task: str, asked: MethodChoice) -> Chosen:
     if not path.is_file():
         fix = f"make it with dvc repro report@{task} (make repro runs all tasks), or name a --method"
         raise InputError(f"{path} is missing, so that no point is recommended yet; {fix}")
-    summary = read_summary(path, str(path), f"make it anew with python -m tasks.report --task {task}")
-    if asked.tune is not None:
-        return _tuned(summary, asked.tune, asked.arm)
-    best = summary.recommended
-    if best is None:
-        return Chosen(VANILLA, asked.arm or ALIGNED, "recommended: vanilla, since no setting is shown to pay")
-    if asked.arm not in (None, best.arm):
-        raise InputError(f"the recommended point is of the {best.arm} arm; leave out --arm, or name a --method or --tune")
-    return _swept(best, summary.split, f"recommended by results/{task}")
+    try:
+        summary = json.loads(unsealed(path.read_text(encoding="utf-8")))
+        if asked.tune is not None:
+            return _tuned(summary, asked.tune, asked.arm)
+        best = summary["verdict"].get("point")
+        if best is None:
+            return Chosen(VANILLA, asked.arm or ALIGNED, "recommended: vanilla, since no setting is shown to pay")
+        point = summary["points"][best]
+        measured = {"test": point.get("test"), summary["split"]: point}
+        chosen = Chosen(_point_of(point), point["arm"], f"recommended by results/{task}", measured)
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        reason = f"{type(error).__name__} {error}"
+        raise InputError(f"{path} is damaged ({reason}); make it anew with python -m tasks.report --task {task}") from None
+    if asked.arm not in (None, chosen.arm):
+        raise InputError(f"the recommended point is of the {chosen.arm} arm; leave out --arm, or name a --method or --tune")
+    return chosen
 
 
 def _named_method(asked: MethodChoice) -> ConfiguredMethod | None:
@@ -198,17 +204,15 @@ def _value(text: str) -> object:
         return text
 
 
-def _swept(point: TimedPoint, split: str, why: str) -> Chosen:
-    """Return a point of a sweep, with what was measured of it on test and on the split that choices are made on."""
-    measured = encode(point)
-    return Chosen(configure_method(point.method, point.settings), point.arm, why, {"test": measured["test"], split: measured})
+def _point_of(point: Mapping[str, Any]) -> ConfiguredMethod:
+    return configure_method(point["method"], point["settings"])
 
 
-def _tuned(summary: Summary, bound: str, arm: str | None) -> Chosen:
+def _tuned(summary: Mapping[str, Any], bound: str, arm: str | None) -> Chosen:
     """Return the best timed point of the split that choices are made on, within a bound.
 
     Args:
-        summary: The results of the task.
+        summary: `summary.json`.
         bound: `ms=…` gives the highest quality at no more milliseconds a text, `quality=…` the fastest with so many points.
         arm: Which drafter; none takes both.
     """
@@ -219,18 +223,20 @@ def _tuned(summary: Summary, bound: str, arm: str | None) -> Chosen:
         limit = math.nan
     if name not in ("ms", "quality") or math.isnan(limit):
         raise InputError(f"--tune is {bound!r}; write ms=… (milliseconds a text, at most) or quality=… (points, at least)")
-    timed = summary.timed_points(arm)
-    by_quality, by_speed = (lambda one: (one.quality, -one.latency_ms)), (lambda one: (-one.latency_ms, one.quality))
+    timed = [point for point in summary["points"] if point["timed"] and arm in (None, point["arm"])]
+
+    good, fast = (lambda one: (one["quality"], -one["latency_ms"])), (lambda one: (-one["latency_ms"], one["quality"]))
     if name == "ms":
-        fitting, best_first, nearest_first = [one for one in timed if one.latency_ms <= limit], by_quality, by_speed
+        fitting, best_first, nearest_first = [one for one in timed if one["latency_ms"] <= limit], good, fast
     else:
-        fitting, best_first, nearest_first = [one for one in timed if one.quality >= limit], by_speed, by_quality
+        fitting, best_first, nearest_first = [one for one in timed if one["quality"] >= limit], fast, good
     if not fitting:
         found = f"the nearest has {_measured(max(timed, key=nearest_first))}" if timed else "none was timed"
-        raise InputError(f"no timed point meets --tune {bound}: {found} on {summary.split}; loosen the bound")
+        raise InputError(f"no timed point meets --tune {bound}: {found} on {summary['split']}; loosen the bound")
     best = max(fitting, key=best_first)
-    return _swept(best, summary.split, f"tuned to {bound}: {_measured(best)} on {summary.split}")
+    why = f"tuned to {bound}: {_measured(best)} on {summary['split']}"
+    return Chosen(_point_of(best), best["arm"], why, {"test": best.get("test"), summary["split"]: best})
 
 
-def _measured(point: TimedPoint) -> str:
-    return f"{point.latency_ms:.3g} ms a text and {point.quality:.2f} points"
+def _measured(point: Mapping[str, Any]) -> str:
+    return f"{point['latency_ms']:.3g} ms a text and {point['quality']:.2f} points"

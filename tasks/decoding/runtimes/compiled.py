@@ -51,27 +51,22 @@ def library() -> ctypes.CDLL | None:
     Raises:
         OSError: no disk has space for them. With space the next process would decode in another runtime than this one.
     """
-    compiler = compiler_command()
-    if compiler is None:
+    if (compiler := compiler_command()) is None:
         return None
     sources = [path.read_bytes() for path in sorted(KERNEL.iterdir())]
-    flags = repr((FLAGS, _TUNED)).encode()
     program = Path(shutil.which(compiler[0]) or compiler[0]).resolve().stat()  # another release is another file
-    named = repr((compiler, program.st_size, program.st_mtime_ns)).encode()
+    asked = repr((compiler, program.st_size, program.st_mtime_ns, FLAGS, _TUNED)).encode()
     # Everything that the binary depends on: sources, flags, compiler, instruction set.
-    key = hashlib.sha256(b"\0".join([*sources, flags, named, _processor()])).hexdigest()[:32]
+    key = hashlib.sha256(b"\0".join([*sources, asked, _processor()])).hexdigest()[:32]
     # The first folder that holds the library, or in which it can be made.
     full: OSError | None = None
     for folder in cache_folders():
         path = folder / f"native-{key}.so"
-        functions = _opened(path)
-        if functions is None:
-            try:
-                functions = _opened(path) if _compile(compiler, path) else None
-            except OSError as error:
-                full = error
-        if functions is not None:
-            return functions
+        try:
+            if functions := _opened(path) or _compile(compiler, path):
+                return functions
+        except OSError as error:
+            full = error
     if full is not None:
         raise full
     return None
@@ -114,8 +109,8 @@ def _opened(path: Path) -> ctypes.CDLL | None:
         return None
 
 
-def _compile(compiler: list[str], path: Path) -> bool:
-    """Compile to a temporary name and rename, so that concurrent processes do not interfere.
+def _compile(compiler: list[str], path: Path) -> ctypes.CDLL | None:
+    """Compile to a temporary name and rename, so that concurrent processes do not interfere; load what came of it.
 
     Raises:
         OSError: no space is left on the disk.
@@ -128,13 +123,13 @@ def _compile(compiler: list[str], path: Path) -> bool:
                 _digest_file(made).write_text(hashlib.sha256(made.read_bytes()).hexdigest())
                 made.replace(path)
                 _digest_file(made).replace(_digest_file(path))
-                return True
+                return _opened(path)
             said: Exception = RuntimeError(done.stderr.decode(errors="replace"))
     except OSError as error:
         said = error
     if disk_full(said, path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    return False  # the compiler does not take the sources, or the folder cannot be written to
+    return None  # the compiler does not take the sources, or the folder cannot be written to
 
 
 def build(compiler: list[str], source: Path, made: Path) -> subprocess.CompletedProcess[bytes]:

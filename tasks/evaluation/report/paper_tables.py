@@ -11,7 +11,7 @@ from typing import Any
 
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.report.formatting import CHOICE_NAMES, mark_of, method_name, packaged
-from tasks.evaluation.results.rows import OperatingPoint, TimedMeasurements, TimedPoint, ratio
+from tasks.evaluation.results.rows import OperatingPoint, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary, acceptance_of, cost_ratios_of, fastest, temperature
 from tasks.evaluation.scoring.metrics import compared_as
 from tasks.evaluation.selection import keeps_quality
@@ -64,12 +64,8 @@ def paper_tables(summary: Summary) -> dict[str, list[Row]]:
     return found
 
 
-def _measured(point: OperatingPoint | TimedMeasurements) -> Row:
-    return {name: getattr(point, name) for name in _QUALITY_AND_SPEED}
-
-
 def _figures(point: OperatingPoint) -> Row:
-    return {"settings": point.settings, **_measured(point)}
+    return {"settings": point.settings, **{name: getattr(point, name) for name in _QUALITY_AND_SPEED}}
 
 
 def _best(points: Sequence[TimedPoint]) -> TimedPoint | None:

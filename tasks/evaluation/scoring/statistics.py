@@ -68,11 +68,9 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], sam
     Raises:
         ValueError: the lengths differ, there is no example, or a denominator is not positive.
     """
-    if len(numerator) != len(denominator) or not len(numerator):
-        raise ValueError(f"{len(numerator)} numerators and {len(denominator)} denominators; each example needs both")
+    sums = resampled_sums(np.column_stack((numerator, denominator)), samples, seed)
     if min(denominator) <= 0:
         raise ValueError("a denominator is zero or negative; latencies are positive")
-    sums = resampled_sums(np.column_stack((numerator, denominator)), samples, seed)
     return percentile_interval(sums[:, 0] / sums[:, 1])
 
 

@@ -199,7 +199,7 @@ def test_a_changed_digit_of_a_result_is_noticed(task: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count('"changes": [], "point": 4') == 1
     path.write_text(text.replace('"changes": [], "point": 4', '"changes": [], "point": 3'), encoding="utf-8")
-    with pytest.raises(InputError, match=r"toy/summary\.json: it is not as it was written; make it anew with python"):
+    with pytest.raises(InputError, match=r"summary\.json is damaged \(ValueError it is not as it was written\); make it anew"):
         choose(task, MethodChoice())
 
 

@@ -38,7 +38,7 @@ def test_percentiles_of_a_ladder() -> None:
 
 @pytest.mark.parametrize(("numerator", "denominator"), [([], []), ([1.0], [1.0, 2.0]), ([1, 1], [1, 0]), ([1.0], [-1.0])])
 def test_what_is_no_pair_of_latencies_is_refused(numerator: list[float], denominator: list[float]) -> None:
-    with pytest.raises(ValueError, match="denominator"):
+    with pytest.raises(ValueError, match=r"denominator|resamples|dimensions"):
         statistics.ratio_interval(numerator, denominator, samples=10, seed=0)
 
 
