@@ -57,7 +57,7 @@ _STOPPING = ("locked", "deleted", "second", "away")
 _ENDING = ("kill", "torn", "end", "interrupt", "full", "readonly", "memory")
 """After these the stage need not have finished."""
 _LOCKED_SECONDS = 8.0
-_FULL_SECONDS = 20.0
+_FULL_SECONDS = 10.0
 _TRIES = 2
 """How often a stage is run again at most."""
 _GONE_SECONDS = 30.0
