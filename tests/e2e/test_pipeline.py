@@ -95,7 +95,7 @@ def test_the_chosen_point_decodes(finished: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_no_secret_of_the_environment_is_logged_or_kept(finished: Path) -> None:
     """Nor that of git's remote, in logs, records that wait for MLflow, DVC's files and cache, models and results."""
-    assert "Running stage" in finished.with_name("done").read_text(encoding="utf-8")
+    assert "translation/aligned/2" in finished.with_name("said").read_text(encoding="utf-8")
     found = [one for one in finished.parent.rglob("*") if one.is_file() and PLANTED.encode() in one.read_bytes()]
     assert found == [finished / ".git" / "config"]
 

@@ -65,10 +65,11 @@ class Run:
 class Forks:
     """A process that forks, and what it has forked."""
 
-    def __init__(self, library: Path, imported: Sequence[str] = IMPORTED) -> None:
-        """Start it; the imports take seconds."""
-        environment = os.environ | {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "tests.torture.children", str(library), *imported]
+    def __init__(self, library: Path | None, imported: Sequence[str] = IMPORTED, **variables: str) -> None:
+        """Start it, with these variables; the imports take seconds. Without a library no harm is done."""
+        harm = {} if library is None else {"LD_PRELOAD": str(library)}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | harm | variables
+        command = [sys.executable, "-m", "tests.torture.children", str(library or ""), *imported]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(command, env=environment, text=True, **pipes)
         self._ask()
@@ -162,8 +163,8 @@ def _wait(pid: int, seconds: float) -> int | str:
     return "runs"
 
 
-def become(asked: dict[str, Any], library: ctypes.CDLL) -> None:
-    """Turn a forked process into one that `python -m` has just started, and let the harm begin to count."""
+def become(asked: dict[str, Any]) -> None:
+    """Turn a forked process into one that `python -m` has just started."""
     os.setsid()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     output = os.open(asked["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -177,7 +178,6 @@ def become(asked: dict[str, Any], library: ctypes.CDLL) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if modules := os.environ.get("TORTURE_MODULES"):
         atexit.register(lambda: Path(modules).write_text("\n".join(sorted(sys.modules)), encoding="utf-8"))
-    library.torture_arm()
 
 
 def leave() -> None:
@@ -190,11 +190,13 @@ def leave() -> None:
 if __name__ == "__main__":
     os.dup2(1, _ANSWERS)
     os.dup2(2, 1)
-    _library = ctypes.CDLL(sys.argv[1])
+    _library = ctypes.CDLL(sys.argv[1]) if sys.argv[1] else None
     _status = 1  # of an exception that nothing catches
     atexit.register(leave)
     if (_asked := serve(sys.argv[2:])) is not None:
-        become(_asked, _library)
+        become(_asked)
+        if _library is not None:
+            _library.torture_arm()  # the harm begins to count
         try:
             runpy.run_module(_asked["words"][0], run_name="__main__", alter_sys=True)
             _status = 0
