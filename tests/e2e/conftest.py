@@ -162,7 +162,7 @@ def repro(clone: Path) -> str:
 def run_stages(clone: Path) -> str:
     """Run the commands of all stages in the order of dvc.yaml, let DVC keep their outputs, and return what they print and log.
 
-    Each is forked from one process that imports what the stages do: `dvc repro` would spend half of its time on imports and on freeing them.
+    Each is forked from one process that imports what the stages do: `dvc repro` would spend half of its time on imports.
     """
     variables, modules, said = environment(clone), clone.parent / "modules", clone.parent / "said"
     places = os.pathsep.join([variables["PYTHONPATH"], str(ROOT)])
