@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import getpass
 import importlib.metadata
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tasks.tracking.recorder import DataSet
@@ -77,10 +78,9 @@ def hardware() -> dict[str, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     tags = {"host_cpu": platform.processor() or platform.machine(), "host_cores": str(cores)}
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                tags["host_cpu"] = line.partition(":")[2].strip()
-                break
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        tags["host_cpu"] = next(names, tags["host_cpu"])
     if "torch" in sys.modules:
         import torch
 
@@ -100,20 +100,24 @@ def datasets(inputs: Sequence[Path | str], context: str = "", root: Path = Path(
     lock = root / _LOCK
     if not inputs or not lock.exists():
         return []
-    import yaml
-
     from tasks.tracking.recorder import DataSet
 
-    stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
-    known = {out["path"]: out for stage in stages.values() for out in stage.get("outs", ()) if "md5" in out}
-    found = []
+    known, found = _outputs(lock.read_text(encoding="utf-8")), []
     for path in map(Path, inputs):
         relative = path.relative_to(root.resolve()) if path.is_absolute() else path
         out = next((known[parent.as_posix()] for parent in (relative, *relative.parents) if parent.as_posix() in known), None)
         if out is not None:
-            name = relative.as_posix()
-            found.append(DataSet(name, out["md5"], out["path"], out.get("size"), out.get("nfiles"), context))
+            found.append(DataSet(relative.as_posix(), out["md5"], out["path"], out.get("size"), out.get("nfiles"), context))
     return found
+
+
+@functools.lru_cache(maxsize=1)  # a sweep asks for each drafter, and a long file takes a tenth of a second
+def _outputs(lock: str) -> dict[str, Any]:
+    """The outputs in the text of a `dvc.lock` that have a hash, by path."""
+    import yaml
+
+    stages = (yaml.safe_load(lock) or {}).get("stages", {})
+    return {out["path"]: out for stage in stages.values() for out in stage.get("outs", ()) if "md5" in out}
 
 
 def _user() -> str | None:

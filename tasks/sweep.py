@@ -255,8 +255,6 @@ def with_workers(params: Params, workers: int | None, dask: str | None = None) -
         InputError: it is out of bounds.
     """
     given: dict[str, Any] = {name: value for name, value in (("workers", workers), ("dask", dask)) if value is not None}
-    if not given:
-        return params
     try:
         return params.model_copy(update={"machine": dataclasses.replace(params.machine, **given)})
     except ValueError as error:

@@ -97,6 +97,7 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
     """
     seq2seq = bool(model.config.is_encoder_decoder)
     heads = heads_of(model)
+    appends_end = tokenizer("text")["input_ids"][-1] == tokenizer.eos_token_id
     return markdown_templates("tasks.models").get_template("card.md.j2").render(
         card=card,
         front=yaml.safe_dump(_front(card), sort_keys=False),
@@ -106,7 +107,7 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         seq2seq=seq2seq,
         auto="AutoModelForSeq2SeqLM" if seq2seq else "AutoModelForCausalLM",
-        source='"A source text."' + ("" if _appends_end(tokenizer) or card.text.chat_template else " + tokenizer.eos_token"),
+        source='"A source text."' + ("" if appends_end or card.text.chat_template else " + tokenizer.eos_token"),
         conversation=_conversation(card.text) if card.text.chat_template else None,
         heads=0 if heads is None else heads.count,
         classifier=classifier_of(model) is not None,
@@ -131,11 +132,6 @@ def _weights(card: Card) -> list[tuple[str, Path]]:
     began = [] if card.base is None else [("initialised from", Path(card.base))]
     models = [*began, *(("learned from", teacher) for teacher in card.teachers)]
     return [(how, file) for how, path in models for file in ([path] if path.is_file() else sorted(path.glob("*.safetensors")))]
-
-
-def _appends_end(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a tokenizer appends the end token to a text by itself."""
-    return bool(tokenizer("text")["input_ids"][-1] == tokenizer.eos_token_id)
 
 
 def _conversation(text: TextSettings) -> str:

@@ -120,7 +120,7 @@ def test_points_that_the_pair_cannot_run_are_refused_first(point: SweepPoint, sa
 
 def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
     params = Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")})
-    assert stage.with_workers(params, None) is params
+    assert stage.with_workers(params, None).machine == params.machine
     assert stage.with_workers(params, 3).machine.workers == 3
     shared = stage.with_workers(params, None, "tcp://127.0.0.1:8786").machine
     assert (shared.workers, shared.dask) == (1, "tcp://127.0.0.1:8786")

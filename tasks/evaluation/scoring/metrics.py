@@ -439,11 +439,6 @@ def likelihood_gradients(sums: Floats) -> Floats:
     return np.column_stack((by_nats, -by_nats * nats / tokens))
 
 
-def likelihood_signature(tokens: int) -> str:
-    """How it was computed, like sacrebleu's signature of a BLEU."""
-    return f"tokens:{tokens}|given:the second part of each text|distribution:temperature 1"
-
-
 # The setting `metric` of a task, and its full name.
 
 

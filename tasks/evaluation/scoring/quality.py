@@ -97,7 +97,9 @@ def score_likelihoods(log_likelihoods: Sequence[float], tokens: Sequence[int], s
     statistics = metrics.likelihood_statistics(log_likelihoods, tokens)
     [value] = values_of(statistics.sum(axis=0, keepdims=True), len(tokens)).tolist()
     table = {metrics.PERPLEXITY: metrics.points_of(metrics.PERPLEXITY, value)}
-    return _quality(metrics.PERPLEXITY, value, table, metrics.likelihood_signature(sum(tokens)), statistics, samples, seed)
+    # How it was computed, like sacrebleu's signature of a BLEU.
+    signature = f"tokens:{sum(tokens)}|given:the second part of each text|distribution:temperature 1"
+    return _quality(metrics.PERPLEXITY, value, table, signature, statistics, samples, seed)
 
 
 def _quality(
