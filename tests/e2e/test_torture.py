@@ -15,6 +15,7 @@ from tests.torture.children import Forks, compiled, forks
 from tests.torture.project import Undisturbed, build
 from tests.torture.trials import Fault, Trial
 
+pytestmark = pytest.mark.slow
 STAGE = "prepare"
 
 
@@ -58,7 +59,6 @@ def last_words(*command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_a_loaded_server_that_is_ended_and_killed_loses_nothing() -> None:
     said = last_words("tests.torture.load", "--minutes", "0.5", "--clients", "32", "--peace", "5")
     counts = json.loads(said.splitlines()[-1])
@@ -66,7 +66,6 @@ def test_a_loaded_server_that_is_ended_and_killed_loses_nothing() -> None:
     assert [counts[name] for name in ("lost", "wrong", "hung", "errors")] == [0, 0, 0, 0]
 
 
-@pytest.mark.slow
 def test_the_sanitizers_find_nothing() -> None:
     printed = last_words("tests.sanitize", "--seconds", "5")
     said = json.loads(printed[printed.index("\n{") :])
