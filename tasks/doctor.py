@@ -410,8 +410,7 @@ def run(check: Check, facts: Facts) -> dict[str, str]:
     try:
         one = check.look(facts)
     except Exception as error:  # noqa: BLE001 (a broken installation may raise anything)
-        said = f"not checked: {one_line(error)}"
-        one = Finding(MISSING if check.required else WARNING, said, "fix what the message names")
+        one = Finding(MISSING if check.required else WARNING, f"not checked: {one_line(error)}", "fix what the message names")
     needed_for = "" if one.state == OK else check.needed_for
     return {"name": check.name, "state": one.state, "found": one.found, "needed_for": needed_for, "fix": one.fix}
 

@@ -10,12 +10,15 @@ and 2 for bad input.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +42,21 @@ from tasks.evaluation.settings import REPORTED_ON, SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
 from tasks.evaluation.timing import count_mismatches, measure_in_turn, on_threads, synchronised_clock
-from tasks.files import checksum
+from tasks.files import checksum, folder_checksum
 from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock
 from tasks.machine import MachineSettings, set_up
 from tasks.paths import CACHE, TaskPaths
-from tasks.tracking.registry import REFUSED_TAG, WHY_TAG, Champions
+from tasks.tracking.registry import CANDIDATE, CONTENT_TAG
+from tasks.tracking.upload import Unavailable, connect, one_line
 
+if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
+
+CHAMPION = "champion"
+"""The alias of the version that is served."""
+REFUSED_TAG, WHY_TAG = "draftline.refused", "draftline.why"
+"""Of a version: what it was refused against, and why it was promoted or refused."""
 ROUNDS = 8
 """Rounds of timing: more than a sweep's, because a single pair of points is compared."""
 _FEWEST_ROUNDS = 2
@@ -249,6 +260,101 @@ class _Opened:
         """Decode one example alone."""
         [generation] = self._method.run([self.split.sources[example]], [example], self.request.max_new_tokens)
         return generation
+
+
+# The champion in MLflow.
+
+
+class Champions:
+    """The registered model of a task in MLflow. Nothing else reads from MLflow.
+
+    Args:
+        task: Its name.
+
+    Raises:
+        InputError: MLflow does not open, or holds no pair of the task.
+    """
+
+    def __init__(self, task: str) -> None:
+        self.name, self._uri = tracking.model_name(task), tracking.tracking_uri()
+        try:
+            self._client = connect(self._uri)
+        except Unavailable as error:
+            raise InputError(f"MLflow does not open: {error}; start it, or set MLFLOW_TRACKING_URI") from None
+        with self._asking():
+            if not self._client.search_registered_models(f"name = '{self.name}'"):
+                fix = f"make one by python -m tasks.report --task {task}, and send it by python -m tasks.tracking"
+                raise InputError(f"MLflow holds no model {self.name}; {fix}")
+
+    def candidate(self, number: str | None = None) -> ModelVersion:
+        """Return a version by its number, or that of the newest report.
+
+        Raises:
+            InputError: there is none.
+        """
+        with self._asking():
+            found = self._of_alias(CANDIDATE) if number is None else self._client.get_model_version(self.name, number)
+        if found is None:
+            raise InputError(f"{self.name} has no version with the alias {CANDIDATE}; report the pair again")
+        return found
+
+    def champion(self) -> ModelVersion | None:
+        """Return the champion; None where there is none yet."""
+        return self._of_alias(CHAMPION)
+
+    def fetch(self, found: ModelVersion, scratch: Path) -> Path:
+        """Return the folder of a version's pair: MLflow's own where it lies on this machine, else a copy in `scratch`.
+
+        Raises:
+            InputError: it cannot be read, or is not what was registered.
+        """
+        from mlflow.artifacts import download_artifacts
+
+        local = urlsplit(found.source).scheme in ("", "file")
+        scratch.mkdir(parents=True, exist_ok=True)
+        with self._asking():
+            place = {} if local else {"dst_path": str(scratch)}
+            model = Path(download_artifacts(artifact_uri=found.source, tracking_uri=self._uri, **place))
+        folder = next((file.parent for file in model.glob("artifacts/*/pair.json")), model)
+        if folder_checksum(folder) != found.tags.get(CONTENT_TAG):
+            said = f"version {found.version} of {self.name}: its files in MLflow's store are not those that were registered"
+            raise InputError(f"{said}; restore the store, or delete the version and report its pair again")
+        return folder
+
+    def promote(self, candidate: ModelVersion, champion: ModelVersion | None, why: str) -> None:
+        """Give a version the alias `champion`, if that still names the one that it was compared with.
+
+        Raises:
+            InputError: the alias was moved meanwhile.
+        """
+        current = self._of_alias(CHAMPION)
+        with self._asking():
+            if (current and current.version) != (champion and champion.version):
+                now = f"is version {current.version} now" if current else "is gone"
+                raise InputError(f"the champion of {self.name} {now}: it changed during the comparison; run it again")
+            self._client.set_model_version_tag(self.name, candidate.version, WHY_TAG, why)
+            self._client.set_registered_model_alias(self.name, CHAMPION, candidate.version)
+
+    def refuse(self, candidate: ModelVersion, against: str, why: str) -> None:
+        """Note on a version why it was not promoted; `against` says what it was compared with, and on which examples."""
+        with self._asking():
+            self._client.set_model_version_tag(self.name, candidate.version, WHY_TAG, why)
+            self._client.set_model_version_tag(self.name, candidate.version, REFUSED_TAG, against)
+
+    def _of_alias(self, alias: str) -> ModelVersion | None:
+        with self._asking():
+            number = self._client.get_registered_model(self.name).aliases.get(alias)
+            return None if number is None else self._client.get_model_version(self.name, number)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Turn whatever goes wrong between here and MLflow into one line."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"MLflow: {one_line(error)}; look at its server, then run the command again") from error
 
 
 # The promotion.

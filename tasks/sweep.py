@@ -98,8 +98,7 @@ class DrafterSweep:
             require_composable(points_at(temperature, grid), loaded.pair, self.request.at(temperature))
         # The rows of an interrupted sweep are valid while what they depend on stays the same, predictions longer: they depend
         # on one drafter, rows on all that are timed in turn.
-        tests = [paths.split(name) for name in paths.further_tests()]
-        self._inputs = [*loaded.inputs, *tests]
+        self._inputs = [*loaded.inputs, *map(paths.split, paths.further_tests())]
         inputs = list(map(str, self._inputs))
         self._origin = {name: value for name, value in lineage(inputs=inputs).items() if not name.startswith("mlflow.")}
         self.cache = paths.resume(f"sweep-{drafter.arm}-{drafter.seed}") / work_fingerprint(params, task, loaded, self._origin)

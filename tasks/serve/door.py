@@ -7,18 +7,15 @@ import hmac
 import json
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tasks.console import log
 from tasks.serve.protocol import error_body
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 KEY_VARIABLE = "DRAFTLINE_API_KEY"
 """The environment variable that holds the key; a command line can be read by every user of the machine."""

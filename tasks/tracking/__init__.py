@@ -1,7 +1,7 @@
 """Experiment tracking: a stage writes each run to a folder of its own, and sends what MLflow does not hold yet when it ends.
 
     recorder.py  what a stage uses, and the files        upload.py       sends them through MLflow's client
-    registry.py  registered pairs and their champion     served_pair.py  the code that a registered pair runs
+    registry.py  registered pairs                        served_pair.py  the code that a registered pair runs
 
 No stage reads from MLflow, needs it, or sends anything while it times something. What could not be sent is sent when the next
 run ends, or by `python -m tasks.tracking`.

@@ -1,38 +1,25 @@
-"""Pairs as versions of a registered model of MLflow, and the champion among them.
+"""Pairs as versions of a registered model of MLflow.
 
 A version is identified by a tag with the checksum of the pair's folder: the same pair gets one version, however often it is
-reported. The alias `candidate` names the version of the newest report, the alias `champion` the one that `tasks.promote` chose.
-Only `tasks.promote`, which is no stage, reads from MLflow.
+reported. The alias `candidate` names the version of the newest report, which `tasks.promote` compares with the champion.
 """
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import Any
 
 from filelock import FileLock
 
-from tasks.errors import InputError
-from tasks.files import folder_checksum
 from tasks.fingerprint import code_of
-from tasks.tracking.recorder import model_name, tracking_uri
-from tasks.tracking.upload import Unavailable, connect, one_line
 
-if TYPE_CHECKING:
-    from mlflow.entities.model_registry import ModelVersion
-
-CANDIDATE, CHAMPION = "candidate", "champion"
-"""The aliases."""
+CANDIDATE = "candidate"
+"""The alias of the version of the newest report."""
 CONTENT_TAG, REPORTED_TAG = "draftline.content", "draftline.reported"
 """Of a version: checksum of the pair, and start of the report's run in milliseconds since the epoch."""
-REFUSED_TAG, WHY_TAG = "draftline.refused", "draftline.why"
-"""Of a version: what it was refused against, and why it was promoted or refused."""
 _PACKAGES = ("jinja2", "numpy", "safetensors", "sentencepiece", "torch", "tqdm", "transformers")
 """What `tasks.decoding` imports; MLflow adds itself."""
 _MACHINE = {"device": "auto", "dtype": "float32", "runtime": "auto", "threads": 0}
@@ -118,95 +105,3 @@ def copy_code(folder: Path) -> Path:
         if source.is_file():
             shutil.copy2(source, package)
     return folder
-
-
-class Champions:
-    """The registered model of a task in MLflow.
-
-    Args:
-        task: Its name.
-
-    Raises:
-        InputError: MLflow does not open, or holds no pair of the task.
-    """
-
-    def __init__(self, task: str) -> None:
-        self.name, self._uri = model_name(task), tracking_uri()
-        try:
-            self._client = connect(self._uri)
-        except Unavailable as error:
-            raise InputError(f"MLflow does not open: {error}; start it, or set MLFLOW_TRACKING_URI") from None
-        with self._asking():
-            if not self._client.search_registered_models(f"name = '{self.name}'"):
-                fix = f"make one by python -m tasks.report --task {task}, and send it by python -m tasks.tracking"
-                raise InputError(f"MLflow holds no model {self.name}; {fix}")
-
-    def candidate(self, number: str | None = None) -> ModelVersion:
-        """Return a version by its number, or that of the newest report.
-
-        Raises:
-            InputError: there is none.
-        """
-        with self._asking():
-            found = self._of_alias(CANDIDATE) if number is None else self._client.get_model_version(self.name, number)
-        if found is None:
-            raise InputError(f"{self.name} has no version with the alias {CANDIDATE}; report the pair again")
-        return found
-
-    def champion(self) -> ModelVersion | None:
-        """Return the champion; None where there is none yet."""
-        return self._of_alias(CHAMPION)
-
-    def fetch(self, found: ModelVersion, scratch: Path) -> Path:
-        """Return the folder of a version's pair: MLflow's own where it lies on this machine, else a copy in `scratch`.
-
-        Raises:
-            InputError: it cannot be read, or is not what was registered.
-        """
-        from mlflow.artifacts import download_artifacts
-
-        local = urlsplit(found.source).scheme in ("", "file")
-        scratch.mkdir(parents=True, exist_ok=True)
-        with self._asking():
-            place = {} if local else {"dst_path": str(scratch)}
-            model = Path(download_artifacts(artifact_uri=found.source, tracking_uri=self._uri, **place))
-        folder = next((file.parent for file in model.glob("artifacts/*/pair.json")), model)
-        if folder_checksum(folder) != found.tags.get(CONTENT_TAG):
-            said = f"version {found.version} of {self.name}: its files in MLflow's store are not those that were registered"
-            raise InputError(f"{said}; restore the store, or delete the version and report its pair again")
-        return folder
-
-    def promote(self, candidate: ModelVersion, champion: ModelVersion | None, why: str) -> None:
-        """Give a version the alias `champion`, if that still names the one that it was compared with.
-
-        Raises:
-            InputError: the alias was moved meanwhile.
-        """
-        current = self._of_alias(CHAMPION)
-        with self._asking():
-            if (current and current.version) != (champion and champion.version):
-                now = f"is version {current.version} now" if current else "is gone"
-                raise InputError(f"the champion of {self.name} {now}: it changed during the comparison; run it again")
-            self._client.set_model_version_tag(self.name, candidate.version, WHY_TAG, why)
-            self._client.set_registered_model_alias(self.name, CHAMPION, candidate.version)
-
-    def refuse(self, candidate: ModelVersion, against: str, why: str) -> None:
-        """Note on a version why it was not promoted; `against` says what it was compared with, and on which examples."""
-        with self._asking():
-            self._client.set_model_version_tag(self.name, candidate.version, WHY_TAG, why)
-            self._client.set_model_version_tag(self.name, candidate.version, REFUSED_TAG, against)
-
-    def _of_alias(self, alias: str) -> ModelVersion | None:
-        with self._asking():
-            number = self._client.get_registered_model(self.name).aliases.get(alias)
-            return None if number is None else self._client.get_model_version(self.name, number)
-
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Turn whatever goes wrong between here and MLflow into one line."""
-        try:
-            yield
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(f"MLflow: {one_line(error)}; look at its server, then run the command again") from error

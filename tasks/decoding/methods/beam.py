@@ -133,10 +133,8 @@ class Search:
         # 3. and 4. The next beams, and whether any of them can still win.
         self.ended = sorted(self.ended, key=lambda beam: -beam.score)[: self.width]
         self.beams = going
-        self.over = full or not self.beams or self._beyond_reach()
-
-    def _beyond_reach(self) -> bool:
-        return len(self.ended) == self.width and self.beams[0].score / self.generated <= self.ended[-1].score
+        enough = len(self.ended) == self.width
+        self.over = full or not going or (enough and going[0].score / self.generated <= self.ended[-1].score)
 
     def generation(self) -> Generation:
         """Return the best of the ended texts."""

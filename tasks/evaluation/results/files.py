@@ -73,8 +73,7 @@ class SweepRowFile:
 
     def compact(self) -> None:
         """Write the file anew, in one step, with only the last row of each point and split."""
-        last = {(row.split, row.method, str(row.settings)): id(row) for row in self.rows}
-        kept = set(last.values())
+        kept = set({(row.split, row.method, str(row.settings)): id(row) for row in self.rows}.values())
         self.rows = [row for row in self.rows if id(row) in kept]
         atomic_write(self.path, "".join(map(row_line, self.rows)), sync=True)
 

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tasks import supervisor
 from tasks.decoding.decoder import Rows, TokenGuarantee
@@ -32,10 +32,8 @@ from tasks.evaluation.selection import choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.plan import measure_costs
+from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.timing import Expected, TimedTokensError, guarantee_of, on_threads
-
-if TYPE_CHECKING:
-    from tasks.evaluation.sweep.replay import Split
 
 
 class Visit(NamedTuple):

@@ -8,8 +8,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from tasks.errors import InputError
+from tasks.promote import CHAMPION, WHY_TAG, Champions
 from tasks.tracking import RegisteredModel, tracking_uri, upload_all
-from tasks.tracking.registry import CHAMPION, WHY_TAG, Champions
 from tests.local_mlflow import FaultyClient, Killed, runs_of
 from tests.unit.tracking.conftest import record
 
