@@ -1,12 +1,13 @@
 """Runs in MLflow: one for each report, and one for each sweep with a child run for each timed point and a table of all points.
 
-Names are chosen so that a scatter of speed-up against quality, parallel coordinates over thresholds, and a table grouped by
-arm need no preparation. Predictions have names of their own: a point that was not timed has no `speedup`.
+Names are chosen so that a scatter of quality against latency, parallel coordinates over thresholds, and a table grouped by arm
+need no preparation. Predictions have names of their own: a point that was not timed has no `speedup`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 
 from tasks import tracking
@@ -31,6 +32,9 @@ _COLUMNS = (
 )
 """Numbers in the table of points."""
 _COMPARED = "## Aligned against unaligned"
+_VIEW = "aligned-against-unaligned"
+"""Name of a view of the experiment's runs: quality against relative latency of all timed points on validation."""
+_ADDRESS = f"#/experiments/{{experiment}}/runs?viewStateShareKey={_VIEW}&compareRunsMode=CHART"
 _FIGURE = "Both arms in one figure: *Artifacts*, `report/pareto.png`; the numbers of its frontiers: `frontier.json`."
 
 
@@ -138,7 +142,8 @@ def record_report(
             report.log_artifact(file, folder="report")
         compared = "\n".join([_COMPARED, "", *(f"- {sentence}" for sentence in alignment), "", ""]) if alignment else ""
         if compared:
-            report.describe_experiment(f"{compared}{_FIGURE}")
+            view = resources.files("tasks.evaluation").joinpath("compared_arms.json").read_text(encoding="utf-8")
+            report.describe_experiment(f"{compared}[Both arms in one chart]({_ADDRESS})\n\n{_FIGURE}", {_VIEW: view})
         report.describe(f"{compared}{verdict}\n\n{_FIGURE}")
         report.log_table("frontier", frontier)
         if pair is not None:
@@ -153,6 +158,8 @@ def point_metrics(row: MeasuredRow) -> dict[str, float]:
         flat |= {f"{name}_{part}": value for part, value in (found.pop(name) or {}).items()}
     for name in [name for name in found if name.endswith("_interval") and found[name]]:
         flat[f"{name}_low"], flat[f"{name}_high"] = found[name]
+    if isinstance(row, TimedRow):
+        flat["relative_latency"] = 1 / row.speedup
     return {name: float(value) for name, value in {**found, **flat}.items() if isinstance(value, int | float)}
 
 

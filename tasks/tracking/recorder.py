@@ -170,9 +170,14 @@ class Recorder:
         """Set the description of the run's page, in Markdown."""
         self._append(tags={"mlflow.note.content": text})
 
-    def describe_experiment(self, text: str) -> None:
-        """Set the description of the experiment's page, in Markdown."""
-        self._append(note=text)
+    def describe_experiment(self, text: str, views: Mapping[str, str]) -> None:
+        """Set the description of the experiment's page, in Markdown, and keep views of its runs.
+
+        Args:
+            text: The description; `{experiment}` in it becomes the experiment's id.
+            views: By name, each as MLflow's *Share* keeps it: JSON. `viewStateShareKey=NAME` in an address opens it.
+        """
+        self._append(note=text, views=dict(views))
 
     def child(self, name: str, tags: Values, params: Values, metrics: Numbers, status: str = "FINISHED") -> None:
         """Record a whole run under this one, such as a point of a sweep. One of the same name replaces an earlier one."""

@@ -102,7 +102,7 @@ def read(folder: Path) -> dict[str, Any]:
     """
     file = folder / RUN_FILE
     names = ("metrics", "artifacts", "tables", "datasets", "models")
-    run: dict[str, Any] = {"tags": {}, "params": {}, "children": {}, "sums": {}, **{name: [] for name in names}}
+    run: dict[str, Any] = {"tags": {}, "params": {}, "children": {}, "sums": {}, "views": {}, **{name: [] for name in names}}
     try:
         for line in file.read_bytes().split(b"\n")[:-1]:
             for name, value in json.loads(unsealed(line.decode("utf-8"))).items():
@@ -194,7 +194,9 @@ def _send_parts(client: MlflowClient, folder: Path, run: dict[str, Any], uri: st
     if run["datasets"]:
         client.log_inputs(run_id, [_dataset_input(data) for data in run["datasets"]])
     if "note" in run:
-        client.set_experiment_tag(experiment, "mlflow.note.content", run["note"])
+        client.set_experiment_tag(experiment, "mlflow.note.content", run["note"].replace("{experiment}", experiment))
+    for name, view in run["views"].items():
+        client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{name}", view)
     _send_children(client, experiment, run, run_id, uri, deadline)
     for model in run["models"]:
         register(client, uri, run_id, model, folder, run["start"])

@@ -68,7 +68,13 @@ def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: FaultyClie
     assert point.data.params == {**{name: str(value) for name, value in SETTINGS.items()}, "arm": "aligned", "method": "bild"}
     expected = {
         **{"bleu": 40.0, "rougeL": 50.0, "quality_interval_low": 38.0, "quality_interval_high": 42.0},
-        **{"speedup": 1.5, "speedup_interval_low": 1.45, "speedup_interval_high": 1.55, "predicted_speedup": 1.5},
+        **{
+            "relative_latency": 1 / 1.5,
+            "speedup": 1.5,
+            "speedup_interval_low": 1.45,
+            "speedup_interval_high": 1.55,
+            "predicted_speedup": 1.5,
+        },
         **{"latency_ms": 20 / 1.5, "latency_ms_p50": 20 / 1.5, "latency_ms_p95": 29 / 1.5, "predicted_latency_ms": 20 / 1.5},
         **{"large_calls_per_token": 0.4, "fallback_rate": 0.25, "rollback_rate": 0.25},
         **{"acceptance_rate": 0.8, "acceptance_rate_low": 0.78, "acceptance_rate_high": 0.82},
@@ -156,7 +162,15 @@ def test_what_alignment_gives_stands_first_on_the_pages_of_the_run_and_of_the_ex
     compared = "## Aligned against unaligned\n\n- A helps.\n- B is open.\n\n"
     assert runs(mlflow)["report"].data.tags["mlflow.note.content"].startswith(f"{compared}2.0 times as fast\n\nBoth arms in ")
     experiment = mlflow.client.get_experiment_by_name("toy")
-    assert experiment.tags["mlflow.note.content"].startswith(f"{compared}Both arms in one figure: ")
+    view = "aligned-against-unaligned"
+    link = f"(#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={view}&compareRunsMode=CHART)"
+    said = f"{compared}[Both arms in one chart]{link}\n\nBoth arms in one figure: "
+    assert experiment.tags["mlflow.note.content"].startswith(said)
+    # Its only chart compares what the runs of points hold.
+    shown = json.loads(experiment.tags[f"mlflow.sharedViewState.{view}"])
+    [chart] = shown["compareRunCharts"]
+    axes = chart["yaxis"]["key"], chart["xaxis"]["key"]
+    assert axes == ("quality", "relative_latency") and record.point_metrics(measured_record(TIMED)).keys() >= {*axes}
 
 
 def test_large_files_of_outputs_are_not_uploaded(tmp_path: Path) -> None:
