@@ -2,8 +2,8 @@
 
 A file is a table (CSV, TSV, Parquet, JSON Lines) with a column of sources and one of targets; two plain files are parallel.
 Files whose names hold `valid`, `dev` or `test` are those splits; without them, examples of the others are held out. The command
-trains a tokenizer to learn the lengths, proposes columns, metric, sizes and steps, times two training steps, and prints what it
-has written and the next command. What it guesses wrong is a line to edit, or an option.
+trains a tokenizer to learn the lengths, times two training steps, proposes columns, metric, sizes and as many steps as take a
+few minutes here, and prints what it has written and the next command. What it guesses wrong is a line to edit, or an option.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _LOOKED_AT = 50
 _MEASURED = 20_000
 """Training examples that the tokenizer and the lengths are taken of."""
 _ROOM = 1.5
+_FEWEST, _MINUTES = 300, 8.0
+"""Steps of a training at least, and minutes that all trainings take at most, if they have more steps than that."""
 _FRESH = {"optimizer": "adafactor", "relative_rate": True, "warmup_steps": 50, "decay": "linear"}
 
 
@@ -171,7 +173,7 @@ class Proposal:
         if max(self.look.longest) > 160:
             self.batch = 16
         epochs = steps * self.batch / self.look.examples
-        self.steps = max(300, int(steps * min(1.0, 60 / epochs)))
+        self.steps = max(_FEWEST, int(steps * min(1.0, 60 / epochs)))
         dropout = 0.1 if epochs > 5 else 0.0
         shape = {"d_kv": 32, "encoder_layers": 2, "dropout": dropout}
         self.large = {"d_model": width, "d_ff": 3 * width, "heads": width // 32, **shape, "decoder_layers": layers, "seed": 1}
@@ -208,16 +210,19 @@ class Proposal:
                 found.append(f"    {section}: {_flow(values)}")
         return found
 
-    def seconds(self) -> float:
-        """About how long all trainings take here: the steps of each model at the time of one, the second of two."""
-        times = {name: self._step_seconds(getattr(self, name)) for name in ("large", "small")}
-        return self.steps * times["large"] + 2 * self.steps * times["small"]  # small, then both arms half as long
+    def fit(self) -> float:
+        """Take fewer steps where all trainings would take longer than `_MINUTES` here; the minutes that they take."""
+        # The small model's training, then that of both arms, half as long each.
+        seconds = self.step_seconds(self.large) + 2 * self.step_seconds(self.small)
+        self.steps = max(_FEWEST, min(self.steps, int(60 * _MINUTES / seconds)))
+        return self.steps * seconds / 60
 
-    def _step_seconds(self, shape: dict[str, Any]) -> float:
+    def step_seconds(self, shape: dict[str, Any]) -> float:
         import torch
 
         from tasks.models.checkpoints import initial_model
 
+        # The second of two steps.
         model = initial_model(ModelSettings(**shape), self.look.vocabulary, 0, 1).train()
         source, target = (torch.full((self.batch, length // 2), 3) for length in self.look.longest)
         for _ in range(2):
@@ -288,14 +293,14 @@ def main() -> None:
     # One file in a folder of its own, or copies: read from where they are now.
     folder = placed(given.files, given.name)
     proposal = Proposal(settings, look_at(read(FileSettings(**settings), folder), given.metric))
+    look, minutes = proposal.look, max(1, round(proposal.fit()))
     lines = proposal.lines(given.name)
     atomic_write(given.params, added(text, given.name, str(folder), lines, str(given.params)))
-    look, minutes = proposal.look, max(1, round(proposal.seconds() / 60))
     columns = ", ".join([settings.get("source_field", ""), *settings.get("reference_fields", ())])
     said = [
         *lines,
         f"\n{look.examples} examples to train on{f' (columns {columns})' if columns.strip(', ') else ''}, text in {folder}.",
-        f"Training takes about {minutes} minutes here, by two steps; the sweep and the report come on top.",
+        f"Training takes about {minutes} minutes here, by two of its steps; the sweep and the report come on top.",
         f"Written to {given.params}. Next: draftline run {given.name}   (dvc repro report@{given.name})",
     ]
     values = {"task": given.name, "folder": str(folder), "settings": proposal.sections(), "training_minutes": minutes}

@@ -221,8 +221,7 @@ def time_beside_vanilla(pair: Pair, sources: Rows, request: Request, draft_lengt
         return lambda number: decode(point.method, point.settings, pair, [sources[number]], request, [number])
 
     order = random.Random(request.seed)  # noqa: S311 (an order, not a secret)
-    calls = {name: call(name) for name in points}
-    times, _ = measure_in_turn(calls, range(len(sources)), warmup=2, rng=order, clock=clock)
+    times, _ = measure_in_turn({name: call(name) for name in points}, range(len(sources)), warmup=2, rng=order, clock=clock)
     speedup = sum(times["vanilla"]) / sum(times["speculative"])
     return Timed(draft_length, speedup, ratio_interval(times["vanilla"], times["speculative"], 1000, request.seed))
 
@@ -245,8 +244,7 @@ def open_models(arguments: argparse.Namespace) -> tuple[Pair, Callable[[list[str
     device, dtype = set_up(machine)
     tokenizer, model = load_tokenizer(arguments.large), load_model(arguments.large, device, dtype)
     check_lengths(model, "large", text)
-    runtime = Runtime(machine.runtime, machine.dtype == "int8")
-    large = open_decoder(model, "large", vocabulary_size(tokenizer, model), runtime)
+    large = open_decoder(model, "large", vocabulary_size(tokenizer, model), Runtime(machine.runtime, machine.dtype == "int8"))
     return Pair(large, large), lambda texts: encode_sources(tokenizer, texts, text), device.type
 
 

@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Run the command in a folder with the project's own parameters."""
     (tmp_path / "params.yaml").write_text(PARAMS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(init.Proposal, "seconds", lambda _: 90.0)
+    monkeypatch.setattr(init.Proposal, "step_seconds", lambda *_: 0.08)
     return runner(init.main, monkeypatch, capsys)
 
 
@@ -58,6 +58,15 @@ def test_a_table_of_two_columns_becomes_a_task_in_few_lines(run: Run, tmp_path: 
     assert task.corpus.files.reference_fields == ["answer"]
     assert len(read(task.corpus.files, tmp_path / "chat")["train"]) > 200
     assert "has a task chat already; choose another name" in run("chat", "chat/chat.csv").said
+
+
+@pytest.mark.parametrize(("milliseconds", "steps", "minutes"), [(50, 1600, 4), (250, 640, 8), (1000, 300, 15)])
+def test_a_slower_machine_trains_for_fewer_steps(
+    milliseconds: int, steps: int, minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposal = init.Proposal({}, init.Look(20_000, 1000, (16, 16), 200_000, "bleu", 200))
+    monkeypatch.setattr(proposal, "step_seconds", lambda _: milliseconds / 1000)
+    assert (round(proposal.fit()), proposal.steps) == (minutes, steps)
 
 
 def test_files_beside_others_are_copied_to_a_folder_of_their_own(run: Run, tmp_path: Path) -> None:
