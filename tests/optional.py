@@ -1,8 +1,11 @@
-"""Slow tests of what optional packages do, which are skipped where one of them is missing."""
+"""Slow tests of what optional packages do, which are skipped where one of them is missing, and what decoding does without."""
 
 import importlib.util
 
 import pytest
+
+NOT_FOR_DECODING = "accelerate altair datasets deepspeed dvc gguf prefect rouge_score sacrebleu vl_convert"
+"""Packages of this project that a registered model does not ask for."""
 
 
 def slow_with(*packages: str) -> list[pytest.MarkDecorator]:

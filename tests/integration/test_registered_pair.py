@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tasks.tracking import Recorder, RegisteredModel, upload_all
 from tasks.tracking.upload import connect
 from tests.calibration import SOURCES
 from tests.local_mlflow import empty_database
+from tests.optional import NOT_FOR_DECODING
 from tests.pair_folders import tiny_pair
 from tests.services import free_port, service
 
@@ -26,17 +26,6 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reas
 MODEL = "models:/draftline-toy@candidate"
 TEXTS = SOURCES[:4]
 COUNTS = ("tokens", "large_calls", "small_steps", "drafted", "accepted")
-NOT_NEEDED = "accelerate altair datasets deepspeed dvc gguf prefect rouge_score sacrebleu vl_convert"
-"""Packages of this project that the model does not ask for."""
-ELSEWHERE = """
-import json, sys
-sys.modules.update(dict.fromkeys(sys.argv[3:]))  # their import fails
-import mlflow
-model = mlflow.pyfunc.load_model(sys.argv[1], model_config={"threads": 1})
-answers = [model.predict({"text": json.loads(sys.argv[2])}, params=params) for params in (None, {"method": "vanilla_large"})]
-import tasks
-print(json.dumps([tasks.__file__, *(answer.to_dict("records") for answer in answers)]))
-"""
 
 
 @dataclass
@@ -89,13 +78,15 @@ def test_the_model_holds_signature_example_and_no_pickle(registered: Registered)
     assert len(list(model.glob("artifacts/*/large/model.safetensors"))) == 1
 
 
-def test_the_alias_opens_the_pair_in_another_place_without_the_project(registered: Registered, tmp_path: Path) -> None:
-    """Nothing of the repository is on the path there: the model brings the code that decodes."""
-    command = [sys.executable, "-c", ELSEWHERE, MODEL, json.dumps(TEXTS), *NOT_NEEDED.split()]
-    done = subprocess.run(command, cwd=tmp_path, env=registered.environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    place, own, vanilla = json.loads(done.stdout.splitlines()[-1])
-    assert not Path(place).is_relative_to(Path(__file__).parents[2])
+def test_the_alias_opens_the_pair(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the code of this process decodes, since it is imported already; the model brings its own."""
+    import mlflow
+
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", registered.environment["MLFLOW_TRACKING_URI"])
+    model = mlflow.pyfunc.load_model(MODEL, model_config={"threads": 1})
+    assert Path(sys.path[0]).is_relative_to(registered.folder) and Path(sys.path[0], "tasks/decoding").is_dir()
+    own, vanilla = (model.predict({"text": TEXTS}, {"method": name}).to_dict("records") for name in (None, "vanilla_large"))
     assert [one["method"] for one in (*own, *vanilla)] == ["speculative"] * 4 + ["vanilla_large"] * 4
     assert [{name: one[name] for name in registered.offline[0]} for one in own] == registered.offline
     assert [one["text"] for one in vanilla] == [one["text"] for one in registered.offline]
@@ -103,11 +94,15 @@ def test_the_alias_opens_the_pair_in_another_place_without_the_project(registere
 
 @pytest.mark.slow
 def test_mlflow_serves_the_pair(registered: Registered, tmp_path: Path) -> None:
+    # The import of a package fails whose module is None.
+    absent = f"import sys\nsys.modules.update(dict.fromkeys({NOT_FOR_DECODING.split()}))"
+    (tmp_path / "sitecustomize.py").write_text(absent)
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", MODEL, "--env-manager", "local", "--port", str(port)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**registered.environment, "PATH": path, "PYTHONPATH": str(tmp_path)}
     url = f"http://127.0.0.1:{port}"
-    with service(command, f"{url}/ping", tmp_path / "log", {**registered.environment, "PATH": path}, tmp_path):
+    with service(command, f"{url}/ping", tmp_path / "log", variables, tmp_path):
         table = {"columns": ["text"], "data": [[text] for text in TEXTS]}
         answer = httpx.post(f"{url}/invocations", json={"dataframe_split": table}, timeout=60).json()["predictions"]
         assert [one["text"] for one in answer] == [one["text"] for one in registered.offline]
