@@ -16,6 +16,7 @@ from tasks import config, report
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.pair_folder import read_examples, read_manifest
 from tasks.errors import InputError, stage
+from tasks.evaluation.report import page
 from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, point_key
 from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
@@ -80,8 +81,9 @@ def run(
 ) -> list[tuple[Any, ...]]:
     """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded.
 
-    Unless `drawn`, the page and the pictures are empty: to draw them takes most of the time.
+    Unless `drawn`, the page and the pictures are empty: to draw them takes most of the time. The page lacks Vega in any case.
     """
+    monkeypatch.setattr(page, "vega_script", lambda: "")
     if not drawn:
         monkeypatch.setattr(report, "page", lambda summary, sweeps, drawn: "")
         monkeypatch.setattr(report, "all_figures", lambda summary, sweeps: {})
