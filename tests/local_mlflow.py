@@ -2,34 +2,28 @@
 
 import contextlib
 import functools
-import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 from tasks.tracking import upload
+from tests.kept_databases import kept_database
 
 
 class Killed(BaseException):
     """The process ends here."""
 
 
-@functools.cache
+def _make_tables(file: Path) -> None:
+    upload.connect(f"sqlite:///{file}")
+
+
 def empty_database() -> Path:
-    """An empty database with MLflow's tables, whose creation takes seconds: all workers of a test run share it."""
-    own = Path(tempfile.gettempdir())  # of each worker, see tests/conftest.py
-    folder = own.parents[1] if "PYTEST_XDIST_WORKER" in os.environ else own
-    database, made = folder / "empty.db", folder / "empty-made.db"
-    with FileLock(f"{database}.lock"):
-        if not database.exists():
-            upload.connect(f"sqlite:///{made}")
-            made.rename(database)
-    return database
+    """An empty database with MLflow's tables."""
+    return kept_database("mlflow", _make_tables)
 
 
 class FaultyClient:

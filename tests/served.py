@@ -4,6 +4,7 @@ import abc
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from urllib.error import HTTPError
 
 import psutil
 import yaml
+
+from tests.kept_databases import kept_database
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 600.0
@@ -194,6 +197,17 @@ def environment(base: Path) -> dict[str, str]:
     (base / "prefect").mkdir(exist_ok=True)
     kept |= {"PYTHONPATH": str(ROOT), "PREFECT_HOME": str(base / "prefect")}
     return kept | {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+
+
+def _make_tables(file: Path) -> None:
+    variables = environment(file.parent) | {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{file}"}
+    done = run_module(file.parent, variables, "prefect", "server", "database", "upgrade", "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def spare_tables(base: Path) -> None:
+    """Give a server whose files will be in `base` a database that has Prefect's tables already."""
+    shutil.copyfile(kept_database("prefect", _make_tables), Path(environment(base)["PREFECT_HOME"]) / "prefect.db")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The flow with a real Prefect server and a real DVC in toy repositories: scheduled, run by hand, failed, killed.
+"""The flow with a real Prefect server and a real DVC in toy repositories: scheduled, run by hand, failed, ended.
 
 One process serves a flow on a schedule for all tests; runs that are started by hand report to its server. Each command of a
 toy repository appends a line to `log`, which DVC does not track.
@@ -6,14 +6,12 @@ toy repository appends a line to `log`, which DVC does not track.
 
 import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.served import PATIENCE, STAGES, Served, below, ended, gone, log, repository, serving, until
+from tests.served import PATIENCE, STAGES, Served, below, gone, log, repository, serving, spare_tables, until
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")), reason="prefect or dvc is missing"
@@ -23,6 +21,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     base = tmp_path_factory.mktemp("served")
+    spare_tables(base)
     with serving(base, repository(base / "repository", STAGES), "--interval-minutes", "0.2", "--name", "often") as one:
         yield one
 
@@ -49,46 +48,25 @@ def test_a_scheduled_run_fires_and_runs_the_graph(served: Served) -> None:
 
 
 def test_a_failed_stage_is_named_and_the_rest_still_runs(served: Served, tmp_path: Path) -> None:
+    from flows.pipeline import RUN_LOCK
+
     stages = STAGES | {"left": {**STAGES["left"], "cmd": "echo the reason; exit 3"}}
     folder = repository(tmp_path / "repository", stages)
+    # An earlier run in this folder was killed.
+    died = served.ask("/flow_runs/", flow_id=served.deployment()["flow_id"], state={"type": "RUNNING"})["id"]
+    (folder / RUN_LOCK).parent.mkdir()
+    (folder / RUN_LOCK).write_text(died)
     # Found by address alone, as a server of the user's own is.
     result = served.pipeline(folder, PREFECT_API_URL=served.url(), PREFECT_HOME=str(tmp_path))
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == "error: stage 'left' failed: the reason"
     assert log(folder) == ["source", "right"]
+    assert served.run(died)["state"]["type"] == "CRASHED"
     run_id = (folder / "run").read_text().strip()
     state = served.run(run_id)["state"]
     assert (state["type"], state["message"]) == ("FAILED", "stage 'left' failed: the reason")
     ended = {"source": "Completed", "right": "Completed", "left": "Failed", "report": "NotReady"}
     until("the states of the tasks", lambda: served.tasks(run_id) == ended)
-
-
-@pytest.mark.slow
-def test_a_killed_run_leaves_no_process_and_the_next_run_continues(served: Served, tmp_path: Path) -> None:
-    # The command waits for as long as `go` is missing.
-    slow = "echo left >> log; test -e go || sleep 300; cp source.txt left.txt"
-    folder = repository(tmp_path / "repository", STAGES | {"left": {**STAGES["left"], "cmd": slow}})
-    command = [sys.executable, "-m", "flows.pipeline"]
-    killed = subprocess.Popen(command, cwd=folder, env=served.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until("the slow stage", lambda: "left" in log(folder))
-        # A stage that has ended is in the lock file; its command ends a little before that.
-        until("the other stage", lambda: "right" in ended(folder))
-        running = below(killed)
-        assert any(process.name() == "sleep" for process in running)
-    finally:
-        killed.kill()
-        killed.wait()
-    assert gone(running)
-
-    run_id = (folder / "run").read_text().strip()
-    assert served.run(run_id)["state"]["type"] == "RUNNING"
-    (folder / "go").touch()
-    result = served.pipeline(folder)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "4 stages are up to date: 2 ran, 2 cached" in result.stdout + result.stderr
-    assert served.run(run_id)["state"]["type"] == "CRASHED"
-    assert sorted(log(folder)) == ["left", "left", "report", "right", "source"]
 
 
 def test_runs_of_a_dead_serving_process_are_marked_as_crashed(served: Served) -> None:
