@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import json
 import threading
 import time
@@ -101,45 +102,42 @@ def test_a_damaged_copy_is_named_and_waits_for_its_bytes(outbox: Path, mlflow: F
     check_whole(mlflow)
 
 
-def every_fourth_request(tmp_path: Path, first: int) -> Iterator[tuple[int, Path, FaultyClient]]:
-    """A recorded task for each request that may fail, until one is sent with fewer requests; each costs a second.
+def every_second_write(tmp_path: Path, first: int, fail: Callable[[Callable[[], Any]], Any]) -> Iterator[Path]:
+    """The outbox of a recorded task for every second request that changes MLflow, which fails after its work.
 
-    Tests that begin at other requests fail other ones.
+    What fails before its work leaves MLflow as it was after the last change. Afterwards MLflow has to hold the task once.
     """
-    request, hit = first, True
-    while hit:
-        folder = tmp_path / str(request)
+    for number in itertools.count(first, 2):
+        folder, writes = tmp_path / str(number), itertools.count(1)
         with local_mlflow(folder) as mlflow:
+
+            def fault(request: int, work: Callable[[], Any], mlflow: FaultyClient = mlflow, number: int = number) -> Any:
+                reads = mlflow.requests[request - 1].startswith(("get_", "list_", "search_"))
+                return work() if reads or next(writes) != number else fail(work)  # noqa: B023 (done within its round)
+
             record_a_task(folder)
-            yield request, folder / "outbox", mlflow
+            mlflow.fault = fault
+            yield folder / "outbox"
             check_whole(mlflow)
-            hit = len(mlflow.requests) >= request
-        request += 4
-    assert request > 19
+            if next(writes) <= number + 2:
+                break
+    assert number > 12
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before the work", "after the work"])
-def test_an_upload_killed_at_any_request_neither_loses_nor_doubles(tmp_path: Path, after: bool) -> None:
-    for request, outbox, mlflow in every_fourth_request(tmp_path, 1 + after):
+def test_an_upload_killed_after_a_write_neither_loses_nor_doubles(tmp_path: Path) -> None:
+    def kill(work: Callable[[], Any]) -> None:
+        work()
+        raise Killed
 
-        def kill(number: int, work: Callable[[], Any], request: int = request) -> Any:
-            if number == request and after:
-                work()
-            if number >= request:
-                raise Killed
-            return work()
-
-        mlflow.fault = kill
+    for outbox in every_second_write(tmp_path, 1, kill):
         with contextlib.suppress(Killed):
             upload_all(outbox, tracking_uri())
-        mlflow.fault = lambda number, work: work()
         assert upload_all(outbox, tracking_uri())[1] == []
 
 
 def test_an_answer_lost_after_the_work_neither_loses_nor_doubles(tmp_path: Path) -> None:
     """A read time-out: the server has created, logged or ended, and its client does not know."""
-    for request, outbox, mlflow in every_fourth_request(tmp_path, 3):
-        mlflow.fault = lambda number, work, lost=request: lose_answer(work) if number == lost else work()  # type: ignore[misc]
+    for outbox in every_second_write(tmp_path, 2, lose_answer):
         assert upload_all(outbox, tracking_uri()) == (2, [])
 
 
