@@ -1,5 +1,7 @@
 """Training through DeepSpeed at every stage of ZeRO and in every number format: plain torch, whole weights, exact resumes."""
 
+import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +61,12 @@ def _as_for_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_LOG_EVERY", 1)
 
 
+made_once = functools.cache(initial_model)
+
+
 def fresh_model(dropout: float = 0.0) -> Any:
     shape = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2, dropout=dropout, seed=3)
-    return initial_model(shape, VOCABULARY, pad=0, end=1)
+    return copy.deepcopy(made_once(shape, VOCABULARY, pad=0, end=1))
 
 
 def trained(folder: Path, **changes: Any) -> tuple[Any, list[float]]:
@@ -118,7 +123,7 @@ def test_every_zero_stage_equals_plain_torch(split: dict[str, Any], accumulation
     assert curve[-1] < curve[0] - 0.1
 
 
-@pytest.mark.parametrize("split", slow_unless([1, 5], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
+@pytest.mark.parametrize("split", slow_unless([1], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
 def test_bfloat16_is_close_to_float32_and_keeps_float32_weights(split: dict[str, Any], tmp_path: Path) -> None:
     # In float32 every way of splitting gives this curve.
     _, curve = trained(tmp_path / "float32", optimizer=split.get("optimizer", "adamw"))
