@@ -15,9 +15,14 @@ def present(figure: Figure | None) -> Figure:
     return figure
 
 
+def spec_of(panel: Panel) -> Row:
+    """Its specification, which `test_figures` validates once for every panel: that takes longer than all else."""
+    return panel.to_dict(validate=False)
+
+
 def layers(panel: Panel) -> Iterator[tuple[Row, list[Row]]]:
     """Each layer with the records that its filters leave."""
-    spec = panel.to_dict()
+    spec = spec_of(panel)
     for layer in spec["layer"]:
         found = spec["datasets"][(layer.get("data") or spec["data"])["name"]]
         for step in layer.get("transform", ()):
@@ -38,7 +43,7 @@ def drawn(panel: Panel, mark: str, **look: Any) -> list[Row]:
 
 def channels(panel: Panel, *names: str) -> list[Row]:
     """The encodings of some channels in all layers."""
-    found = [layer.get("encoding", {}) for layer in panel.to_dict()["layer"]]
+    found = [layer.get("encoding", {}) for layer in spec_of(panel)["layer"]]
     return [encoding[name] for encoding in found for name in names if name in encoding]
 
 

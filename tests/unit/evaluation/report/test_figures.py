@@ -14,7 +14,7 @@ from tasks.evaluation.report.charts import Figure, save
 from tasks.evaluation.report.page import all_figures
 from tasks.evaluation.results.rows import ShownExample, TimedPoint, TimedRow, UntimedPoint
 from tasks.evaluation.results.summary import Summary
-from tests.charts import channels, drawn, layers, points, present
+from tests.charts import channels, drawn, layers, points, present, spec_of
 from tests.unit.evaluation.conftest import Records, Sweeps, records, summary_record
 
 NONE: Records = {"unaligned": [], "aligned": []}
@@ -54,6 +54,7 @@ def test_every_chart_names_its_axes_and_has_few_legend_entries(drawings: dict[st
     for name, figure in drawings.items():
         assert figure.caption and "\n" not in figure.caption, "the docstring of its function"
         for panel in figure.panels:
+            panel.to_dict(validate=True)
             assert {channel.get("title") for channel in channels(panel, "x", "y")} - {None}, name
             domains = [(channel.get("scale") or {}).get("domain", ()) for channel in channels(panel, "color", "shape")]
             legend = {label for domain in domains for label in domain if isinstance(label, str)}
@@ -67,7 +68,7 @@ def test_the_pareto_figure_names_what_is_chosen(sweeps: Sweeps) -> None:
     places = {"A": (1 / 1.6, 59.9), "B": (1 / 1.3, 60.0), "C": (1 / 1.5, 59.2)}
     assert letters == {letter: pytest.approx(place, rel=1e-5) for letter, place in places.items()}
     assert "vanilla large" in [layer["mark"].get("text") for layer, _ in layers(on_validation)]
-    key = on_validation.to_dict()["title"]["subtitle"]
+    key = spec_of(on_validation)["title"]["subtitle"]
     assert key == [
         "A  1.60× BiLD, aligned: no loss, ≤ 1 point, recommended",
         "B  1.30× speculative, unaligned: no loss",
@@ -87,7 +88,7 @@ def test_lettered_points_on_test_stand_apart_and_say_what_is_contradicted(sweeps
         record = drawn(panels[1], "point", filled=True)[0]
         assert record["name"] == name
         assert (record["x"], record["y"]) == pytest.approx((1 / 1.55, -0.6), abs=1e-5)
-        on_validation, on_test = (panel.to_dict()["title"]["subtitle"] for panel in panels)
+        on_validation, on_test = (spec_of(panel)["title"]["subtitle"] for panel in panels)
         assert ("contradicted" in on_validation[0], "contradicted" in on_test[0]) == (name != "A", name != "A")
         assert on_test[1] == "B  not measured on test"
 
@@ -123,7 +124,7 @@ def test_intervals_on_test_lie_on_their_axes_beside_the_margins(sweeps: Sweeps) 
 
 def test_a_curve_of_thresholds_is_one_rollback_threshold(full_record: Summary) -> None:
     panels = present(figures.thresholds(full_record, NONE)).panels
-    assert [panel.to_dict()["title"] for panel in panels] == ["aligned"] * 2 + ["unaligned"] * 2
+    assert [spec_of(panel)["title"] for panel in panels] == ["aligned"] * 2 + ["unaligned"] * 2
     timed, every = (drawn(panel, "point") for panel in panels[:2])
     assert {mark["series"] for mark in every} == {f"BiLD α_RB {rollback} ≤ 10" for rollback in ("1", "2", "3", "5", "∞")}
     own = [one for one in points(full_record, "aligned", "bild") if one.settings["max_draft"] == 10]
@@ -218,7 +219,7 @@ def test_each_block_size_has_its_panel(full_record: Summary) -> None:
     assert figures.block_sizes(full_record, NONE) is None, "all cascades have γ 5"
     shorter = [{"draft_length": 3, "rule": "chow", "deferral_cost": cost} for cost in (0.1, 0.3)]
     figure = present(figures.block_sizes(added(full_record, "speculative_cascade", *shorter), NONE))
-    titles = [panel.to_dict()["title"] for panel in figure.panels]
+    titles = [spec_of(panel)["title"] for panel in figure.panels]
     assert titles == ["aligned, γ 3", "aligned, γ 5", "unaligned, γ 3", "unaligned, γ 5"]
     short, long = (drawn(panel, "point") for panel in figure.panels[:2])
     # Speculative decoding has one point with γ 3 and one with γ 5.
@@ -255,7 +256,7 @@ def test_the_share_of_faster_examples_is_counted(sweeps: Sweeps) -> None:
     rows = {arm: records(rows) for arm, rows in sweeps.items()}
     figure = present(figures_detail.latency(summary_record("bleu", sweeps), rows))
     panel = figure.panels[0]
-    assert panel.to_dict()["title"]["text"] == ["aligned, BiLD (test)", "75% of 4 examples faster"] and figure.square
+    assert spec_of(panel)["title"]["text"] == ["aligned, BiLD (test)", "75% of 4 examples faster"] and figure.square
     marks = drawn(panel, "point")
     assert [mark["x"] for mark in marks] == chosen["vanilla_latency_ms"]
     assert [mark["y"] for mark in marks] == chosen["latency_ms"] and "2.00×" in marks[0]["text"]
@@ -345,7 +346,7 @@ def test_the_trace_shows_every_token(full_record: Summary, full_rows: Records) -
 def test_each_temperature_has_its_panels_with_its_own_vanilla(warmed: Summary, full_record: Summary) -> None:
     assert figures.temperatures(full_record, NONE) is None, "one temperature alone"
     figure = present(figures.temperatures(warmed, NONE))
-    titles = [panel.to_dict()["title"] for panel in figure.panels]
+    titles = [spec_of(panel)["title"] for panel in figure.panels]
     # Against latency and against calls; only one arm was swept at further temperatures.
     assert titles == [*["aligned, T = 0"] * 2, *[f"unaligned, T = {degree}" for degree in ("0", "0.5", "1") for _ in range(2)]]
     latency, calls = figure.panels[4], figure.panels[5]
@@ -354,7 +355,7 @@ def test_each_temperature_has_its_panels_with_its_own_vanilla(warmed: Summary, f
     assert {mark["series"] for mark in every} == {"speculative", *rules}
     assert 0 < len(timed) < len(every), "latencies are never predicted here"
     large = full_record.vanilla.large.quality
-    levels = [layer["encoding"]["y"]["datum"] for layer in calls.to_dict()["layer"] if layer["mark"]["type"] == "rule"]
+    levels = [layer["encoding"]["y"]["datum"] for layer in spec_of(calls)["layer"] if layer["mark"]["type"] == "rule"]
     assert levels == pytest.approx([large - 5])
     speculative = [mark for mark in every if mark["series"] == "speculative"]
     assert [mark["y"] for mark in speculative] == pytest.approx([large - 5] * 3, abs=1e-4)
