@@ -1,10 +1,8 @@
 """Settings of every method for the tests that all methods must pass."""
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
-from tasks.decoding.method import SamplingSettings
 from tasks.decoding.methods import cascades, speculative
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
@@ -60,12 +58,6 @@ LAYERED = frozenset({"calm"})
 """Methods that read the layers of a model, not only its predictions."""
 DECODED_ONLY = GREEDY_ONLY | LAYERED
 """Methods that are not replayed: they read several tokens at a position, or other layers."""
-
-
-def with_samplings(methods: Iterable[str], *samplings: SamplingSettings) -> list[tuple[str, SamplingSettings]]:
-    """Each method with each sampling that it supports; beam search supports only greedy decoding."""
-    return [(name, sampling) for name in methods for sampling in samplings if sampling.greedy or name not in GREEDY_ONLY]
-
 
 DEFERRAL_COSTS = {
     **{"chow": 0.3, "chow_log": 1.2, "diff": 0.1, "diff_log": 0.2, "opt": 0.1, "opt_log": 0.2, "bild": 1.0},

@@ -53,8 +53,9 @@ def toy_sources(count: int, seed: int = 0) -> Rows:
     return [[rng.randrange(2, VOCABULARY) for _ in range(rng.randint(1, 9))] + [END] for _ in range(count)]
 
 
+@functools.cache
 def random_table(name: str, *, agreement: float, sharpness: float, vocabulary: int = 8, end: float = 0.0) -> Predict:
-    """Random logits for each prefix; a part `agreement` is common to all tables of one vocabulary.
+    """Random logits for each prefix, drawn once for all tests; a part `agreement` is common to all tables of one vocabulary.
 
     `end` is added to the logit of the end token.
     """

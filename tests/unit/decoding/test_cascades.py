@@ -67,7 +67,7 @@ def test_the_distance_of_bild_has_two_forms() -> None:
 @pytest.mark.parametrize("rule", cascades.CASCADE_RULES)
 def test_texts_at_the_smallest_cost_are_those_of_speculative_decoding(rule: str) -> None:
     """One row in the native loop, and replayed."""
-    pair, sources = pair_of("t5"), toy_sources(12)
+    pair, sources = pair_of("t5"), toy_sources(6)
     cascade = cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=cascades.CASCADE_BOUNDS[rule][0], draft_length=4)
 
     def texts(method: str, settings: object, pair: Pair) -> list[tuple[list[int], str]]:
@@ -163,7 +163,7 @@ def texts(method: str, settings: Any, pair: Pair, sources: Rows) -> Rows:
 
 def worlds(toys: Toys) -> list[tuple[Pair, tuple[Predict, Predict], Rows]]:
     """Tables, and models with caches; their whole predictions, and sources."""
-    return [(prefix_pair(*TABLES), TABLES, toy_sources(16)), (toys.cached, toys.predicts, toy_sources(4))]
+    return [(prefix_pair(*TABLES), TABLES, toy_sources(10)), (toys.cached, toys.predicts, toy_sources(3))]
 
 
 def deferred_in(generations: list[Generation]) -> set[str]:

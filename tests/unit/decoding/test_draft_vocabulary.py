@@ -28,7 +28,7 @@ from tests.methods import DECODED_ONLY, LAYERED, NUMERIC, SETTINGS
 from tests.toys import END, toy_sources
 
 TOKENS = [END, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 20, 23]
-SOURCES = toy_sources(8, seed=2)
+SOURCES = toy_sources(5, seed=2)
 NATIVE, FUSED = Runtime("native"), Runtime("fused")
 
 
@@ -80,7 +80,7 @@ def test_a_continuation_names_tokens_and_their_confidence() -> None:
 @pytest.mark.parametrize(("name", "runtime"), [("t5", NATIVE), ("llama", NATIVE), ("t5", FUSED), ("llama", REFERENCE)], ids=str)
 def test_greedy_speculative_output_is_the_large_model_s(name: str, runtime: Runtime) -> None:
     pair = pruned_pair(name, runtime)
-    sources = toy_sources(24, seed=4)
+    sources = toy_sources(12, seed=4)
     expected = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, Request(14))]
     assert {token for text in expected for token in text} - set(TOKENS)
     found = [decode("speculative", SpeculativeSettings(draft_length=3), pair, [source], Request(14))[0] for source in sources]

@@ -93,7 +93,7 @@ def sureness(model: Any, kind: str) -> Callable[[Tensor, Tensor | None, Tensor],
 @pytest.mark.parametrize("confidence", CONFIDENCES)
 def test_the_decoder_equals_calm_without_caches(model: Any, pair: Pair, confidence: str, settings: dict[str, float]) -> None:
     chosen = CalmSettings(confidence=confidence, **settings)
-    sources = toy_sources(8, seed=3)
+    sources = toy_sources(4, seed=3)
     expected = [calm(model, source, sureness(model, confidence), chosen, 14) for source in sources]
     generations = decode("calm", chosen, pair, sources, Request(14))
     assert [(one.tokens, one.counts.layers) for one in generations] == expected
@@ -102,11 +102,11 @@ def test_the_decoder_equals_calm_without_caches(model: Any, pair: Pair, confiden
 @pytest.mark.parametrize("confidence", CONFIDENCES)
 @pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
 def test_rows_exit_as_they_do_alone(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
-    settings, sources = CalmSettings(confidence=confidence, threshold=0.7), toy_sources(8, seed=9)
+    settings, sources = CalmSettings(confidence=confidence, threshold=0.7), toy_sources(5, seed=9)
     request = Request(12, sampling)
     alone = [decode("calm", settings, pair, [source], request, [number])[0] for number, source in enumerate(sources)]
     assert len({one.counts.layers for one in alone}) > 2
-    for batch_size in (3, 8):
+    for batch_size in (3, 5):
         assert decode_all("calm", settings, pair, sources, request, batch_size) == alone
 
 

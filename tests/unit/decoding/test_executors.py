@@ -24,7 +24,7 @@ from tasks.decoding.turn import RowState
 from tests.architectures import pair_of, predictions
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, toy_sources
 
-SOURCES = toy_sources(10, seed=5)
+SOURCES = toy_sources(6, seed=5)
 METHODS: dict[str, tuple[str, Any]] = {
     "bild": ("bild", BildSettings(fallback_threshold=0.45, rollback_threshold=1.5, max_draft=4)),
     "bild, large first": ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=3.0, max_draft=2, large_first=True)),
@@ -125,13 +125,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "keep agreed": {"keep_agreed": True},
     "both": {"large_first": True, "keep_agreed": True},
 }
-THRESHOLDS = [
-    *((0.0, rollback) for rollback in (0.5, math.inf)),
-    *((0.3, rollback) for rollback in (0.0, 2.0, 5.0)),
-    *((0.6, rollback) for rollback in (0.5, math.inf)),
-    (0.9, 2.0),
-    (1.0, 0.0),
-]
+THRESHOLDS = [(0, 0.5), (0, math.inf), (0.3, 0), (0.3, 2), (0.3, 5), (0.6, 0.5), (0.6, math.inf), (0.9, 2), (1, 0)]
 """(fallback, rollback): every value of each, and the extremes together."""
 
 

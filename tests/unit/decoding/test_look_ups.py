@@ -295,20 +295,19 @@ def pair(toys: Toys) -> Pair:
     return dataclasses.replace(toys.cached, calibration=[one.tokens for one in written])
 
 
+BATCHED = [
+    ("speculative", SpeculativeSettings(draft_length=3), SAMPLED),
+    ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=1.5, max_draft=4), GREEDY),
+]
+
+
 @pytest.mark.parametrize("drafter", UNTRAINED)
-@pytest.mark.parametrize(
-    ("method", "settings", "sampling"),
-    [
-        ("speculative", SpeculativeSettings(draft_length=3), SAMPLED),
-        ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=1.5, max_draft=4), GREEDY),
-    ],
-    ids=["sampled speculative", "greedy bild"],
-)
+@pytest.mark.parametrize(("method", "settings", "sampling"), BATCHED, ids=["sampled speculative", "greedy bild"])
 def test_a_batch_equals_single_rows(pair: Pair, method: str, settings: Any, drafter: str, sampling: SamplingSettings) -> None:
     settings = dataclasses.replace(settings, drafter=drafter)
-    sources, request = SOURCES[:8], Request(12, sampling, seed=2)
+    sources, request = SOURCES[:5], Request(12, sampling, seed=2)
     alone = [decode(method, settings, pair, [source], request, [number])[0] for number, source in enumerate(sources)]
-    assert len({tuple(one.tokens) for one in alone}) > 4
+    assert len({tuple(one.tokens) for one in alone}) > 3
     assert decode_all(method, settings, pair, sources, request, 3) == alone
 
 

@@ -26,7 +26,7 @@ from tests.executors import same_in_the_kernel
 from tests.methods import DEFERRAL_COSTS, NUMERIC
 from tests.toys import VOCABULARY, toy_sources
 
-SOURCES = toy_sources(16)
+SOURCES = toy_sources(12)
 
 
 def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | None = None) -> SpeculativeLoop:

@@ -22,7 +22,7 @@ from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.loaded_pair import draftings
-from tests.architectures import models, over_runtimes, pair_of, whole_rows
+from tests.architectures import models, over_runtimes, pair_of, predictions, whole_rows
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, prefix_pair, random_table, says, toy_sources
 
 GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=1.0)
@@ -69,7 +69,7 @@ def test_sampled_acceptance_is_the_overlap_of_two_distributions() -> None:
 def test_caches_do_not_change_acceptance(name: str, runtime: Runtime, sampling: SamplingSettings) -> None:
     """Texts and prompts of unequal length in one batch, compared with one forward pass for each position."""
     pair, sources = pair_of(name, runtime), [*toy_sources(4, seed=1), [7]]
-    whole = [whole_rows(model) for model in models(name)]
+    whole = predictions(name)
     written = decode("vanilla_large", VanillaSettings(), pair, sources, Request(14, sampling, 3))
     # The FSMT model never ends a text.
     assert (len({len(one.tokens) for one in written}) == 1) == (name == "fsmt")

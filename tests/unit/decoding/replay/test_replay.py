@@ -23,7 +23,7 @@ from tests.architectures import pair_of
 from tests.methods import DECODED_ONLY, SETTINGS
 from tests.toys import END, Prefix, prefix_pair, says, toy_sources
 
-SOURCES = toy_sources(8)
+SOURCES = toy_sources(5)
 GREEDY: list[tuple[str, Any]] = [
     *((method, settings) for method, several in SETTINGS.items() if method not in DECODED_ONLY for settings in several),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
@@ -47,7 +47,7 @@ FEW = GREEDY[::4]
 
 
 CASES = [
-    *(("t5", REFERENCE, *case) for case in GREEDY[::5]),
+    *(("t5", REFERENCE, *case) for case in GREEDY[::10]),
     *(("t5", AUTO, *case) for case in (*GREEDY, *TABLES)),
     # With prompts.
     *(("llama", AUTO, *case) for case in (*GREEDY[::9], *TABLES[::2], *TABLES[1::6])),

@@ -74,7 +74,7 @@ class Twins:
 
 @covering
 def test_random_operations_are_the_references(kind: str, runtime: str) -> None:
-    for seed in range(2):
+    for seed in range(2 if runtime == "native" else 1):
         twins = Twins(kind, runtime, random.Random(seed))
         for _ in range(20):
             twins.rng.choice([twins.forward_anything, twins.forward_anything, twins.rewind, twins.reorder])()
@@ -201,7 +201,7 @@ def test_it_stops_at_every_kind_of_end(policy: str | None) -> None:
     rng, model = random.Random(0), toy_t5(1, 2, 1)
     decoder = odd.native(model) if policy is None else odd.fused(model, recorder=TapeRecorder(), sync_policy=POLICIES[policy])
     pendings = [[rng.randrange(2, 24)] for _ in STOPS * 2]
-    assert {1, 2, 3, 9} <= set(compare(model, decoder, toy_sources(8 if policy is None else 3), pendings, exact=policy is None))
+    assert {1, 2, 3, 9} <= set(compare(model, decoder, toy_sources(8 if policy is None else 2), pendings, exact=policy is None))
 
 
 @odd.every_runtime
@@ -278,14 +278,15 @@ def test_a_check_equals_a_plain_run_and_the_rule(kind: str, runtime: str) -> Non
     [pending] = odd.begin(one, [[5, 9, 3]])
     odd.begin(other, [[5, 9, 3]])
     found = set()
-    for turn in range(3 * len(RULES)):
-        rule, length = RULES[turn % len(RULES)], rng.choice([0, 1, 4, 13, 16, 18, 40])
+    for turn in range(2 * len(RULES)):
+        rule, length = RULES[turn // 2], rng.choice([0, 1, 4, 13, 16, 18, 40])
         [drafted] = odd.random_rows(rng, [length])
-        begun = other.lengths
-        for position in range(length if turn % 3 else 0):
-            step = other.forward([pending + drafted[:position]])
+        begun, fed = other.lengths, pending
+        for position in range(length if turn % 2 else 0):
+            step = other.forward([fed])
             drafted[position] = often_top(step.logits[0, -1], drafted[position], 0.8, rng)
-            other.rewind(begun)
+            fed = drafted[position : position + 1]
+        other.rewind(begun)
         checked, step = one.check_draft(pending, drafted, rule), other.forward([pending + drafted])
         positions = length + 1
         for ours, theirs in ((checked.step.logits, step.logits), (checked.step.hidden, step.hidden)):

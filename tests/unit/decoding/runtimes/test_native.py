@@ -22,7 +22,7 @@ from tests.methods import LAYERED, SETTINGS
 from tests.toys import toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import KINDS, begin, model_of, native, random_rows, reference
 
-SOURCES = toy_sources(8, seed=2)
+SOURCES = toy_sources(5, seed=2)
 REQUEST = Request(12)
 
 
@@ -32,9 +32,14 @@ def what_was_decided(generations: list[Generation]) -> list[tuple[object, ...]]:
 
 
 # Every method on an encoder-decoder and a decoder-only model, and every architecture with two methods.
+UNLAYERED = sorted(METHODS.keys() - LAYERED)
+PROMPTED = {"bild", "sequence_cascade", "token_cascade", "speculative_beam", "speculative_cascade"}
+"""Of each kind of method one: that is enough on prompts."""
 COVERING = [
-    *((name, method) for name in ("t5", "llama") for method in sorted(METHODS.keys() - LAYERED)),
-    *((name, method) for name in FAST if name not in ("t5", "llama") for method in ("bild", "speculative_beam")),
+    *(("t5", method) for method in UNLAYERED),
+    *(pytest.param("llama", method, marks=[] if method in PROMPTED else pytest.mark.slow) for method in UNLAYERED),
+    *((name, "bild") for name in FAST if name not in ("t5", "llama")),
+    *(pytest.param(name, "speculative_beam", marks=pytest.mark.slow) for name in FAST if name not in ("t5", "llama")),
 ]
 
 
@@ -124,16 +129,10 @@ def test_hidden_states_in_bfloat16_have_its_dtype() -> None:
     assert step.hidden.dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize(
-    ("method", "form"),
-    [
-        ("bild", "int8"),
-        *(
-            (method, "bfloat16")
-            for method in ("vanilla_large", "bild", "token_cascade", "sequence_cascade", "speculative_beam")
-        ),
-    ],
-)
+IN_BFLOAT16 = ("vanilla_large", "bild", "token_cascade", "sequence_cascade", "speculative_beam")
+
+
+@pytest.mark.parametrize(("method", "form"), [("bild", "int8"), *((method, "bfloat16") for method in IN_BFLOAT16)])
 def test_methods_run_in_fewer_bits(method: str, form: str) -> None:
     """A batch equals single rows: a row's logits do not depend on the other rows."""
     small, large = toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")

@@ -19,7 +19,7 @@ from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, predictions
-from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
+from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
 from tests.toys import END, START, VOCABULARY, Toys, toy_sources, toy_t5
 
 LIMIT = 12
@@ -44,14 +44,14 @@ def vanilla(name: str) -> Rows:
 
 @every
 def test_greedy_output_is_what_transformers_generates(name: str) -> None:
-    assert vanilla(name)[:5] == [generated(models(name)[1], source, LIMIT) for source in SOURCES[:5]]
+    assert vanilla(name)[:3] == [generated(models(name)[1], source, LIMIT) for source in SOURCES[:3]]
     assert len({tuple(output) for output in vanilla(name)}) > 2
 
 
 @every
 def test_beam_search_is_what_transformers_generates(name: str) -> None:
     """Plain and speculative."""
-    sources, options = SOURCES[:3], {"num_beams": 3, "length_penalty": 1.0, "early_stopping": False}
+    sources, options = SOURCES[:2], {"num_beams": 3, "length_penalty": 1.0, "early_stopping": False}
     expected = [generated(models(name)[1], source, LIMIT, **options) for source in sources]
     assert texts(decoded(name, "beam_large", BeamSettings(beams=3), sources)) == expected
     assert texts(decoded(name, "speculative_beam", SpeculativeBeamSettings(beams=3, draft_beams=4), sources)) == expected
@@ -117,12 +117,11 @@ class Walk:
 
 @every
 def test_a_rewound_cache_equals_no_cache(name: str) -> None:
-    for seed in range(2):
-        walk = Walk(name, seed)
-        walk.forward()
-        for _ in range(20):
-            walk.rng.choice([walk.forward, walk.forward, walk.rewind, walk.reorder])()
-            assert walk.decoder.lengths == [len(row) for row in walk.cached]
+    walk = Walk(name, seed=0)
+    walk.forward()
+    for _ in range(20):
+        walk.rng.choice([walk.forward, walk.forward, walk.rewind, walk.reorder])()
+        assert walk.decoder.lengths == [len(row) for row in walk.cached]
 
 
 @either
@@ -212,13 +211,22 @@ def test_last_positions_of_ragged_rows() -> None:
     assert torch.equal(Step(logits, [3, 3]).last([2, 2]), logits[:, 1:])
 
 
-@pytest.mark.parametrize(("method", "sampling"), with_samplings(sorted(METHODS.keys() - LAYERED), SamplingSettings(), SAMPLED))
+DRAWING = sorted(METHODS.keys() - LAYERED - GREEDY_ONLY)
+CACHED = [
+    *((name, SAMPLED) for name in DRAWING),
+    *((name, SamplingSettings()) for name in sorted(GREEDY_ONLY)),
+    # Greedy texts of these are compared between two runtimes, each with caches of its own, in `test_native`.
+    *(pytest.param(name, SamplingSettings(), marks=pytest.mark.slow) for name in DRAWING),
+]
+
+
+@pytest.mark.parametrize(("method", "sampling"), CACHED)
 def test_every_method_gives_the_same_with_and_without_a_cache(toys: Toys, method: str, sampling: SamplingSettings) -> None:
-    sources, request = toy_sources(5, seed=3), Request(12, sampling, seed=5)
+    sources, request = toy_sources(4, seed=3), Request(12, sampling, seed=5)
     for settings in SETTINGS[method]:
         cached, free = (decode(method, settings, pair, sources, request) for pair in (toys.cached, toys.free))
         assert cached == free
-        assert len({tuple(one.tokens) for one in cached}) > 3
+        assert len({tuple(one.tokens) for one in cached}) > 2
 
 
 @over_runtimes(*CAUSAL)
@@ -297,11 +305,11 @@ def ragged(toys: Toys) -> Pair:
 
 @pytest.mark.parametrize(("name", "settings", "sampling"), BATCHED)
 def test_a_batch_equals_single_rows(ragged: Pair, name: str, settings: Any, sampling: SamplingSettings) -> None:
-    sources, request = toy_sources(6, seed=9), Request(12, sampling, seed=2)
+    sources, request = toy_sources(5, seed=9), Request(12, sampling, seed=2)
     alone = [decode(name, settings, ragged, [source], request, [number])[0] for number, source in enumerate(sources)]
-    assert len({tuple(one.tokens) for one in alone}) > 3
+    assert len({tuple(one.tokens) for one in alone}) > 2
     assert len({len(one.tokens) for one in alone}) > 2
-    assert decode_all(name, settings, ragged, sources, request, 4) == alone
+    assert decode_all(name, settings, ragged, sources, request, 3) == alone
 
 
 def test_draws_are_keyed_by_the_example_not_by_its_row(toys: Toys) -> None:

@@ -80,9 +80,9 @@ def swept_on_test(whole: TaskSweep) -> dict[Drafter, list[SweepRow]]:
 
 def test_all_drafters_are_timed_in_the_same_starts_and_the_small_models_beside_each_other(tmp_path: Path) -> None:
     clock = Clock()
-    starts, whole = swept(tmp_path, pairs_of(clock), clock)
+    starts, whole = swept(tmp_path, pairs_of(clock), clock, FEW[::2])
     assert len(starts.starts) == ROUNDS, "a process for each round"
-    everything = {(drafter, point) for drafter in DRAFTERS for point in (*BASELINES, *FEW)}
+    everything = {(drafter, point) for drafter in DRAFTERS for point in (*BASELINES, *FEW[::2])}
     for laps in starts.starts:
         visits = [(visit.drafter, visit.point) for group in laps for visit in group]
         assert set(visits) == everything and len(visits) == len(everything)
@@ -96,7 +96,7 @@ def test_all_drafters_are_timed_in_the_same_starts_and_the_small_models_beside_e
 
 def test_what_the_report_compares_on_test_is_timed_in_one_group(tmp_path: Path) -> None:
     clock = Clock()
-    starts, whole = swept(tmp_path, pairs_of(clock), clock)
+    starts, whole = swept(tmp_path, pairs_of(clock), clock, FEW[::2])
     del starts.starts[:]
     rows = [row for own in swept_on_test(whole).values() for row in own]
     assert len(starts.starts) == ROUNDS

@@ -85,7 +85,7 @@ def without_times(rows: Sequence[Row]) -> list[Row]:
     ids=["planned", "not planned", "sampled"],
 )
 def test_rows_are_those_of_the_serial_sweep_in_its_order(tmp_path: Path, settings: dict[str, Any]) -> None:
-    grid = [point for point in FEW if "request" not in settings or point is not BEAMS]
+    grid = [point for point in FEW[::2] if "request" not in settings or point is not BEAMS]
     serial = Sweep(tmp_path / "serial", **settings)
     wanted = [*serial.validate(grid), *serial.report()]
     shared = Sweep(tmp_path / "shared", fan_out=ELSEWHERE, **settings)
