@@ -70,7 +70,7 @@ def test_caches_do_not_change_acceptance(name: str, runtime: Runtime, sampling: 
     """Texts and prompts of unequal length in one batch, compared with one forward pass for each position."""
     pair, sources = pair_of(name, runtime), [*toy_sources(4, seed=1), [7]]
     whole = predictions(name)
-    written = decode("vanilla_large", VanillaSettings(), pair, sources, Request(14, sampling, 3))
+    written = decode("vanilla_large", VanillaSettings(), pair, sources, Request(10, sampling, 3))
     # The FSMT model never ends a text.
     assert (len({len(one.tokens) for one in written}) == 1) == (name == "fsmt")
     shares = [
@@ -80,7 +80,7 @@ def test_caches_do_not_change_acceptance(name: str, runtime: Runtime, sampling: 
     ]
     assert 0.2 < sum(shares) / len(shares) < 0.99
     for batch in (1, 3):
-        found = measured(pair, sources, sampling, limit=14, batch=batch)
+        found = measured(pair, sources, sampling, batch=batch)
         assert found.tokens == len(shares)
         assert found.rate == pytest.approx(sum(shares) / len(shares), rel=1e-4)
 

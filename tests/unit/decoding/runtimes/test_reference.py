@@ -292,6 +292,9 @@ def test_pairs_of_decoder_only_models_share_no_encoder() -> None:
 WARM = SamplingSettings(temperature=0.9, top_p=0.95)
 BATCHED = [(name, several[-1], SamplingSettings() if name in GREEDY_ONLY else WARM) for name, several in SETTINGS.items()]
 """Greedy batches of all methods are compared with single rows in `test_native`."""
+ALIKE = {"bild_oracle", "diff_oracle", "speculative_lenient", "speculative_lossy", "speculative_margin", "vanilla_small"}
+"""Methods of which others have all but the rule, which reads one position of one row."""
+PACED = [pytest.param(*one, marks=pytest.mark.slow if one[0] in ALIKE else ()) for one in BATCHED]
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +306,7 @@ def ragged(toys: Toys) -> Pair:
     return Pair(TransformersDecoder(small, "small"), TransformersDecoder(large, "large"))
 
 
-@pytest.mark.parametrize(("name", "settings", "sampling"), BATCHED)
+@pytest.mark.parametrize(("name", "settings", "sampling"), PACED)
 def test_a_batch_equals_single_rows(ragged: Pair, name: str, settings: Any, sampling: SamplingSettings) -> None:
     sources, request = toy_sources(5, seed=9), Request(12, sampling, seed=2)
     alone = [decode(name, settings, ragged, [source], request, [number])[0] for number, source in enumerate(sources)]
