@@ -105,7 +105,8 @@ def _pytest(copy: Path, tests: Sequence[str], *, own_kernel: bool = False) -> in
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copy)}
     if own_kernel:
         environment["XDG_CACHE_HOME"] = str(copy / ".cache")
-    options = ("-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--basetemp={copy}.tmp")
+    # What only a slow test noticed would pass `make test`.
+    options = ("-q", "-x", "-m", "not slow", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--basetemp={copy}.tmp")
     with Path(f"{copy}.log").open("wb") as log:
         command = [sys.executable, "-m", "pytest", *options, *tests]
         process = subprocess.Popen(command, cwd=copy, env=environment, stdout=log, stderr=log, start_new_session=True)
