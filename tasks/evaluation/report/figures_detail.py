@@ -20,8 +20,8 @@ from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, re
 
 @figure("Example by example", "Kim et al., first arXiv version, Figure 6", height=340, square=True)
 def latency(summary: Summary, sweeps: Sweeps) -> list[Panel]:
-    """Each mark is one example: its time by the chosen point against its time by the vanilla large model, run one right after
-    the other. Marks under the line are faster."""
+    """Each mark is one example: its time by the chosen point against its time by the vanilla large model beside it, medians
+    over the rounds. Marks under the line are faster."""
     panels: list[Panel] = []
     for arm, _, point in _fastest_choices(summary):
         row = reported_row(point, sweeps)

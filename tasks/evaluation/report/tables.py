@@ -141,7 +141,7 @@ def notes(summary: Summary) -> list[str]:
     if best is not None and best.test is not None and large is not None:
         found.append(
             f"On test vanilla large takes {best.test.latency_ms * best.test.speedup:.2f} ms beside the recommended point, as "
-            f"the verdict says, and {large.latency_ms:.2f} ms in its own row, from another pass."
+            f"the verdict says, and {large.latency_ms:.2f} ms in its own row, from other calls of the same rounds."
         )
     if metric_of(summary.metric).name == PERPLEXITY:
         found.append("Quality is minus the perplexity, so that more is better; a point is a point of perplexity.")
@@ -179,7 +179,7 @@ def _clock_sentences(known: Alignment) -> list[str]:
     found, clock, test = [], known.clock, known.null_test
     if clock is not None:
         ratio = f"{number_text(clock.ratio, clock.interval)} on {clock.texts:,} texts of {clock.split}"
-        found.append(f"By the clock, both arms in turn, over the timed settings it is {ratio}: {_FINDINGS[clock.finding]}.")
+        found.append(f"By the clock, over each arm's own timed settings, it is {ratio}: {_FINDINGS[clock.finding]}.")
     if test is not None:
         holds = "holds 1, as it must" if test.finding == "equal" else "must hold 1"
         ratio = f"{number_text(test.ratio, test.interval, digits=3)} times as long for equal work on {test.split}"

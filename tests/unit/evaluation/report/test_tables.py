@@ -435,7 +435,7 @@ def test_the_clock_stands_behind_the_counts_and_says_where_it_cannot_be_trusted(
     summary = dataclasses.replace(summary_record("bleu", sweeps), arms=ARMS, alignment=known)
     first, clock, null, *_ = tables.alignment_sentences(summary)
     assert "by counts" in first
-    assert clock.startswith("By the clock, both arms in turn, over the timed settings it is 1.10 [1.05")
+    assert clock.startswith("By the clock, over each arm's own timed settings, it is 1.10 [1.05")
     assert "unaligned/aligned: 1.002 [0.990, 1.010] times as long for equal work on validation; the interval holds 1," in null
     assert tables.clock_warning(summary) == ""
     unequal = dataclasses.replace(known, null_test=NullTest(split="test", ratio=1.2, interval=(1.1, 1.3), finding="unequal"))
