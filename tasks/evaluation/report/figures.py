@@ -56,8 +56,8 @@ _LATENCY = alt.X(
     f"{{task}}: {{metric}} against latency, within {_CLOSE:g} points of vanilla large", "Kim et al. 2023, Figure 4", height=360
 )
 def pareto(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Further left is faster, higher is better; steps: Pareto frontier over all methods. Pale: beaten by another point of the
-    same arm. Dark rim: chosen on validation. On test the lettered points are differences from vanilla large there; bars are
+    """Further left is faster, higher is better; stepped lines: each arm's Pareto frontier over all methods. Pale: beaten by
+    another point of the same arm. Dark rim: chosen on validation. Letters on test: difference from vanilla large there; bars:
     95 % intervals (horizontal: speed-up, vertical: quality difference); dotted: margin."""
     least = summary.vanilla.large.quality - _CLOSE
 
@@ -132,7 +132,7 @@ def _bounds(measured: TimedMeasurements | OperatingPoint) -> Record:
 @figure("All points and the models alone", "Kim et al. 2023, Figure 4", height=360)
 def everything(summary: Summary, _: Sweeps) -> list[Panel]:
     """Every timed point on validation, and the models alone, whose bars are 95 % intervals of their quality. Further left is
-    faster, higher is better; steps are the best of all methods."""
+    faster, higher is better; stepped lines: each arm's frontier over all methods."""
     large, y = summary.vanilla.large, alt.Y("y:Q", title=_points(summary), scale=charts.PADDED)
     models = [{"x": 1.0, "y": large.quality, **_bounds(large), "text": "vanilla large", "tone": INK}]
     for arm, small in summary.vanilla.small_models():
@@ -373,9 +373,9 @@ def perplexity(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("Cascades: quality against deferrals", "Narasimhan et al. 2024, Figure 1")
 def deferrals(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Each curve is one deferral rule as its α moves from the small model alone to the large model alone. The oracle runs both
-    models at every step, so it shows only what its rule could do. Speculative decoding has a mark for each γ: it defers once a
-    draft, for several tokens at a time."""
+    """Each curve is one deferral rule; its deferral cost moves from the small model alone to the large one alone. The oracle
+    runs both models at every step, so it shows only what its rule could do. Speculative decoding has a mark for each γ: it
+    defers once a draft, for several tokens at a time."""
 
     def deferred(point: OperatingPoint) -> float | None:
         # The oracle calls the large model at every token; it defers where it takes the large model's.
@@ -390,8 +390,8 @@ def deferrals(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("Cascades: quality against the large model's share", "Narasimhan et al. 2024, Figures 3, 10 and 11")
 def cascades(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Each curve is one deferral rule as its α moves. Further left: fewer calls of the large model, or fewer rejections; higher
-    is better. The rejected share is of the drafted tokens that the large model verified."""
+    """Each curve is one deferral rule as its deferral cost moves. Further left: fewer calls of the large model, or fewer
+    rejections; higher is better. The rejected share is of the drafted tokens that the large model verified."""
 
     def rejected(point: OperatingPoint) -> float | None:
         # Tokens after a rejection do not count.
@@ -408,8 +408,8 @@ def cascades(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("Cascades by block size", "Narasimhan et al. 2024, Figure 7")
 def block_sizes(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Each curve is one rule as its α moves, each panel one block size. Only timed points are drawn, of the first eight rules
-    of the grid; further left is faster."""
+    """Each curve is one rule as its deferral cost moves, each panel one block size. Only timed points are drawn, of the first
+    eight rules of the grid; further left is faster."""
     points = _compared(summary.timed_points(), _SPECULATIVE)
     lengths = sorted({int(point.settings["draft_length"] or 0) for point in points if not _is_speculative(point)})
     groups: list[Group] = [
@@ -422,7 +422,7 @@ def block_sizes(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("Cascades by temperature", "Narasimhan et al. 2024, Figure 6")
 def temperatures(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Each curve is one rule as its α moves, each pair of panels one temperature, with the level of vanilla at that
+    """Each curve is one rule as its deferral cost moves, each pair of panels one temperature, with vanilla's level at that
     temperature. Against latency only timed points are drawn, against calls all points, from counts. The first eight rules of
     the grid are drawn."""
     swept = list(summary.temperatures)
@@ -444,8 +444,8 @@ def temperatures(summary: Summary, _: Sweeps) -> list[Panel]:
 @figure("BiLD and BiLD*", "Narasimhan et al. 2024, Figure 8, top")
 def bild_variants(summary: Summary, _: Sweeps) -> list[Panel]:
     """BiLD* is the cascade that samples speculatively from the distribution that BiLD is taken to mimic; BiLD falls back and
-    rolls back. Each curve is one setting as its rollback threshold or α moves; of BiLD the settings with the most points are
-    drawn. Against latency only timed points are drawn, against calls all points, from counts."""
+    rolls back. Each curve is one setting as its rollback threshold or deferral cost moves; of BiLD the settings with the most
+    points are drawn. Against latency only timed points are drawn, against calls all points, from counts."""
 
     def star(point: OperatingPoint) -> str:
         is_star = point.method == "speculative_cascade" and point.settings.get("rule") == "bild"

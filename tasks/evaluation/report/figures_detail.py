@@ -82,9 +82,9 @@ _PROPOSERS = {
 
 @figure("Who proposed each token", "Leviathan et al. 2023, Figure 5", height=190, zoom=False)
 def trace(summary: Summary, sweeps: Sweeps) -> list[Panel]:
-    """Of each arm's fastest point chosen on validation, the first timed texts: each square is a token. A run of the large model
-    adds the token behind a draft that it keeps, or the one in place of the first that it does not; further dark squares are
-    further runs. Vanilla runs it once a token."""
+    """Of each arm's fastest point chosen on validation, the first timed texts: each square is a token. Each run of the
+    large model adds one: the token after a draft that it keeps, or one in place of the first token that it rejects. Vanilla
+    needs a run for each token."""
     panels: list[Panel] = []
     for arm, _, point in _fastest_choices(summary):
         row = reported_row(point, sweeps)
@@ -207,9 +207,9 @@ def windows(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("Speed and operations by acceptance rate", "Leviathan et al. 2023, Figure 4")
 def speed(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Lines are theory; marks are measured. The paper draws c = ĉ = 0; here both are those of the drafter. Speed-ups were
-    timed; a mark among operations is counted: the positions that the large model checked, and ĉ for each run of the small
-    model, over the tokens. Grey: an oracle chooses γ."""
+    """Lines are theory; marks are measured. c and ĉ: time and operations of a run of the small model over one of the large
+    model, both 0 in the paper. Speed-ups were timed. Operations are counted for each token: 1 for a position that the large
+    model checked, ĉ for a run of the small model. Grey: an oracle chooses γ."""
     groups: dict[str, Drafted] = {}
     for name, own in _by_drafter(summary).items():
         groups.setdefault("drafters without a model" if name in LOOK_UPS else name, {})[name] = own

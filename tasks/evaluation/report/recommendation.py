@@ -252,7 +252,7 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
             "is between the fastest settings of all methods."
         )
     points, timed = len(summary.points), len(summary.timed_points())
-    counts = f"Of {points} settings of both sweeps {timed} were timed: only these could be chosen. The counts compare all."
+    counts = f"{timed} of {points} settings were timed and could be chosen; counts use all of BiLD and speculative decoding."
     yield counts if points else "Nothing was measured but the models alone."
 
 

@@ -179,7 +179,7 @@ def _clock_sentences(known: Alignment) -> list[str]:
     found, clock, test = [], known.clock, known.null_test
     if clock is not None:
         ratio = f"{number_text(clock.ratio, clock.interval)} on {clock.texts:,} texts of {clock.split}"
-        found.append(f"By the clock, over each arm's own timed settings, it is {ratio}: {_FINDINGS[clock.finding]}.")
+        found.append(f"By the clock, over each arm's own timed settings, that ratio is {ratio}: {_FINDINGS[clock.finding]}.")
     if test is not None:
         holds = "holds 1, as it must" if test.finding == "equal" else "must hold 1"
         ratio = f"{number_text(test.ratio, test.interval, digits=3)} times as long for equal work on {test.split}"
@@ -260,13 +260,13 @@ def _point_text(point: ArmPoint | None) -> str:
 
 
 def batch_sentence(timings: BatchTimings) -> str:
-    """Up to which batch size drafting pays."""
+    """The largest batch at which drafting pays."""
     if timings.error or not timings.points:
         return f"not measured: {timings.error or 'nothing was chosen that drafts'}"
     pays, fact = timings.pays_up_to, "faster in every round than vanilla at the same batch size"
     if pays is None:
         return f"drafting does not pay at any batch size: no chosen point is {fact}"
-    return f"drafting pays up to batch {pays} of {timings.sizes[-1]}: there a chosen point is {fact}"
+    return f"{pays} is the largest batch, of up to {timings.sizes[-1]}, at which a chosen point is {fact}"
 
 
 def _batches(summary: Summary) -> RenderedTable:
