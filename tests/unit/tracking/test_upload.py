@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import itertools
 import json
 import threading
@@ -102,6 +103,19 @@ def test_a_damaged_copy_is_named_and_waits_for_its_bytes(outbox: Path, mlflow: F
     check_whole(mlflow)
 
 
+def _failing_write(
+    mlflow: FaultyClient,
+    writes: Iterator[int],
+    number: int,
+    fail: Callable[[Callable[[], Any]], Any],
+    request: int,
+    work: Callable[[], Any],
+) -> Any:
+    """Do the work of a request; of the write with this number what `fail` makes of it."""
+    reads = mlflow.requests[request - 1].startswith(("get_", "list_", "search_"))
+    return work() if reads or next(writes) != number else fail(work)
+
+
 def every_second_write(tmp_path: Path, first: int, fail: Callable[[Callable[[], Any]], Any]) -> Iterator[Path]:
     """The outbox of a recorded task for every second request that changes MLflow, which fails after its work.
 
@@ -110,13 +124,8 @@ def every_second_write(tmp_path: Path, first: int, fail: Callable[[Callable[[], 
     for number in itertools.count(first, 2):
         folder, writes = tmp_path / str(number), itertools.count(1)
         with local_mlflow(folder) as mlflow:
-
-            def fault(request: int, work: Callable[[], Any], mlflow: FaultyClient = mlflow, number: int = number) -> Any:
-                reads = mlflow.requests[request - 1].startswith(("get_", "list_", "search_"))
-                return work() if reads or next(writes) != number else fail(work)  # noqa: B023 (done within its round)
-
             record_a_task(folder)
-            mlflow.fault = fault
+            mlflow.fault = functools.partial(_failing_write, mlflow, writes, number, fail)
             yield folder / "outbox"
             check_whole(mlflow)
             if next(writes) <= number + 2:
