@@ -123,6 +123,8 @@ class LoadedPairs:
 
     def close(self) -> None:
         """Let go of all models, and of the memory that they take on a GPU."""
+        if not self._loaded:
+            return
         self._loaded.clear()
         gc.collect()
         if torch.cuda.is_available():

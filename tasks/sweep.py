@@ -43,6 +43,7 @@ from tasks.evaluation.sweep.run import (
     measured_costs,
     points_at,
 )
+from tasks.evaluation.timing import on_threads
 from tasks.files import remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
@@ -127,10 +128,11 @@ class DrafterSweep:
 
     def measure(self, validation: Split) -> None:
         """Measure what does not depend on the method."""
-        params, task, loaded = self.params, self.task, self._pairs.of(self.drafter)
-        acceptance, sizes = measure_pair(
-            loaded, validation.sources, self.request, task, params.machine.dtype == "int8", self.grid, self._pairs.large_texts
-        )
+        machine, task, loaded = self.params.machine, self.task, self._pairs.of(self.drafter)
+        with on_threads(0 if machine.dask else machine.workers):  # nothing else runs, and nothing is timed
+            acceptance, sizes = measure_pair(
+                loaded, validation.sources, self.request, task, machine.dtype == "int8", self.grid, self._pairs.large_texts
+            )
         self.pair = PairRecord(
             arm=self.drafter.arm,
             seed=self.drafter.seed,

@@ -333,7 +333,7 @@ class Plan:
         return self.vanilla_ms / self._overheads.latency(candidate.method, candidate.work)
 
     def record(self, index: int, speedup: float | None, predicted: float | None = None) -> None:
-        """Record a measured speed-up, and refit the overheads; a later round replaces it.
+        """Record a measured speed-up, and refit the overheads.
 
         Args:
             index: The point.

@@ -25,8 +25,8 @@ from tasks.evaluation.results.files import STEM, SweepRowFile, split_at
 from tasks.evaluation.results.pair import Costs, NullTest, SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRound, TimedRow
 from tasks.evaluation.scoring.metrics import metric_of
-from tasks.evaluation.scoring.statistics import Equals, null_test
-from tasks.evaluation.selection import choose_rows, tradeoff_of
+from tasks.evaluation.scoring.statistics import Equals, null_test, speedup_of
+from tasks.evaluation.selection import TradeOff, choose_rows
 from tasks.evaluation.sweep import plan as planning
 from tasks.evaluation.sweep import replay
 from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Start, Visit, named
@@ -128,7 +128,7 @@ class SplitSweep:
         self.rows[point] = row
         index = self.asked[point].index
         if self.plan is not None and index is not None:
-            speedup, predicted = (row.speedup, row.predicted) if isinstance(row, TimedRow) else (None, None)
+            speedup, predicted = (_first_speedup(row), row.predicted) if isinstance(row, TimedRow) else (None, None)
             # The prediction was made before the first round, which may be that of an interrupted sweep.
             self.plan.record(index, speedup, None if predicted is None else predicted.speedup)
 
@@ -154,7 +154,8 @@ class SplitSweep:
                 quality, bounds = outcome.quality[metric_of(evaluator.metric).name], outcome.difference_bounds
                 work, rule = work_of(outputs.timed(self.split), grid.costs), getattr(point.settings, "rule", "")
                 candidates[index] = Candidate(point.method, quality, work, None if bounds is None else bounds.lower, rule)
-        known = {one: found for one in BASELINES if (found := tradeoff_of(self.rows[one])) is not None}
+        baselines = {one: row for one in BASELINES if isinstance(row := self.rows[one], TimedRow)}
+        known = {one: TradeOff(row.value, _first_speedup(row)) for one, row in baselines.items()}
         vanilla, *small = (
             Candidate(one.method, found.quality, work_of(self.asked[one].known[0].timed(self.split), grid.costs))
             for one, found in known.items()
@@ -200,13 +201,18 @@ class SplitSweep:
         )
 
 
+def _first_speedup(row: TimedRow) -> float:
+    """Of the first round: a plan learns from no other, so that it asks for the same points when a later process goes on."""
+    return speedup_of(row.rounds[:1]) if row.rounds else row.speedup
+
+
 def _prediction(plan: Plan, speedup: float) -> Prediction:
     return Prediction(latency_ms=plan.vanilla_ms / speedup, speedup=speedup)
 
 
 # The clock: the points of all drafters in turn.
 
-_TOGETHER = 10
+_TOGETHER = 20
 """Points of a grid that are timed together, beside one call of the large model for each example."""
 _FURTHER_ROUNDS = 2
 """At most, where the small models of the two arms differ in a round more than by chance."""
@@ -215,27 +221,31 @@ _FURTHER_ROUNDS = 2
 def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | None = _TOGETHER) -> float:
     """Time the points of all sweeps until every one has all its rounds; the seconds that it took.
 
-    Each pass over the points is a start of the process that times. In the first, plans ask for more as they learn; when all is
-    timed, the later rounds may make them ask again. Two small models of one architecture must come out equal: where they do
-    not, all points get further rounds.
+    Each pass over the points is a start of the process that times. In the first, plans ask for more as they learn. Two small
+    models of one architecture must come out equal: where they do not, all points get further rounds.
 
     Args:
         sweeps: Of one split and request.
         start: Starts a process that times.
         together: Points that are timed together; None: all.
     """
+
+    def unseen() -> list[tuple[SplitSweep, SweepPoint]]:
+        # What an earlier process has timed may let a plan ask for more at once.
+        while sum(sweep.ask() for sweep in sweeps):
+            pass
+        return [(sweep, one) for sweep in sweeps for one in sweep.asked if one not in sweep.rows]
+
     begun, further = time.monotonic(), 0
+    if batch := unseen():
+        with start() as lap:
+            while batch:
+                _time_each(batch, lap, together)
+                batch = unseen()
     while True:
-        while any(sweep.waiting() for sweep in sweeps) or sum(sweep.ask() for sweep in sweeps) > 0:
-            if any(one not in sweep.rows for sweep in sweeps for one in sweep.asked):
-                with start() as lap:
-                    while batch := [(sweep, one) for sweep in sweeps for one in sweep.asked if one not in sweep.rows]:
-                        _time_each(batch, lap, together)
-                        for sweep in sweeps:
-                            sweep.ask()
-            while batch := [(sweep, one) for sweep in sweeps for one in sweep.waiting()]:
-                with start() as lap:
-                    _time_each(batch, lap, together)
+        while batch := [(sweep, one) for sweep in sweeps for one in sweep.waiting()]:
+            with start() as lap:
+                _time_each(batch, lap, together)
         found = null_test_of(sweeps)
         if found is None:
             break
@@ -259,12 +269,16 @@ def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], lap: Laps, togeth
     evaluator, split = first.writer.evaluator, first.split
     vanilla = expected(evaluator, split)
     number = max(len(getattr(sweep.rows.get(one), "rounds", None) or ()) for sweep, one in batch) + 1
-    groups = list(_groups(batch, f"{evaluator.sweep.seed} {number}", together))
+    # The large model is the same in all sweeps: one visit serves them.
+    alone = [sweep for sweep, one in batch if one == VANILLA]
+    distinct = [(sweep, one) for sweep, one in batch if one != VANILLA or sweep is alone[0]]
+    groups = list(_groups(distinct, f"{evaluator.sweep.seed} {number}", together))
     for index, group in enumerate(progress(groups, desc=f"time {split.name}, round {number}", unit="group")):
         visits = [Visit(sweep.drafter, one, _expected(sweep.asked[one].known[0], split)) for sweep, one in group]
         laps = lap(visits, vanilla, split, evaluator.request, f"{split.name} {number} {index}")
         for (sweep, one), own in zip(group, laps, strict=True):
-            sweep.record(one, own)
+            for each in alone if one == VANILLA else [sweep]:
+                each.record(one, own)
 
 
 def _expected(outputs: Outputs, split: Split) -> Expected:
