@@ -130,6 +130,7 @@ def calibrate(params: Params, task: Task, paths: TaskPaths) -> None:
     """Label the inputs of a task with its large model, resuming an interrupted run, and publish what was kept."""
     settings, files = task.calibrate, [paths.split("validation"), paths.split("train"), paths.unlabelled]
     with working_lock(set_up(params.machine)[0].type):
+        paths.forget_metrics()
         labeller, model = open_labeller(paths, params.machine, task.text, settings)
         sets = sets_of(paths, settings)
         work = {"settings": settings, "text": task.text, "model": model, "dtype": params.machine.dtype}

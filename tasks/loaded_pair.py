@@ -33,8 +33,9 @@ from tasks.evaluation.sweep.given_text import GivenTextTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import Vanilla
 from tasks.evaluation.sweep.run import Grids
+from tasks.evaluation.timing import on_threads
 from tasks.fingerprint import code_of, fingerprint
-from tasks.machine import require_cores
+from tasks.machine import MachineSettings, require_cores
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
 from tasks.models.tokenizers import load_tokenizer
@@ -127,8 +128,7 @@ class LoadedPairs:
             return
         self._loaded.clear()
         gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # nothing without a GPU
 
 
 def load_drafter(
@@ -176,7 +176,7 @@ def measure_pair(
     sources: Rows,
     request: Request,
     task: Task,
-    int8: bool,
+    machine: MachineSettings,
     grid: Sequence[SweepPoint],
     large_texts: dict[SamplingSettings, LargeTexts],
 ) -> tuple[list[AcceptanceRate], PairSizes]:
@@ -191,17 +191,17 @@ def measure_pair(
         try:
             if sampling not in large_texts:
                 large_texts[sampling] = write_texts(loaded.pair, sources, own, sweep.quality_batch)
-            found = measure_acceptance(wanted, loaded.pair, sources, own, large_texts[sampling], samples)
+            with on_threads(0 if machine.dask else machine.workers, "machine.workers"):  # which have nothing else to do
+                found = measure_acceptance(wanted, loaded.pair, sources, own, large_texts[sampling], samples)
         except RuntimeError as error:
             fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
             raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None
         rates += found.values()
-    sizes = {name: sizes_of(model, int8=int8) for name, model in loaded.opened.models.items()}
-    source_tokens = statistics.fmean(map(len, sources))
+    sizes = {name: sizes_of(model, int8=machine.dtype == "int8") for name, model in loaded.opened.models.items()}
     shared = loaded.pair.shares_encoder
     return rates, PairSizes(
         **sizes,
-        source_tokens=source_tokens,
+        source_tokens=statistics.fmean(map(len, sources)),
         shares_encoder=shared,
         shared_parameters=shared_parameters(loaded.opened.models["small"], loaded.opened.models["large"]) if shared else 0,
     )

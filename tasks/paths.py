@@ -84,6 +84,10 @@ class TaskPaths:
     def results(self) -> Path:
         return Path("results") / self.task
 
+    def forget_metrics(self) -> None:
+        """Remove what DVC compares: it is of files that a stage is about to replace, and the report writes it anew."""
+        (self.results / "metrics.json").unlink(missing_ok=True)
+
     def resume(self, name: str) -> Path:
         """Unfinished work of one stage."""
         return CACHE / "resume" / self.task / name

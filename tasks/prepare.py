@@ -280,6 +280,7 @@ def main() -> None:
     check_starts(task.models.large, task.models.small)
     # 2. Write the corpus, train the tokenizer, and measure the texts in its tokens.
     with folder_lock(paths.resume("prepare")), host_lock(), steps:
+        paths.forget_metrics()
         write_corpus(corpus, paths.corpus)
         write_tests(corpus, paths.tests)
         steps.update()

@@ -43,7 +43,6 @@ from tasks.evaluation.sweep.run import (
     measured_costs,
     points_at,
 )
-from tasks.evaluation.timing import on_threads
 from tasks.files import remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
@@ -71,10 +70,9 @@ def grids_of(task: Task, arms: Sequence[str] = ARMS) -> Grids:
 
 def remove_other_seeds(paths: TaskPaths, seeds: Sequence[int]) -> None:
     """Remove the sweeps of drafters of seeds that are no longer asked for."""
-    for arm in ARMS:
-        for folder in paths.sweep(arm, seeds[0]).parent.glob("*"):
-            if folder.name not in map(str, seeds[1:]):
-                remove(folder)
+    for folder in [one for arm in ARMS for one in paths.sweep(arm, seeds[0]).parent.glob("*")]:
+        if folder.name not in map(str, seeds[1:]):
+            remove(folder)
 
 
 class DrafterSweep:
@@ -129,10 +127,8 @@ class DrafterSweep:
     def measure(self, validation: Split) -> None:
         """Measure what does not depend on the method."""
         machine, task, loaded = self.params.machine, self.task, self._pairs.of(self.drafter)
-        with on_threads(0 if machine.dask else machine.workers):  # nothing else runs, and nothing is timed
-            acceptance, sizes = measure_pair(
-                loaded, validation.sources, self.request, task, machine.dtype == "int8", self.grid, self._pairs.large_texts
-            )
+        texts = self._pairs.large_texts
+        acceptance, sizes = measure_pair(loaded, validation.sources, self.request, task, machine, self.grid, texts)
         self.pair = PairRecord(
             arm=self.drafter.arm,
             seed=self.drafter.seed,
@@ -206,6 +202,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     with contextlib.ExitStack() as held:
         # The records are sent when they end, inside the lock, so that nothing is sent during another sweep's timing.
         held.enter_context(timing_lock(device))
+        paths.forget_metrics()
         held.callback(workers.close)
         for one in drafters.values():
             held.enter_context(one.record)

@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -55,71 +55,54 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, 
         return _set_decoder_depth(_check_vocabulary(load_model(settings.pretrained), vocabulary, settings.pretrained))
     tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
     with torch.device("meta"):  # shapes without memory
-        needed = 4 * sum(one.numel() for one in _RANDOM[settings.architecture](settings, tokens).parameters())
+        needed = 4 * sum(one.numel() for one in _random_model(settings, tokens).parameters())
     what = f"the weights of a model with d_model {settings.d_model} and decoder_layers {settings.decoder_layers}"
     require_memory(needed, what, "make it smaller")
     with torch.random.fork_rng(devices=[]):
         # `torch.manual_seed` would also seed the GPUs, and `fork_rng` does not restore those here.
         torch.default_generator.manual_seed(settings.seed)
-        return _set_decoder_depth(_RANDOM[settings.architecture](settings, tokens))
+        return _set_decoder_depth(_random_model(settings, tokens))
 
 
-def _random_t5(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    return T5ForConditionalGeneration(
-        T5Config(
-            **tokens,
-            d_model=settings.d_model,
-            d_ff=settings.d_ff,
-            d_kv=settings.d_kv,
-            num_heads=settings.heads,
-            num_layers=settings.encoder_layers,
-            num_decoder_layers=settings.decoder_layers,
-            dropout_rate=settings.dropout,
-            feed_forward_proj=settings.feed_forward,
-            decoder_start_token_id=tokens["pad_token_id"],
-        )
-    )
-
-
-def _random_llama(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    return LlamaForCausalLM(
-        LlamaConfig(
-            **tokens,
-            bos_token_id=None,
-            hidden_size=settings.d_model,
-            intermediate_size=settings.d_ff,
-            head_dim=settings.d_kv,
-            num_attention_heads=settings.heads,
-            num_hidden_layers=settings.decoder_layers,
-            attention_dropout=settings.dropout,
-            tie_word_embeddings=True,
-        )
-    )
+_CONFIGURED = {
+    "t5": {
+        "d_model": "d_model",
+        "d_ff": "d_ff",
+        "d_kv": "d_kv",
+        "num_heads": "heads",
+        "num_layers": "encoder_layers",
+        "num_decoder_layers": "decoder_layers",
+        "dropout_rate": "dropout",
+        "feed_forward_proj": "feed_forward",
+    },
+    "llama": {
+        "hidden_size": "d_model",
+        "intermediate_size": "d_ff",
+        "head_dim": "d_kv",
+        "num_attention_heads": "heads",
+        "num_hidden_layers": "decoder_layers",
+        "attention_dropout": "dropout",
+    },
+    "gpt2": {
+        "n_embd": "d_model",
+        "n_inner": "d_ff",
+        "n_head": "heads",
+        "n_layer": "decoder_layers",
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), "dropout"),
+    },
+}
+"""By architecture the settings, by their names in the configuration of `transformers`."""
 
 
-def _random_gpt2(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
-    from transformers import GPT2Config, GPT2LMHeadModel
+def _random_model(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    return GPT2LMHeadModel(
-        GPT2Config(
-            **tokens,
-            bos_token_id=None,
-            n_embd=settings.d_model,
-            n_inner=settings.d_ff,
-            n_head=settings.heads,
-            n_layer=settings.decoder_layers,
-            resid_pdrop=settings.dropout,
-            embd_pdrop=settings.dropout,
-            attn_pdrop=settings.dropout,
-        )
-    )
-
-
-_RANDOM = {"t5": _random_t5, "llama": _random_llama, "gpt2": _random_gpt2}
+    kind = settings.architecture
+    own: dict[str, Any] = {name: getattr(settings, known) for name, known in _CONFIGURED[kind].items()} | tokens
+    if kind == "t5":
+        own["decoder_start_token_id"] = tokens["pad_token_id"]
+        return AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(kind, **own))
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **own, bos_token_id=None, tie_word_embeddings=True))
 
 
 def _set_decoder_depth(model: PreTrainedModel) -> PreTrainedModel:

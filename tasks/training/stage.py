@@ -152,6 +152,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     with folder_lock(opened.resume.parent) if distributed.is_main() else contextlib.nullcontext():
         if distributed.is_main():
             discard_others(opened.resume)
+            job.paths.forget_metrics()
         _train_and_save(opened, spec)
 
 

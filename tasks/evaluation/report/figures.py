@@ -52,9 +52,7 @@ _LATENCY = alt.X(
 """Relative latencies with the speed-up under each."""
 
 
-@figure(
-    f"{{task}}: {{metric}} against latency, within {_CLOSE:g} points of vanilla large", "Kim et al. 2023, Figure 4", height=360
-)
+@figure(f"{{task}}: {{metric}} against latency, within {_CLOSE:g} points of vanilla large", "BiLD, Figure 4", height=360)
 def pareto(summary: Summary, _: Sweeps) -> list[Panel]:
     """Further left is faster, higher is better; stepped lines: each arm's Pareto frontier over all methods. Pale: beaten by
     another point of the same arm. Dark rim: chosen on validation. Letters on test: difference from vanilla large there; bars:
@@ -129,7 +127,7 @@ def _bounds(measured: TimedMeasurements | OperatingPoint) -> Record:
     return {"low": low, "high": high}
 
 
-@figure("All points and the models alone", "Kim et al. 2023, Figure 4", height=360)
+@figure("All points and the models alone", "BiLD, Figure 4", height=360)
 def everything(summary: Summary, _: Sweeps) -> list[Panel]:
     """Every timed point on validation, and the models alone, whose bars are 95 % intervals of their quality. Further left is
     faster, higher is better; stepped lines: each arm's frontier over all methods."""
@@ -312,7 +310,7 @@ def _most_points(points: Iterable[OperatingPoint], name_of: Name, most: int = MO
     return sorted(sorted((name for name in counts if counts[name] >= 3), key=lambda name: -counts[name])[:most])
 
 
-@figure("How little of the large model is enough", "Kim et al. 2023, Figure 2")
+@figure("How little of the large model is enough", "BiLD, Figure 2")
 def oracle(summary: Summary, _: Sweeps) -> list[Panel]:
     """Both models run at every step, and the large model replaces a token of the small one that it finds too unlikely. This
     costs more than vanilla large and shows only what is possible: how few replacements give the large model's quality. Bands
@@ -326,7 +324,7 @@ def oracle(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, [("", points, _vanilla(summary))], axes, list(COLORS), _arm, band=True)
 
 
-@figure("What each policy is worth", "Kim et al. 2023, Figure 5")
+@figure("What each policy is worth", "BiLD, Figure 5")
 def ablations(summary: Summary, _: Sweeps) -> list[Panel]:
     """BiLD against itself with one policy off: a fixed window instead of falling back when unsure, or no rollback. Lines join
     the settings that no other setting of the same kind beats; further left is faster."""
@@ -349,7 +347,7 @@ def ablations(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, groups, _BY_LATENCY, sorted(drawn), policy)
 
 
-@figure("BiLD's thresholds", "Kim et al. 2023, Figure 10")
+@figure("BiLD's thresholds", "BiLD, Figure 10")
 def thresholds(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each curve is one rollback threshold; along it the fallback threshold varies: more fallbacks mean more calls of the large
     model. A smaller rollback threshold rolls back more often. The curves with most points are drawn: against latency the timed
@@ -362,7 +360,7 @@ def thresholds(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, _by_arm(summary, summary.points), _BY_LATENCY | _BY_CALLS, names, name_of)
 
 
-@figure("Perplexity with fallback", "Kim et al., first arXiv version, Figure 4")
+@figure("Perplexity with fallback", "BiLD, first version, Figure 4")
 def perplexity(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each mark is a fallback threshold: the large model scores the positions where the small one's highest probability is at
     or under it, and the one after the longest draft. Higher is better; further left costs less."""
@@ -371,7 +369,7 @@ def perplexity(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, [("", scored, _vanilla(summary))], axes, list(COLORS), _arm)
 
 
-@figure("Cascades: quality against deferrals", "Narasimhan et al. 2024, Figure 1")
+@figure("Cascades: quality against deferrals", "SpecCascade, Figure 1")
 def deferrals(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each curve is one deferral rule; its deferral cost moves from the small model alone to the large one alone. The oracle
     runs both models at every step, so it shows only what its rule could do. Speculative decoding has a mark for each γ: it
@@ -388,7 +386,7 @@ def deferrals(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, groups, {"deferrals to the large model for each token": deferred})
 
 
-@figure("Cascades: quality against the large model's share", "Narasimhan et al. 2024, Figures 3, 10 and 11")
+@figure("Cascades: quality against the large model's share", "SpecCascade, Figures 3, 10 and 11")
 def cascades(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each curve is one deferral rule as its deferral cost moves. Further left: fewer calls of the large model, or fewer
     rejections; higher is better. The rejected share is of the drafted tokens that the large model verified."""
@@ -406,7 +404,7 @@ def cascades(summary: Summary, _: Sweeps) -> list[Panel]:
     return [panel for chunk in chunks for panel in _curve_panels(summary, _by_arm(summary, points), axes, chunk)]
 
 
-@figure("Cascades by block size", "Narasimhan et al. 2024, Figure 7")
+@figure("Cascades by block size", "SpecCascade, Figure 7")
 def block_sizes(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each curve is one rule as its deferral cost moves, each panel one block size. Only timed points are drawn, of the first
     eight rules of the grid; further left is faster."""
@@ -420,7 +418,7 @@ def block_sizes(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, groups, _BY_LATENCY) if len(lengths) > 1 else []
 
 
-@figure("Cascades by temperature", "Narasimhan et al. 2024, Figure 6")
+@figure("Cascades by temperature", "SpecCascade, Figure 6")
 def temperatures(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each curve is one rule as its deferral cost moves, each pair of panels one temperature, with vanilla's level at that
     temperature. Against latency only timed points are drawn, against calls all points, from counts. The first eight rules of
@@ -441,7 +439,7 @@ def temperatures(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, groups, _BY_LATENCY | _BY_CALLS) if several else []
 
 
-@figure("BiLD and BiLD*", "Narasimhan et al. 2024, Figure 8, top")
+@figure("BiLD and BiLD*", "SpecCascade, Figure 8, top")
 def bild_variants(summary: Summary, _: Sweeps) -> list[Panel]:
     """BiLD* is the cascade that samples speculatively from the distribution that BiLD is taken to mimic; BiLD falls back and
     rolls back. Each curve is one setting as its rollback threshold or deferral cost moves; of BiLD the settings with the most
@@ -460,7 +458,7 @@ def bild_variants(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, _by_arm(summary, summary.points), _BY_LATENCY | _BY_CALLS, names, name_of)
 
 
-@figure("Lossy acceptance, β = 1 and tuned", "Narasimhan et al. 2024, Figure 8, bottom")
+@figure("Lossy acceptance, β = 1 and tuned", "SpecCascade, Figure 8, bottom")
 def lossy_variants(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each curve is lossy acceptance of drawn tokens as its α moves, with β = 1 in the residual or with the β that its equation
     gives. As in the paper the share of calls is shown: to compute β takes time of its own."""

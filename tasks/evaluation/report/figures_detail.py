@@ -18,7 +18,7 @@ from tasks.evaluation.results.rows import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row
 
 
-@figure("Example by example", "Kim et al., first arXiv version, Figure 6", height=340, square=True)
+@figure("Example by example", "BiLD, first version, Figure 6", height=340, square=True)
 def latency(summary: Summary, sweeps: Sweeps) -> list[Panel]:
     """Each mark is one example: its time by the chosen point against its time by the vanilla large model beside it, medians
     over the rounds. Marks under the line are faster."""
@@ -49,7 +49,7 @@ def _fastest_choices(summary: Summary) -> Iterator[tuple[str, str, TimedPoint]]:
             yield arm, *found
 
 
-@figure("Work and speed", "Kim et al. 2023, Figure 8", zoom=False)
+@figure("Work and speed", "BiLD, Figure 8", zoom=False)
 def operations(summary: Summary, _: Sweeps) -> list[Panel]:
     """All relative to the vanilla large model, on validation. The first three are computed from the models' sizes and from
     counts; only the last was timed. Checking several tokens in one run reads the weights once for all of them."""
@@ -80,7 +80,7 @@ _PROPOSERS = {
 }
 
 
-@figure("Who proposed each token", "Leviathan et al. 2023, Figure 5", height=190, zoom=False)
+@figure("Who proposed each token", "SD, Figure 5", height=190, zoom=False)
 def trace(summary: Summary, sweeps: Sweeps) -> list[Panel]:
     """Of each arm's fastest point chosen on validation, the first timed texts: each square is a token. Each run of the
     large model adds one: the token after a draft that it keeps, or one in place of the first token that it rejects. Vanilla
@@ -173,7 +173,7 @@ def _theory_panel(
     return [alt.layer(theory, points.mark_point(filled=True, size=70, opacity=1), title=title)]
 
 
-@figure("Tokens by acceptance rate", "Leviathan et al. 2023, Figure 2")
+@figure("Tokens by acceptance rate", "SD, Figure 2")
 def tokens(summary: Summary, _: Sweeps) -> list[Panel]:
     """Lines are theory; marks are measured. A line is (1 − α^(γ+1)) / (1 − α), which takes each token to be kept independently
     of the others; grey: an oracle chooses γ. α is of prefixes that the large model generates; marks are tokens over calls of
@@ -182,7 +182,7 @@ def tokens(summary: Summary, _: Sweeps) -> list[Panel]:
     return _theory_panel(summary, _by_drafter(summary), law, "tokens_per_large_call", title, oracle=bound)
 
 
-@figure("The best window by acceptance rate", "Leviathan et al. 2023, Figure 3")
+@figure("The best window by acceptance rate", "SD, Figure 3")
 def windows(summary: Summary, _: Sweeps) -> list[Panel]:
     """Lines are theory; marks are measured. A line is the γ with the greatest speed-up by Theorem 3.8 at a cost ratio c, up to
     16. A mark is the γ of the fastest measured point, of those in the grid, with the measured c."""
@@ -205,7 +205,7 @@ def windows(summary: Summary, _: Sweeps) -> list[Panel]:
     return [alt.layer(theory, measured, *charts.names(marks, -11, -11))]
 
 
-@figure("Speed and operations by acceptance rate", "Leviathan et al. 2023, Figure 4")
+@figure("Speed and operations by acceptance rate", "SD, Figure 4")
 def speed(summary: Summary, _: Sweeps) -> list[Panel]:
     """Lines are theory; marks are measured. c and ĉ: time and operations of a run of the small model over one of the large
     model, both 0 in the paper. Speed-ups were timed. Operations are counted for each token: 1 for a position that the large

@@ -154,15 +154,14 @@ class SplitSweep:
                 quality, bounds = outcome.quality[metric_of(evaluator.metric).name], outcome.difference_bounds
                 work, rule = work_of(outputs.timed(self.split), grid.costs), getattr(point.settings, "rule", "")
                 candidates[index] = Candidate(point.method, quality, work, None if bounds is None else bounds.lower, rule)
-        baselines = {one: row for one in BASELINES if isinstance(row := self.rows[one], TimedRow)}
-        known = {one: TradeOff(row.value, _first_speedup(row)) for one, row in baselines.items()}
+        rows = {one: row for one in BASELINES if isinstance(row := self.rows[one], TimedRow)}
+        known = {one: TradeOff(row.value, _first_speedup(row)) for one, row in rows.items()}
         vanilla, *small = (
             Candidate(one.method, found.quality, work_of(self.asked[one].known[0].timed(self.split), grid.costs))
             for one, found in known.items()
         )
-        measured = list(known.values())
-        learned = (small[0], measured[1].speedup) if small else None
-        return Plan(candidates, measured, grid.costs, vanilla, evaluator.sweep, learned)
+        learned = (small[0], known[BASELINES[1]].speedup) if small else None
+        return Plan(candidates, list(known.values()), grid.costs, vanilla, evaluator.sweep, learned)
 
     def in_order(self) -> list[SweepRow]:
         """The rows of the points that were timed or failed: the baselines, then all others as they were asked for."""
@@ -249,8 +248,8 @@ def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | Non
         found = null_test_of(sweeps)
         if found is None:
             break
-        ratios = found.ratio, *found.interval
-        log.info("%s: the small models alone, unaligned over aligned at equal work: %.3f [%.3f, %.3f]", found.split, *ratios)
+        said = "%s: the small models alone, unaligned over aligned at equal work: %.3f [%.3f, %.3f]"
+        log.info(said, found.split, found.ratio, *found.interval)
         if found.finding == "equal":
             break
         if further == _FURTHER_ROUNDS:
@@ -265,8 +264,7 @@ def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | Non
 
 def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], lap: Laps, together: int | None) -> None:
     """One round of each of these points."""
-    [first, *_] = [sweep for sweep, _ in batch]
-    evaluator, split = first.writer.evaluator, first.split
+    evaluator, split = batch[0][0].writer.evaluator, batch[0][0].split
     vanilla = expected(evaluator, split)
     number = max(len(getattr(sweep.rows.get(one), "rounds", None) or ()) for sweep, one in batch) + 1
     # The large model is the same in all sweeps: one visit serves them.
