@@ -176,7 +176,7 @@ def unit_of(metric: str) -> str:
 
 
 def cost_text(measured: Measurements, metric: str, *, lossless: bool) -> str:
-    """What a point costs in quality, as a clause: `no measurable loss of quality: −0.19 BLEU [−0.44, +0.08]`."""
+    """What a point costs in quality, as a clause: `no measurable loss of quality (−0.19 BLEU [−0.44, +0.08])`."""
     difference, interval = measured.quality_difference, measured.quality_difference_interval
     if lossless:
         return "the output is the large model's own"
@@ -186,8 +186,8 @@ def cost_text(measured: Measurements, metric: str, *, lossless: bool) -> str:
     if interval is None:
         return f"quality differs by {shown}; its noise was not measured"
     if interval[0] <= 0 <= interval[1]:
-        return f"no measurable {'loss' if difference <= 0 else 'change'} of quality: {shown}"
-    return f"quality {'falls' if difference < 0 else 'rises'}: {shown}"
+        return f"no measurable {'loss' if difference <= 0 else 'change'} of quality ({shown})"
+    return f"quality {'falls' if difference < 0 else 'rises'} ({shown})"
 
 
 def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:

@@ -6,8 +6,8 @@ methods and to the small model alone. Predicted latencies are never reported as 
 
 The plan times points on or near the predicted frontier (one of several similar points), points that would be chosen, and a
 random sample of the rest to measure the prediction error. Quality and counts are exact before anything is timed; only speed is
-predicted. Each timed point refines the cost model, so a plan proceeds step by step until every wanted point is timed. Further
-rounds are for those that are still on or near the frontier, or chosen.
+predicted. Each timed point refines the cost model, so a plan proceeds step by step until every wanted point has its first
+round. Further rounds are for those that are then on or near the frontier, or chosen.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from tasks.evaluation.operations import operations_of, relative_operations, size
 from tasks.evaluation.results.pair import ModelSizes, PairSizes
 from tasks.evaluation.results.rows import DecodingCounts, Operations
 from tasks.loaded_pair import measure_pair
+from tasks.machine import MachineSettings
 from tasks.models.layers import model_from_layers
 from tasks.models.settings import LayersSettings
 from tests.architectures import models
@@ -82,7 +83,7 @@ def test_a_shared_encoder_is_counted_once() -> None:
         both = dict(zip(("small", "large"), pair, strict=True))
         opened = SimpleNamespace(models=both)
         loaded: Any = SimpleNamespace(pair=open_decoders(*pair, runtime=REFERENCE), opened=opened)
-        _, sizes = measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[], large_texts={})
+        _, sizes = measure_pair(loaded, toy_sources(2), Request(4), task, MachineSettings(), grid=[], large_texts={})
         assert sizes.shares_encoder == bool(shared) and sizes.shared_parameters == shared
 
 

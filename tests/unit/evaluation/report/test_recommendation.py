@@ -184,8 +184,8 @@ def test_the_text_lists_every_change_and_the_models_alone_leave_vanilla(sweeps: 
 @pytest.mark.parametrize(
     ("interval", "cost"),
     [
-        ([-0.41, 0.02], "no measurable loss of quality: -0.60 BLEU [-0.41, +0.02]"),
-        ([-0.92, -0.25], "quality falls: -0.60 BLEU [-0.92, -0.25]"),
+        ([-0.41, 0.02], "no measurable loss of quality (-0.60 BLEU [-0.41, +0.02])"),
+        ([-0.92, -0.25], "quality falls (-0.60 BLEU [-0.92, -0.25])"),
         (None, "quality differs by -0.60 BLEU; its noise was not measured"),
     ],
 )
@@ -200,7 +200,7 @@ def test_the_headline_says_what_to_deploy_its_speed_and_cost(sweeps: Sweeps, int
 
 def test_a_headline_without_test_names_validation_and_a_gain_is_called_one(sweeps: Sweeps) -> None:
     on_test(sweeps, -0.1, 0.9, quality={"bleu": 60.3}, quality_difference_interval=[0.02, 0.72])
-    assert "; quality rises: +0.30 BLEU [+0.02, +0.72]." in headline_of(sweeps)
+    assert "; quality rises (+0.30 BLEU [+0.02, +0.72])." in headline_of(sweeps)
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["split"] == "validation" or row["method"] != "bild"]
     assert "as fast as the large model alone on validation (" in headline_of(sweeps)
     assert "Not measured on test" in summarized("bleu", sweeps)["verdict"]["text"]
@@ -212,7 +212,7 @@ def test_a_metric_without_a_unit_is_counted_in_points(sweeps: Sweeps, metric: st
     for row in (row for rows in sweeps.values() for row in rows if "quality" in row):
         value = row["quality"]["bleu"]
         row.update(metric=metric, quality={metric: value if sign > 0 else 90 - value})
-    assert f"; no measurable loss of quality: -0.60 points of {unit} [-0.41, +0.02]." in headline_of(sweeps, metric)
+    assert f"; no measurable loss of quality (-0.60 points of {unit} [-0.41, +0.02])." in headline_of(sweeps, metric)
     explained_so = any("Quality is minus the perplexity" in note for note in notes(summary_record(metric, sweeps, PAIRS)))
     assert explained_so == (metric == "perplexity")
 
