@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import os
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -191,7 +192,8 @@ def measure_pair(
         try:
             if sampling not in large_texts:
                 large_texts[sampling] = write_texts(loaded.pair, sources, own, sweep.quality_batch)
-            with on_threads(0 if machine.dask else machine.workers, "machine.workers"):  # which have nothing else to do
+            # The workers have nothing else to do.
+            with on_threads(max(min(machine.workers, os.cpu_count() or 1), torch.get_num_threads())):
                 found = measure_acceptance(wanted, loaded.pair, sources, own, large_texts[sampling], samples)
         except RuntimeError as error:
             fix = "train the models again or, where memory ran out, lower sweep.quality_batch"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.files import atomic_write
+
 CACHE = Path(".cache")
 """Scratch files that no stage depends on: unfinished work, compiled extensions, records to be sent to MLflow."""
 
@@ -85,8 +87,12 @@ class TaskPaths:
         return Path("results") / self.task
 
     def forget_metrics(self) -> None:
-        """Remove what DVC compares: it is of files that a stage is about to replace, and the report writes it anew."""
-        (self.results / "metrics.json").unlink(missing_ok=True)
+        """Empty what DVC compares: it is of files that a stage is about to replace, and the report writes it anew.
+
+        A missing file would not do: DVC then compares the one in its cache.
+        """
+        if (file := self.results / "metrics.json").exists():
+            atomic_write(file, "{}\n")
 
     def resume(self, name: str) -> Path:
         """Unfinished work of one stage."""

@@ -228,7 +228,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         batches = dict[Drafter, BatchTimings]()
         if settings.batch_sizes and not given:
             points = {drafter: points_by_batch(done[drafter], grids[drafter], settings.margins) for drafter in first}
-            vanilla = expected(main.evaluator, test, whole=True)
+            vanilla = expected(main.evaluator.vanilla(test))
             batches = point_timer(pairs, task, grids, ratio).batches(points, vanilla, test, main.request)
         # 5. The records of the pairs.
         of_all = {
@@ -270,11 +270,10 @@ def main() -> None:
     params = with_workers(load(arguments.params), arguments.workers, arguments.dask)
     found, pairs = sweep(params, params.task(arguments.task), TaskPaths(arguments.task))
     done = [row for rows in found.values() for row in rows]
-    timed = sum(isinstance(row, TimedRow) for row in done)
     failed = [row for row in done if isinstance(row, FailedRow)]
     for row in failed:
         log.warning("failed: %s %s %s: %s", row.split, row.method, row.settings, row.error)
-    counts = f"{len(done)} points, {timed} timed, {len(failed)} failed"
+    counts = f"{len(done)} points, {sum(isinstance(row, TimedRow) for row in done)} timed, {len(failed)} failed"
     log.info("%s: %s (%s)", arguments.task, counts, next(iter(pairs.values())).runtime)
 
 

@@ -166,7 +166,7 @@ class ToyEvaluator(PointEvaluator):
 
     def lap(self, point: SweepPoint, outputs: Outputs, split: Split) -> Lap | str:
         visit = Visit(ALIGNED, point, Expected(outputs.how, {example: outputs.tokens[example] for example in split.timed}))
-        [lap] = self.timer.lap([visit], expected(self, split), split, self.request, "")
+        [lap] = self.timer.lap([visit], expected(self.vanilla(split), split), split, self.request, "")
         return lap
 
     def time(self, point: SweepPoint, outputs: Outputs, split: Split, earlier: Timing | None = None) -> Timing:

@@ -41,13 +41,13 @@ def synchronised_clock(device: str) -> Callable[[], float]:
 
 
 @contextlib.contextmanager
-def on_threads(count: int, setting: str = "sweep.latency_threads") -> Iterator[None]:
+def on_threads(count: int) -> Iterator[None]:
     """Limit torch to `count` CPU threads inside the block; 0 leaves the number unchanged.
 
     Raises:
-        InputError: they are too many for the cores of this machine; it names the setting.
+        InputError: they are too many for the cores of this machine.
     """
-    require_cores(setting, count)
+    require_cores("sweep.latency_threads", count)
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

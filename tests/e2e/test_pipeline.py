@@ -14,6 +14,7 @@ from dvc.repo import Repo
 from tasks.decoding.registry import METHODS, ORACLES
 from tasks.evaluation.selection import BASELINES
 from tasks.generate.__main__ import main as generate
+from tasks.paths import TaskPaths
 from tasks.tracking import tracking_uri, upload_all
 from tests.e2e.conftest import GRID, PLANTED, copy_of, key_of, read_params, repro, run_in, stages_run, write_params
 from tests.local_mlflow import local_mlflow, runs_of
@@ -133,6 +134,22 @@ def test_plots_need_no_network(clone: Path) -> None:
     outside = re.sub('<template id="network">.*?</template>', "", page, flags=re.DOTALL)
     assert re.findall('<script src="(.*?)"', outside) == ["../.venv/vega.js"]
     assert "vegaEmbed" in (Path(sys.prefix) / "vega.js").read_text(encoding="utf-8"), "make setup writes it"
+
+
+def test_dvc_compares_no_half_run_pipeline(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(clone)
+
+    def compared() -> dict[str, float]:
+        with Repo(str(clone)) as repo:
+            [found] = repo.metrics.show()[""]["data"].values()
+        return dict(found["data"])
+
+    assert compared()
+    TaskPaths("translation").forget_metrics()
+    assert compared() == {}
+    with Repo(str(clone)) as repo:
+        repo.checkout(["report@translation"], force=True)
+    assert compared()
 
 
 def test_a_second_run_runs_nothing(clone: Path) -> None:

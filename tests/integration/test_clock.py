@@ -32,8 +32,8 @@ def test_every_start_is_a_process_of_its_own_and_one_that_dies_is_named() -> Non
     start = start_elsewhere(open_timer, lambda: closed.append(len(closed)))
     pair, settings = ticking_pair(Clock()), sweep_settings()
     split, evaluator = split_of(pair, settings), evaluator_of(pair, settings)
-    visits = [Visit(ALIGNED, point, expected(evaluator, split)) for point in (VANILLA, GRID[12])]
-    rest = expected(evaluator, split), split, Request(LIMIT), ""
+    visits = [Visit(ALIGNED, point, expected(evaluator.vanilla(split), split)) for point in (VANILLA, GRID[12])]
+    rest = expected(evaluator.vanilla(split), split), split, Request(LIMIT), ""
     with start() as lap:
         *laps, first = lap(visits, *rest)
         assert all(isinstance(one, Lap) and min(one.latency_ms) > 0 for one in laps)

@@ -7,7 +7,7 @@ methods and to the small model alone. Predicted latencies are never reported as 
 The plan times points on or near the predicted frontier (one of several similar points), points that would be chosen, and a
 random sample of the rest to measure the prediction error. Quality and counts are exact before anything is timed; only speed is
 predicted. Each timed point refines the cost model, so a plan proceeds step by step until every wanted point has its first
-round. Further rounds are for those that are then on or near the frontier, or chosen.
+round. Further rounds are for those that are on or near the frontier, or chosen, by all their rounds so far.
 """
 
 from __future__ import annotations
@@ -433,9 +433,14 @@ class Plan:
         speedup = point.speedup / (1 + self.sweep.near)
         return any(other.quality >= quality and other.speedup >= speedup for other in represented)
 
-    def contenders(self) -> set[int]:
-        """The timed points that a further round can change something about: choices, and points near the frontier."""
+    def contenders(self, speedups: Mapping[int, float]) -> set[int]:
+        """The timed points that a further round can change something about: choices, and points near the frontier.
+
+        Args:
+            speedups: Of the timed points, by all their rounds so far.
+        """
         points = self._points()
+        points |= {index: TradeOff(points[index].quality, speedup) for index, speedup in speedups.items() if index in points}
         chosen = {self._choose(own, points, choice) for own, choice in self._choices(points)}
         return {index for index in self.timed if index in chosen or self._near_frontier(points[index], points)}
 

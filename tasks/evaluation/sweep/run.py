@@ -93,16 +93,12 @@ class SplitSweep:
         if found is not None:
             self._keep(point, found)
 
-    def resume(self, point: SweepPoint) -> None:
-        """Take over the whole row of an earlier process."""
-        found = self.writer.resumed(point, self.split)
-        if found is not None:
-            self.rows[point] = found
-
     def waiting(self) -> list[SweepPoint]:
         """The points that have rounds left; with a plan, of those on which something depends."""
-        out = set[int]() if self.plan is None else self.plan.timed.keys() - self.plan.contenders()
         rows, finished = self.rows, self.writer.finished
+        known = ((why.index, rows.get(one)) for one, why in self.asked.items())
+        speedups = {index: row.speedup for index, row in known if index is not None and isinstance(row, TimedRow)}
+        out = set[int]() if self.plan is None else self.plan.timed.keys() - self.plan.contenders(speedups)
         return [one for one, why in self.asked.items() if one not in rows or not (finished(rows[one]) or why.index in out)]
 
     def record(self, point: SweepPoint, lap: Lap | str) -> None:
@@ -220,8 +216,9 @@ _FURTHER_ROUNDS = 2
 def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | None = _TOGETHER) -> float:
     """Time the points of all sweeps until every one has all its rounds; the seconds that it took.
 
-    Each pass over the points is a start of the process that times. In the first, plans ask for more as they learn. Two small
-    models of one architecture must come out equal: where they do not, all points get further rounds.
+    Each pass over the points is a start of the process that times. In the first, plans ask for more as they learn; later only
+    in place of a point that failed. Two small models of one architecture must come out equal: where they do not, all points
+    get further rounds.
 
     Args:
         sweeps: Of one split and request.
@@ -236,15 +233,17 @@ def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | Non
         return [(sweep, one) for sweep in sweeps for one in sweep.asked if one not in sweep.rows]
 
     begun, further = time.monotonic(), 0
-    if batch := unseen():
-        with start() as lap:
-            while batch:
-                _time_each(batch, lap, together)
-                batch = unseen()
     while True:
+        if batch := unseen():
+            with start() as lap:
+                while batch:
+                    _time_each(batch, lap, together)
+                    batch = unseen()
         while batch := [(sweep, one) for sweep in sweeps for one in sweep.waiting()]:
             with start() as lap:
                 _time_each(batch, lap, together)
+        if unseen():  # in place of a point that failed in a later round
+            continue
         found = null_test_of(sweeps)
         if found is None:
             break
@@ -265,28 +264,24 @@ def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | Non
 def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], lap: Laps, together: int | None) -> None:
     """One round of each of these points."""
     evaluator, split = batch[0][0].writer.evaluator, batch[0][0].split
-    vanilla = expected(evaluator, split)
+    vanilla = expected(evaluator.vanilla(split), split)
     number = max(len(getattr(sweep.rows.get(one), "rounds", None) or ()) for sweep, one in batch) + 1
     # The large model is the same in all sweeps: one visit serves them.
     alone = [sweep for sweep, one in batch if one == VANILLA]
     distinct = [(sweep, one) for sweep, one in batch if one != VANILLA or sweep is alone[0]]
     groups = list(_groups(distinct, f"{evaluator.sweep.seed} {number}", together))
     for index, group in enumerate(progress(groups, desc=f"time {split.name}, round {number}", unit="group")):
-        visits = [Visit(sweep.drafter, one, _expected(sweep.asked[one].known[0], split)) for sweep, one in group]
+        visits = [Visit(sweep.drafter, one, expected(sweep.asked[one].known[0], split)) for sweep, one in group]
         laps = lap(visits, vanilla, split, evaluator.request, f"{split.name} {number} {index}")
         for (sweep, one), own in zip(group, laps, strict=True):
             for each in alone if one == VANILLA else [sweep]:
                 each.record(one, own)
 
 
-def _expected(outputs: Outputs, split: Split) -> Expected:
-    return Expected(outputs.how, {example: outputs.tokens[example] for example in split.timed})
-
-
-def expected(evaluator: PointEvaluator, split: Split, *, whole: bool = False) -> Expected:
-    """What the large model alone has to generate: on the timed examples, or on all."""
-    outputs = evaluator.vanilla(split)
-    return Expected(outputs.how, dict(enumerate(outputs.tokens))) if whole else _expected(outputs, split)
+def expected(outputs: Outputs, split: Split | None = None) -> Expected:
+    """What timed calls have to generate: on the timed examples of a split, or on all."""
+    examples = range(len(outputs.tokens)) if split is None else split.timed
+    return Expected(outputs.how, {example: outputs.tokens[example] for example in examples})
 
 
 def _groups(
@@ -441,7 +436,8 @@ class SweepRunner:
         known = dict[SweepPoint, Known]()
         for point in new:
             if point not in BASELINES and self.writer.is_finished(point, split):
-                sweep.resume(point)
+                if (row := self.writer.resumed(point, split)) is not None:
+                    sweep.rows[point] = row
                 continue
             try:
                 outputs = (

@@ -306,7 +306,7 @@ class Batches:
         self.sweep = sweep_settings(**{"batch_sizes": (1, 2, 8), "batch_examples": 8, **settings})
         self.split, self.request = split_of(self.pair, self.sweep, "test"), Request(LIMIT)
         self.evaluator = evaluator_of(self.pair, self.sweep, clock=self.clock)
-        self.vanilla = expected(self.evaluator, self.split, whole=True)
+        self.vanilla = expected(self.evaluator.vanilla(self.split))
 
     def measure(self, points: list[SweepPoint]) -> BatchTimings:
         return self.evaluator.timer.batches({ALIGNED: points}, self.vanilla, self.split, self.request)[ALIGNED]
