@@ -113,8 +113,7 @@ def _file_of(module: str) -> Path | None:
 
 
 def _does_something(package: Path) -> bool:
-    body = ast.parse(package.read_text(encoding="utf-8")).body
-    return not all(isinstance(node, ast.Expr) for node in body)
+    return not all(isinstance(node, ast.Expr) for node in ast.parse(package.read_text(encoding="utf-8")).body)
 
 
 def _source(name: str) -> Path:

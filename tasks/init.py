@@ -279,7 +279,7 @@ def main() -> None:
     """Look at the files, propose a task, and write it."""
     parser = command_parser(__doc__)
     parser.add_argument("name", help="of the task: letters, digits, - and _")
-    parser.add_argument("files", nargs="+", type=Path, metavar="file")
+    parser.add_argument("files", nargs="+", type=Path, metavar="file", help="of two plain ones the first has the sources")
     parser.add_argument("--source", help="column of the sources")
     parser.add_argument("--target", help="column of the targets")
     parser.add_argument("--metric", help="bleu, rougeL, exact_match or another of docs/evaluation.md")
@@ -296,11 +296,14 @@ def main() -> None:
     look, minutes = proposal.look, max(1, round(proposal.fit()))
     lines = proposal.lines(given.name)
     atomic_write(given.params, added(text, given.name, str(folder), lines, str(given.params)))
-    columns = ", ".join([settings.get("source_field", ""), *settings.get("reference_fields", ())])
+    named = [settings.get("source_field", ""), *settings.get("reference_fields", [])]
+    columns = " → ".join(named if named[0] else settings["files"]["train"])
+    passes = proposal.steps * proposal.batch / look.examples
     said = [
         *lines,
-        f"\n{look.examples} examples to train on{f' (columns {columns})' if columns.strip(', ') else ''}, text in {folder}.",
-        f"Training takes about {minutes} minutes here, by two of its steps; the sweep and the report come on top.",
+        f"\n{look.examples} examples to train on ({columns}), text in {folder}.",
+        f"Training takes about {minutes} minutes here, {passes:.1f} times through the texts;",
+        "for better models raise all steps alike. The sweep and the report take about as long again.",
         f"Written to {given.params}. Next: draftline run {given.name}   (dvc repro report@{given.name})",
     ]
     values = {"task": given.name, "folder": str(folder), "settings": proposal.sections(), "training_minutes": minutes}

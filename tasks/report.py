@@ -215,8 +215,7 @@ def make_report(
         for split in (CHOSEN_ON, REPORTED_ON, *(f"{REPORTED_ON}.{name}" for name in test_names[1:]))
         if (path := paths.sweep(arm, None if seed == seeds[0] else seed) / f"hypotheses-{split}.parquet").is_file()
     }
-    examples = read_jsonl(paths.split(CHOSEN_ON))
-    known = (dataset, test_names, further, corpus, temperatures, outputs, examples)
+    known = (dataset, test_names, further, corpus, temperatures, outputs, read_jsonl(paths.split(CHOSEN_ON)))
     summary = summarize(paths.task, metric, swept, *known, stage_warnings(paths))
     files = []
     for name, write in writers(summary, sweeps).items():
@@ -240,11 +239,11 @@ def main() -> None:
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
     # Neither the computation nor the upload of the record may disturb a timing.
     with folder_lock(paths.resume("report")), host_lock():
-        dataset = params.published(arguments.task)
-        names, corpus = list(task.corpus.test_sets), task.corpus.described
+        dataset, names, corpus = params.published(arguments.task), list(task.corpus.test_sets), task.corpus.described
         summary = make_report(task.metric, task.text, paths, task.seeds, dataset, names, corpus)
     print(as_text(summary))
     print(as_lines(summary, width=_TERMINAL))
+    print(f"\n{summary.recommendation.headline}\nThe whole report: {paths.results / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -206,8 +206,7 @@ def _frontier(quality: Floats, time: Floats) -> tuple[Floats, Floats]:
     """Qualities of the settings that no cheaper one reaches, ascending, and the logarithms of their times."""
     order = np.lexsort((-quality, time))
     best = np.maximum.accumulate(quality[order])
-    first = np.append(True, best[1:] > best[:-1])
-    kept = order[first]
+    kept = order[np.append(True, best[1:] > best[:-1])]
     return quality[kept], np.log(time[kept])
 
 

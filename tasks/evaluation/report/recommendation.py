@@ -147,9 +147,8 @@ def headline(summary: Summary, found: Candidate | None) -> str:
     """One line for a reader who reads no other: what to deploy, how fast it is, what it costs, and on which processor."""
     where = f"{processor(summary)}, one text at a time"
     if found is None:
-        latency = (summary.vanilla.large.test or summary.vanilla.large).latency_ms
-        text = f"{_milliseconds(latency)} for a text"
-        return f"Keep the large model alone: no tested setting is reliably faster at equal quality ({where}; {text})."
+        ms = _milliseconds((summary.vanilla.large.test or summary.vanilla.large).latency_ms)
+        return f"Keep the large model alone: no tested setting is reliably faster at equal quality ({where}; {ms} for a text)."
     measured, split = results.reported(found.point)
     interval = interval_text(measured.speedup_interval)
     first = point_text(found.point).partition(" (")[0]
@@ -220,11 +219,12 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     yield "texts and models", "; ".join(filter(None, (summary.corpus, _models(pair))))
     measured, split = results.reported(found.point) if found else (summary.vanilla.large, summary.split)
     if measured.examples and measured.timed_examples:
+        large = f"the large model has {summary.vanilla.large.quality:.2f} {unit_of(summary.metric)} on {summary.split}"
         how = [f"quality on {measured.examples:,} texts of {split}; time on {measured.timed_examples:,} of them"]
         for name, unit in (("latency_rounds", "or more round"), ("latency_threads", "thread")):
             number = field_text(pair, f"lineage.settings.sweep.{name}")
             how += [f"{number} {unit}{'s' if number != '1' else ''}"] if number not in ("0", formatting.NOTHING) else []
-        yield "measured", ", ".join([*how, "batch 1"])
+        yield "measured", f"{', '.join([*how, 'batch 1'])}; {large}"
     if found is not None:
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1

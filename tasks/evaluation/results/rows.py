@@ -198,8 +198,7 @@ def row_from(value: Json, source: Source) -> SweepRow:
     """
     if "error" in value:
         return decode(FailedRow, value, source)
-    timed = "speedup" in value or "latency_ms" in value
-    return decode(TimedRow if timed else MeasuredRow, value, source)
+    return decode(TimedRow if "speedup" in value or "latency_ms" in value else MeasuredRow, value, source)
 
 
 def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:

@@ -247,7 +247,7 @@ def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | Non
         found = null_test_of(sweeps)
         if found is None:
             break
-        said = "%s: the small models alone, unaligned over aligned at equal work: %.3f [%.3f, %.3f]"
+        said = "%s: null test of the clock, the small models of both arms at equal work: %.3f [%.3f, %.3f], should be 1"
         log.info(said, found.split, found.ratio, *found.interval)
         if found.finding == "equal":
             break
@@ -269,6 +269,7 @@ def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], lap: Laps, togeth
     # The large model is the same in all sweeps: one visit serves them.
     alone = [sweep for sweep, one in batch if one == VANILLA]
     distinct = [(sweep, one) for sweep, one in batch if one != VANILLA or sweep is alone[0]]
+    log.info("%s: timing %d settings, round %d", split.name, len(distinct), number)
     groups = list(_groups(distinct, f"{evaluator.sweep.seed} {number}", together))
     for index, group in enumerate(progress(groups, desc=f"time {split.name}, round {number}", unit="group")):
         visits = [Visit(sweep.drafter, one, expected(sweep.asked[one].known[0], split)) for sweep, one in group]
