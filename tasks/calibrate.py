@@ -35,8 +35,7 @@ def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
     held_out = input_set(paths.held_out_calibration.stem, [paths.split("validation")])
     drawn = (paths.split("train"), settings.fraction, settings.seed)
     name, more = paths.calibration_set.stem, [paths.unlabelled]
-    training = input_set(name, more, drawn, samples=settings.samples, first=len(held_out))
-    return [held_out, training]
+    return [held_out, input_set(name, more, drawn, samples=settings.samples, first=len(held_out))]
 
 
 def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: int) -> dict[str, list[str]]:

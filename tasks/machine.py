@@ -161,8 +161,7 @@ def _words(folder: Path, *files: str) -> list[str]:
 def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
     """Yield the folder of this process's group and of all above it; version 2 is the controller without a name."""
     top = root / controller
-    lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
-    for line in lines:
+    for line in own.read_text(encoding="utf-8").splitlines() if own.exists() else []:
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             folder = top / path.lstrip("/")

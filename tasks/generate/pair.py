@@ -157,7 +157,8 @@ def choose(task: str, asked: MethodChoice) -> Chosen:
             return _tuned(summary, asked.tune, asked.arm)
         best = summary["verdict"].get("point")
         if best is None:
-            return Chosen(VANILLA, asked.arm or ALIGNED, "recommended: vanilla, since no setting is shown to pay")
+            why = "; ".join(summary["verdict"].get("against") or ["no setting is shown to pay"])
+            return Chosen(VANILLA, asked.arm or ALIGNED, f"vanilla, since {why}")
         point = summary["points"][best]
         measured = {"test": point.get("test"), summary["split"]: point}
         chosen = Chosen(_point_of(point), point["arm"], f"recommended by results/{task}", measured)

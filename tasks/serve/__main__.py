@@ -94,7 +94,7 @@ def serve(
     done = warm_up(engine, pacing, pair.encode(texts), request, settings.max_batch, settings.warm_up)
     set_startup_aside()
     log.info("%s", findings(pacing, done))
-    log.info("serving %s on %s: %s", name, address_of(bound), engine.name)
+    log.info("serving %s on %s: %s (%s)", name, address_of(bound), engine.name, pair.manifest.chosen)
     # uvicorn ends in order and raises the signal again, which does nothing where a shell started the server in the background.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, log_level="warning", access_log=False)).run(sockets=[bound])

@@ -381,8 +381,9 @@ def _report(job: TrainingJob, parameters: int, outcome: TrainingResult, check: O
     log.info("%s/%s: %.2f M parameters, %s, %s", job.paths.task, name, parameters / 1e6, took, measured)
     if check is not None:
         log.info("%s/%s: %s", job.paths.task, job.name, described(check))
+    unfit = job.name == "large" and check is not None and against_teacher(check)
     for clause in _warnings(f"the {job.name} model", check):
-        log.warning("%s: %s", job.paths.task, clause)
+        log.warning("%s: %s%s", job.paths.task, clause, "; the report will recommend nothing over it" if unfit else "")
 
 
 def _warnings(model: str, check: OutputCheck | None) -> list[str]:

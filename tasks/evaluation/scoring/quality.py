@@ -258,7 +258,7 @@ def against_teacher(check: OutputCheck, model: str = "the large model") -> list[
         if baseline.difference_interval[0] <= 0:
             low, high = baseline.difference_interval
             found.append(
-                f"{model} is not better than {BASELINE_NAMES[baseline.name]}, beyond the 95 % interval: {check.quality:.2f} "
+                f"{model} is not shown to be better than {BASELINE_NAMES[baseline.name]}: {check.quality:.2f} "
                 f"against {baseline.quality:.2f} points, difference {baseline.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
             )
     return found

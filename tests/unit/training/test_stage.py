@@ -216,9 +216,9 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
     printed = capsys.readouterr()
     assert "toy/small: bleu" in printed.err and "on 20 held-out inputs (constant " in printed.err
     warnings = [line for line in printed.err.splitlines() if line.startswith("warning: toy: the small model")]
-    assert any("is not better than giving one constant output" in line for line in warnings)
+    assert any("is not shown to be better than giving one constant output" in line for line in warnings)
     card = (PATHS.model("small") / "README.md").read_text(encoding="utf-8")
-    assert "greedy outputs: `bleu" in card and "the model is not better than giving one constant output" in card
+    assert "greedy outputs: `bleu" in card and "the model is not shown to be better than giving one constant output" in card
     record = read_training_record(PATHS.model("small"))
     assert record is not None and [f"warning: toy: {one}" for one in record.warnings] == warnings
     assert stage_warnings(PATHS) == record.warnings  # which the report repeats
