@@ -202,8 +202,7 @@ def test_an_example_may_lose_its_share_of_the_metric() -> None:
     counts = bleu_counts(np.random.default_rng(5), 1, 400, 0.5)[0]
     [whole] = bleus_of(counts.sum(axis=0, keepdims=True).astype(float))
     assert whole < selection.possible_loss(counts) < 2.5 * whole
-    scores = np.array([[0.0]] * 60 + [[40.0]] * 20)
-    assert selection.possible_loss(scores) == pytest.approx(40.0)
+    assert selection.possible_loss(np.array([[0.0]] * 60 + [[40.0]] * 20)) == pytest.approx(40.0)
     assert selection.possible_loss(np.ones((3, LIKELIHOOD_SUMS))) == 0.0
 
 

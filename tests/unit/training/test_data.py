@@ -80,8 +80,7 @@ def test_batches_of_an_epoch_do_not_come_by_length() -> None:
     lengths = drawn(4000)
     order = BucketBatchSampler(texts(lengths), TrainingSettings(batch_size=16))
     first = [lengths[order.batch_at(step)[0]][1] for step in range(250)]
-    rises = sum(one < other for one, other in itertools.pairwise(first))
-    assert 90 < rises < 160
+    assert 90 < sum(one < other for one, other in itertools.pairwise(first)) < 160
 
 
 def test_any_step_can_be_asked_for_in_any_order() -> None:

@@ -70,8 +70,7 @@ def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
 
 def test_the_last_row_of_a_point_counts(sweeps: Sweeps) -> None:
     sweeps["unaligned"].append({**sweeps["unaligned"][2], "speedup": 1.31})
-    summary = summarized("bleu", sweeps)
-    assert find(summary, "unaligned", fallback_threshold=0.9)["speedup"] == 1.31
+    assert find(summarized("bleu", sweeps), "unaligned", fallback_threshold=0.9)["speedup"] == 1.31
 
 
 def test_without_vanilla_the_command_that_makes_it_is_named(sweeps: Sweeps) -> None:
@@ -92,8 +91,7 @@ def test_what_was_not_timed_is_shown_and_never_chosen_deployed_nor_on_a_frontier
     assert {point[name] for name in times} == {None}
     assert point["same_as"]["fallback_threshold"] == 0.9
     assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] == "no_loss"
-    index = summary["points"].index(point)
-    assert all(index not in curve["points"] for curve in summary["pareto"])
+    assert all(summary["points"].index(point) not in curve["points"] for curve in summary["pareto"])
     assert [(row["arm"], row["error"]) for row in summary["failed"]] == [("unaligned", "RuntimeError: out of memory")]
     verdict = summary["verdict"]
     assert summary["points"][verdict["point"]]["speedup"] == 1.5
