@@ -39,7 +39,7 @@ def test_two_experiments_are_kept_compared_and_applied(undisturbed: Path, served
 
     results = [f"{name}:results/translation" for name in NAMES]
     found = json.loads(run(clone, served, "-m", "tasks.compare", *results, "--json"))
-    assert ["align.beta", "0.3", "0.7"] in found["differing"]
+    assert ["experiment", *NAMES] in found["differing"]
     assert "models/translation/aligned/1" in {name for name, *_ in found["differing"]}
     assert found["numbers"]
 
