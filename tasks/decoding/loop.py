@@ -44,7 +44,7 @@ from tasks.decoding.drafters.retokenized import RetokenizedDrafter
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
-from tasks.decoding.turn import Abandonment, LoopParts, RowState, TurnRules, require_awaited
+from tasks.decoding.turn import Abandonment, LoopParts, RowState, TurnRules, Watch, require_awaited
 from tasks.errors import InputError
 
 Executor = Callable[[LoopParts, Rows, Sequence[int], int], list[Generation]]
@@ -97,8 +97,8 @@ def speculative_loop(
     return SpeculativeLoop(pair.large, acceptance, sampling, source, make_drafter(drafter, pair, sampling, source), draft_rule)
 
 
-def watched(method: DecodingMethod, watch: Callable[[RowState], None]) -> DecodingMethod:
-    """Return the method with `watch` called after each turn of a row; unchanged where it is no single loop."""
+def watched(method: DecodingMethod, watch: Watch) -> DecodingMethod:
+    """Return the method with `watch` called after each turn of a row, which may end its text; unchanged where it is no loop."""
     return dataclasses.replace(method, watch=watch) if isinstance(method, SpeculativeLoop) else method
 
 
@@ -156,8 +156,10 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
         if going:
             going = _finish(parts, turns, going, draft, _verify(parts, turns, going, draft))
         if parts.watch is not None:
-            for row in turning:
-                parts.watch(row)
+            stopped = [row for row in turning if parts.watch(row)]
+            for row in stopped:
+                row.end()
+            going = _keep(parts, going, [index for index, row in enumerate(going) if all(row is not one for one in stopped)])
     return [row.generation() for row in rows]
 
 

@@ -165,8 +165,8 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
         batch.take_turns(limit if parts.watch is None else 1)
         for index in moved:
             batch.account(index, rows[index])
-            if parts.watch is not None:
-                parts.watch(rows[index])
+            if parts.watch is not None and parts.watch(rows[index]):
+                batch.end(index, rows[index])
     return [row.generation() for row in rows]
 
 
@@ -218,3 +218,8 @@ class _Batch:
         self._known[index] = native.turn_count
         turns, runs_model = self._turns[index][known : native.turn_count], self._parts.drafter.runs_model
         account(self._rules, row, self._tokens[index], turns, runs_model=runs_model)
+
+    def end(self, index: int, row: RowState) -> None:
+        """Let a text go no further."""
+        self._rows[index].ended = 1
+        row.end()

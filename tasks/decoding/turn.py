@@ -36,9 +36,16 @@ class RowState:
     counts: Counts = field(default_factory=Counts)
     log_probabilities: list[float] = field(default_factory=list)
 
+    def end(self) -> None:
+        """Count the tokens of the whole text."""
+        self.counts.tokens = len(self.tokens) - self.prompt
+
     def generation(self) -> Generation:
         """Return what was decoded so far."""
         return Generation(self.tokens[self.prompt :], self.proposers, self.counts, self.log_probabilities)
+
+
+Watch = Callable[[RowState], bool | None]
 
 
 @dataclass(slots=True)  # not frozen: every text makes one, and replaying a text takes microseconds
@@ -138,7 +145,7 @@ class TurnRules:
         # 4. The end: a correction to the end token ends no text of the authors' code of BiLD.
         ended = generated >= self.limit or (tokens[-1] in self.end_tokens and not self._goes_on(row))
         if ended:
-            counts.tokens = generated
+            row.end()
         return ended
 
     def _goes_on(self, row: RowState) -> bool:
@@ -151,7 +158,7 @@ class TurnRules:
         row.proposers += LARGE * len(tokens)
         row.counts.large_calls += len(tokens)
         row.counts.verified[int(self.bonus)] += len(tokens)
-        row.counts.tokens = len(row.tokens) - row.prompt
+        row.end()
 
 
 class AbandonedError(Exception):
@@ -196,8 +203,8 @@ class LoopParts:
     draft_rule: DraftRule
     scored: bool = False
     """Whether generations carry the target's log-probability of each token."""
-    watch: Callable[[RowState], None] | None = None
-    """Called with each row after each of its turns: all its tokens are final."""
+    watch: Watch | None = None
+    """Called with each row after each of its turns: all its tokens are final. True ends the row's text."""
     abandoned: Sequence[Abandonment] = ()
     """A flag for each text; once all are set, decoding ends at its next turn with `AbandonedError`."""
 

@@ -51,20 +51,22 @@ _Event = tuple[int, str, Any]
 class _Texts:
     """The texts of one request: the jobs that the worker thread runs, and their events, which reach the event loop in order."""
 
-    def __init__(self, rows: list[list[int]], decoding: DecodingRequest, asked: Asked, form: Form, name: str) -> None:
+    def __init__(
+        self, pair: DecodingPair, rows: list[list[int]], decoding: DecodingRequest, asked: Asked, form: Form, name: str
+    ) -> None:
         """Make a job of each row of token ids; its draws are those of its position where the request has a seed."""
         self.stops, self.form, self.name = asked.stops, form, name
-        streamed, seeded = asked.stream, asked.seed is not None
+        self._decode, self._streamed = pair.decode, asked.stream
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[_Event] = asyncio.Queue()
-        numbered = seeded and not decoding.sampling.greedy
+        numbered = asked.seed is not None and not decoding.sampling.greedy
         self.jobs = [
             Job(
                 row,
                 decoding,
                 done=functools.partial(self._put, index, "done"),
                 failed=functools.partial(self._put, index, "failed"),
-                grown=functools.partial(self._put, index, "grown") if streamed else None,
+                grown=functools.partial(self._grown, index) if asked.stream or self.stops else None,
                 example=index if numbered else None,
             )
             for index, row in enumerate(rows)
@@ -74,6 +76,12 @@ class _Texts:
         """Hand an event of the worker thread to the event loop; a loop that has ended has no client either."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._events.put_nowait, (index, kind, value))
+
+    def _grown(self, index: int, tokens: list[int]) -> bool:
+        """Hand on the first tokens of a text where it is streamed; returns whether a stop ends it there."""
+        if self._streamed:
+            self._put(index, "grown", tokens)
+        return bool(self.stops) and cut(self._decode(tokens), self.stops)[1]
 
     async def next(self, seconds: float | None = None) -> _Event | None:
         """Return the next event; None if none comes within so many seconds."""
@@ -123,7 +131,7 @@ class Completions:
                 rows = await asyncio.to_thread(asked.rows, self.pair)
         finally:
             self._encoded -= 1
-        texts = _Texts(rows, decoding, asked, form, f"{form.prefix}{request.state.number}")
+        texts = _Texts(self.pair, rows, decoding, asked, form, f"{form.prefix}{request.state.number}")
         try:
             self.scheduler.add(texts.jobs)
         except QueueFullError:

@@ -202,8 +202,8 @@ Finish = Callable[[int, Generation], None]
 """Takes the position of a text in its batch and what was generated."""
 
 
-Watch = Callable[[int, list[int]], None]
-"""Takes the position of a text in its batch and its generated tokens so far."""
+Watch = Callable[[int, list[int]], bool]
+"""Takes the position of a text in its batch and its generated tokens so far; returns whether the text ends there."""
 
 
 @dataclass(frozen=True)
@@ -284,11 +284,11 @@ class PairEngine:
                 batch.finish(position, generation)
 
 
-def _by_position(watch: Watch, part: Sequence[int], examples: Sequence[int]) -> Callable[[RowState], None]:
+def _by_position(watch: Watch, part: Sequence[int], examples: Sequence[int]) -> Callable[[RowState], bool]:
     by_example = dict(zip(examples, part, strict=True))
 
-    def seen(row: RowState) -> None:
-        watch(by_example[row.example], row.tokens[row.prompt :])
+    def seen(row: RowState) -> bool:
+        return watch(by_example[row.example], row.tokens[row.prompt :])
 
     return seen
 

@@ -34,8 +34,8 @@ class Job:
     done: Callable[[Generation, str], None]
     """Takes what was generated and the method that did it."""
     failed: Callable[[Exception], None]
-    grown: Callable[[list[int]], None] | None = None
-    """Takes the tokens so far after each turn; None where nothing is streamed."""
+    grown: Callable[[list[int]], bool] | None = None
+    """Takes the tokens so far after each turn, and returns whether the text ends there; None where nobody watches it."""
     example: int | None = None
     """Keys the random draws; None: a number of the server's own."""
     arrived: float = field(default_factory=time.perf_counter)
@@ -90,7 +90,9 @@ class ServerMetrics:
         counts = generation.counts
         self._prompt.inc(len(job.row))
         self._generated.inc(len(generation.tokens))
-        self._success.labels(finish_reason(generation, ends)).inc()
+        # Whole before its limit: by an end token or by a stop.
+        early = len(generation.tokens) < job.request.max_new_tokens
+        self._success.labels("stop" if early else finish_reason(generation, ends)).inc()
         self._large.inc(counts.large_calls)
         self._latency.observe(time.perf_counter() - job.arrived)
         if drafting:
@@ -226,10 +228,9 @@ class Scheduler:
             self._metrics.finished(batch[position], generation, self._engine.ends, drafting=way.drafting)
             batch[position].done(generation, method)
 
-        def watch(position: int, so_far: list[int]) -> None:
+        def watch(position: int, so_far: list[int]) -> bool:
             grown = batch[position].grown
-            if grown is not None:
-                grown(so_far)
+            return grown is not None and grown(so_far)
 
         flags = [job.cancelled for job in batch]
         texts = Batch([job.row for job in batch], examples, request, finish, watch if streamed else None, flags)

@@ -140,6 +140,17 @@ def test_one_model_alone_is_watched_token_by_token() -> None:
     assert seen == list(range(1, len(text.tokens) + 1))
 
 
+@pytest.mark.parametrize("runtime", [REFERENCE, AUTO], ids=["reference", "native"])
+def test_a_watch_ends_one_text_of_a_batch(runtime: Runtime) -> None:
+    method = endless("speculative", SpeculativeSettings(), runtime)
+    whole = method.run(SOURCES[:3], range(3), 9)
+    ended = watched(method, lambda row: row.example == 1 and len(row.tokens) - row.prompt >= 3)
+    first, second, third = ended.run(SOURCES[:3], range(3), 9)
+    assert [first, third] == [whole[0], whole[2]], "the others go on"
+    assert 3 <= len(second.tokens) < 9 and second.tokens == whole[1].tokens[: len(second.tokens)]
+    assert second.counts.tokens == len(second.tokens) and second.counts.large_calls < whole[1].counts.large_calls
+
+
 @pytest.mark.parametrize("broken", [0, 1])
 def test_broken_logits_are_reported_as_by_the_general_loop(broken: int) -> None:
     small, large = (copy.deepcopy(model) for model in models("t5"))

@@ -208,6 +208,7 @@ def test_a_stop_ends_a_text_and_is_left_out(client: TestClient, pair: DecodingPa
     asked = {"prompt": SOURCES[0], "stop": ["\n\n", stop]}
     [choice] = client.post(URL, json=asked).json()["choices"]
     assert (choice["text"], choice["finish_reason"]) == (expected, "stop")
+    assert choice["draftline"]["large_calls"] < offline.counts.large_calls, "what follows a stop is not decoded"
     found = events(client.post(URL, json={**asked, "stream": True}).text)
     assert "".join(event["choices"][0]["text"] for event in found) == expected
     assert found[-1]["choices"][0]["finish_reason"] == "stop"

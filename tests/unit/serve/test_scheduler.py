@@ -80,7 +80,7 @@ def test_only_what_fits_shares_a_batch(scheduler: Scheduler, engine: HeldEngine,
     answers.take(5)
     assert engine.batches[1:] == [[[2, 1], [5, 1]], [[3, 1]], [[4, 1]]]
     assert not answers.job(6, drawn, example=0).fits(answers.job(7, drawn, example=0))
-    assert not answers.job(6).fits(answers.job(7, grown=lambda _: None))
+    assert not answers.job(6).fits(answers.job(7, grown=lambda _: False))
 
 
 def test_a_full_queue_takes_all_or_none(scheduler: Scheduler, engine: HeldEngine, answers: Answers) -> None:
