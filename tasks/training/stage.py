@@ -357,9 +357,7 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         seed=job.seed,
         outputs=() if check is None else (described(check), *against_teacher(check, "the model")),
     )
-    record = TrainingRecord(
-        opened.resume.name, outcome.steps, examples, outcome.target_tokens, _warnings(f"the {job.name} model", check)
-    )
+    record = TrainingRecord(opened.resume.name, outcome.steps, examples, outcome.target_tokens, _warnings(job, outcome, check))
     texts = {_CARD: render_card(card, model, opened.tokenizer), _LOG: as_csv(outcome.log)}
     save_model(model, opened.tokenizer, job.folder, record=record, texts=texts)
 
@@ -382,9 +380,21 @@ def _report(job: TrainingJob, parameters: int, outcome: TrainingResult, check: O
     if check is not None:
         log.info("%s/%s: %s", job.paths.task, job.name, described(check))
     unfit = job.name == "large" and check is not None and against_teacher(check)
-    for clause in _warnings(f"the {job.name} model", check):
+    for clause in _warnings(job, outcome, check):
         log.warning("%s: %s%s", job.paths.task, clause, "; the report will recommend nothing over it" if unfit else "")
 
 
-def _warnings(model: str, check: OutputCheck | None) -> list[str]:
-    return [] if check is None else [*against_teacher(check, model), *length_warning(check, model)]
+_RISE = 0.01
+"""Nats of validation loss."""
+
+
+def _warnings(job: TrainingJob, outcome: TrainingResult, check: OutputCheck | None) -> list[str]:
+    """What speaks against a model: its outputs, and a validation loss that was lower before."""
+    model = f"the {job.name} model"
+    found = [] if check is None else [*against_teacher(check, model), *length_warning(check, model)]
+    losses = {step: row["validation_loss"] for step, row in outcome.log.items() if "validation_loss" in row}
+    best = min(losses, key=losses.__getitem__, default=0)
+    if outcome.kept in losses and losses[outcome.kept] > losses[best] + _RISE:
+        rise = f"the validation loss of {model} rose from {losses[best]:.3f} at step {best} to {losses[outcome.kept]:.3f}"
+        found.append(f"{rise}; try fewer steps, or keep the best weights by choose_by: validation_loss")
+    return found

@@ -226,6 +226,14 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
     assert "held-out inputs" not in capsys.readouterr().err
 
 
+def test_a_validation_loss_that_rose_is_warned_of(job: TrainingJob) -> None:
+    rows = {2: {"validation_loss": 2.0}, 3: {"loss": 1.5}, 4: {"loss": 1.0, "validation_loss": 2.5}}
+    last, best = (TrainingResult(1.0, 1.0, 0, steps=4, kept=step, measured={}, log=rows) for step in (4, 2))
+    assert stage._warnings(job, best, None) == []
+    [warning] = stage._warnings(job, last, None)
+    assert warning.startswith("the validation loss of the small model rose from 2.000 at step 2 to 2.500; try fewer steps")
+
+
 def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(
     job: TrainingJob, measured: list[dict[str, float]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
