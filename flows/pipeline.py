@@ -31,7 +31,7 @@ from prefect.tasks import Task
 from flows.graph import Stage, read_graph
 from flows.server import AlreadyLockedError, is_up, lock_file, prefect_server
 from flows.stage import PipelineSettings, StageError, StageResult, StageRunner, pipeline_parser
-from tasks.console import log
+from tasks.console import log, print_verdict
 from tasks.errors import one_line_errors
 from tasks.paths import CACHE
 from tasks.settings import read_options
@@ -188,13 +188,6 @@ def verdicts(stages: Iterable[Stage]) -> Iterator[tuple[Stage, Path]]:
     yield from ((stage, out) for stage in stages for out in stage.outs if out.name == "table.md")
 
 
-def print_verdicts(stages: Iterable[Stage]) -> None:
-    """Print the headline of each verdict, the paragraph below its title, and where the whole report is."""
-    for _, file in verdicts(stages):
-        for headline in file.read_text(encoding="utf-8").split("\n\n")[1:2]:
-            print(f"\n{headline}\nThe whole report: {os.path.relpath(file.with_name('report.html'))}")
-
-
 def first_line(state: State) -> str:
     """Return what a state says first."""
     return (state.message or state.name or "failed").splitlines()[0]
@@ -214,7 +207,8 @@ def main() -> int:
             return 130  # as a shell says of a program that SIGINT ended
     if state.is_completed():
         print(state.message)
-        print_verdicts(stages)
+        for _, file in verdicts(stages):
+            print_verdict(file)
         return 0
     log.error("%s", first_line(state))
     return 1

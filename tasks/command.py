@@ -26,6 +26,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("tasks.bench", "time decoding, training, sweeping and serving on this machine"),
     "doctor": ("tasks.doctor", "check this machine: what is missing for what"),
 }
+_RUN = """\
+usage: draftline run [NAME | STAGE@NAME …] [option of dvc repro …]
+
+Bring the report of a task up to date, or without a name those of all active tasks. What is up to date is not run again,
+and an interrupted run goes on where it was. DVC runs the stages; of its options (dvc repro --help lists all):
+
+  --dry              print what would run
+  -f, --force        run stages that are up to date too
+  -s, --single-item  run the named stages alone, without those that they need
+
+examples:
+  draftline run chat
+  draftline run --force align@chat"""
 _COMPLETION = 'complete -o default -W "{words}" draftline'
 
 
@@ -46,14 +59,12 @@ def usage() -> str:
 
 
 def command(words: Sequence[str]) -> list[str]:
-    """What runs for the words behind `draftline`, of which the first is one of `COMMANDS`."""
+    """What runs for the words behind `draftline`, the first one of `COMMANDS`: a program, or for `run` the words behind `dvc`."""
     name, *rest = words
-    module, _ = COMMANDS[name]
     if name == "run":
         # A name of a task stands for its last stage; options and stages are DVC's.
-        rest = [word if word.startswith("-") or "@" in word else f"report@{word}" for word in rest]
-        return [sys.executable, "-m", *module.split(), *rest]
-    return [sys.executable, "-m", module, *rest]
+        return ["repro", *(word if word.startswith("-") or "@" in word else f"report@{word}" for word in rest)]
+    return [sys.executable, "-m", COMMANDS[name][0], *rest]
 
 
 def main() -> int:
@@ -72,19 +83,37 @@ def _run(words: Sequence[str]) -> int:
     if words[0] not in COMMANDS:
         print(f"error: there is no command {words[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    return _become(words)
+    if words[0] == "run" and not {"-h", "--help"}.isdisjoint(words):
+        print(_RUN)
+        return 0
+    # DVC starts stages by the name `python`.
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])  # noqa: PTH120
+    return _repro(command(words)) if words[0] == "run" else _become(words)
+
+
+def _repro(words: list[str]) -> int:
+    """Let DVC run stages; then print the verdicts of the named reports once more, below DVC's own last lines."""
+    # pydantic and DVC would make every other command start later.
+    from dvc.cli import main as dvc
+
+    from tasks.config import DEFAULT, load, refuse_secrets
+    from tasks.console import print_verdict
+    from tasks.paths import TaskPaths
+
+    refuse_secrets()
+    status = int(dvc(words))
+    if status == 0 and "--dry" not in words:
+        named = [word for word in words[1:] if not word.startswith("-")]
+        reports = named or [f"report@{name}" for name in load(DEFAULT).active]
+        for stage, _, name in (report.partition("@") for report in reports):
+            if stage == "report":
+                print_verdict(TaskPaths(name).results / "table.md")
+    return status
 
 
 def _become(words: Sequence[str]) -> NoReturn:
     found = command(words)
-    if words[0] == "run":
-        from tasks.config import refuse_secrets  # pydantic would make every other command start later
-
-        refuse_secrets()
-    else:
-        os.environ["DRAFTLINE_COMMAND"] = f"draftline {words[0]}"  # which its help shows
-    # DVC starts stages by the name `python`.
-    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])  # noqa: PTH120
+    os.environ["DRAFTLINE_COMMAND"] = f"draftline {words[0]}"  # which its help shows
     sys.stdout.flush()
     os.execv(found[0], found)  # noqa: S606 (this interpreter, without a shell)
 

@@ -15,6 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -110,6 +111,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def answer(arguments: argparse.Namespace, text: str, **values: Any) -> None:
     """Print what a command has to say: with `--json` its values as a line of JSON, else the text."""
     print(json.dumps(values, ensure_ascii=False) if arguments.json else text)
+
+
+def print_verdict(table: Path) -> None:
+    """Print the headline of a report, the paragraph below the title of its `table.md`, and where the whole report is."""
+    for headline in table.read_text(encoding="utf-8").split("\n\n")[1:2]:
+        print(f"\n{headline}\nThe whole report: {os.path.relpath(table.with_name('report.html'))}")
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -132,14 +132,29 @@ def test_each_word_of_the_command_starts_a_module_that_is_there() -> None:
     for name, (module, _) in command.COMMANDS.items():
         assert find_spec(module.split()[0]), name
         assert f"  {name} " in command.usage()
-    repro = ["dvc", "repro", "report@chat", "--force", "align@chat"]
-    assert command.command(["run", "chat", "--force", "align@chat"])[2:] == repro
+    assert command.command(["run", "chat", "--force", "align@chat"]) == ["repro", "report@chat", "--force", "align@chat"]
     assert command.command(["serve", "--port", "1"])[1:] == ["-m", "tasks.serve", "--port", "1"]
 
 
 def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     ended = runner(command.main, monkeypatch, capsys)("decode")
     assert ended.status == 2 and ended.said.startswith("error: there is no command 'decode'; there are init, check, run, ")
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"), [(["translation"], True), (["--dry"], False), (["sweep@translation"], False), ([], True)]
+)
+def test_a_run_ends_with_the_headline_of_each_report(
+    words: list[str], shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("dvc.cli.main", lambda words: int(words[0] != "repro"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text(PARAMS, encoding="utf-8")
+    (tmp_path / "results/translation").mkdir(parents=True)
+    (tmp_path / "results/translation/table.md").write_text("# Task\n\nDeploy BiLD: 1.4x.\n\n- more", encoding="utf-8")
+    ended = runner(command.main, monkeypatch, capsys)("run", *words)
+    said = "Deploy BiLD: 1.4x.\nThe whole report: results/translation/report.html"
+    assert ended.status == 0 and ended.printed.strip() == (said if shown else "")
 
 
 def test_a_secret_is_refused_before_dvc_reads_it(

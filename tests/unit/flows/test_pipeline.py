@@ -79,17 +79,6 @@ def test_the_table_shows_how_each_stage_ended(tmp_path: Path, monkeypatch: pytes
     assert verdicts == [("verdict-multi30k-de", "# Deploy it")]
 
 
-def test_a_run_ends_with_the_headline_of_each_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, text in (("one", "# Task one\n\nDeploy BiLD: 1.4x.\n\n- more"), ("two", "no title, no headline")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "table.md").write_text(text, encoding="utf-8")
-    stages = [Stage(f"report@{name}", (), (tmp_path / name / "table.md",)) for name in ("one", "two")]
-    pipeline.print_verdicts([Stage("sweep@one", (), ()), *stages])
-    headline, where = capsys.readouterr().out.strip().splitlines()
-    assert headline == "Deploy BiLD: 1.4x."
-    assert where.startswith("The whole report: ") and where.endswith("one/report.html")
-
-
 UNSCHEDULED: dict[str, Any] = {"cron": None, "watch_minutes": None, "interval_minutes": None}
 
 
