@@ -59,7 +59,7 @@ def usage() -> str:
 
 
 def command(words: Sequence[str]) -> list[str]:
-    """What runs for the words behind `draftline`, the first one of `COMMANDS`: a program, or for `run` the words behind `dvc`."""
+    """What runs for the words behind `draftline`, of which the first is one of `COMMANDS`; for `run` the words behind `dvc`."""
     name, *rest = words
     if name == "run":
         # A name of a task stands for its last stage; options and stages are DVC's.

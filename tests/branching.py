@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tasks.decoding.distributions import TokenSource
+from tasks.decoding.distributions import Key, TokenSource
 from tasks.decoding.method import DecodingMethod
 from tests.toys import Prefix
 
@@ -23,6 +23,8 @@ _ROWS = 4096
 _ROUNDING = 1e-13
 """Narrower pieces are not cut off: whether there are any depends on the shape of the batch that was computed."""
 
+Number = tuple[int, ...]
+"""A random number, by what it depends on in a run."""
 Choices = tuple[int, ...]
 """Which piece a run takes at each of its decisions; beyond these it takes the first one."""
 
@@ -36,9 +38,9 @@ class Run:
     others: list[Choices] = field(default_factory=list)
     """The choices of the runs that leave this one at a decision beyond `choices`."""
     _taken: list[int] = field(default_factory=list)
-    _numbers: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
+    _numbers: dict[Number, tuple[float, float]] = field(default_factory=dict)
 
-    def cut(self, key: tuple[int, str], points: Iterable[float]) -> None:
+    def cut(self, key: Number, points: Iterable[float]) -> None:
         """Cut a number at these points, as far as they lie inside its interval, and keep one of the pieces."""
         low, high = self._numbers.get(key, (0.0, 1.0))
         edges = [low]
@@ -58,7 +60,7 @@ class Run:
         self._numbers[key] = edges[taken], edges[taken + 1]
         self.probability *= (edges[taken + 1] - edges[taken]) / (high - low)
 
-    def middle(self, key: tuple[int, str]) -> float:
+    def middle(self, key: Number) -> float:
         """Return the middle of a number's interval."""
         return sum(self._numbers.get(key, (0.0, 1.0))) / 2
 
@@ -66,13 +68,13 @@ class Run:
 class OpenNumber(float):
     """A uniform number that a comparison cuts in two, and a product with n into n equal parts; as a float, its middle."""
 
-    def __new__(cls, run: Run, key: tuple[int, str]) -> OpenNumber:
+    def __new__(cls, run: Run, key: Number) -> OpenNumber:
         number = super().__new__(cls, run.middle(key))
         number.run, number.key = run, key
         return number
 
     run: Run
-    key: tuple[int, str]
+    key: Number
 
     def cut(self, points: Iterable[float]) -> float:
         """Cut the number and return the middle of what is left of it."""
@@ -98,17 +100,19 @@ class OpenNumber(float):
 class BranchingSource(TokenSource):
     """Open numbers in place of random ones; an example's number is that of its run."""
 
+    kernel = "asks"
+
     def __init__(self) -> None:
         super().__init__(seed=0)
         self.runs: list[Run] = []
 
-    def uniform(self, example: int, position: int, purpose: str) -> OpenNumber:
-        return OpenNumber(self.runs[example], (position, purpose))
+    def uniform(self, key: Key) -> OpenNumber:
+        return OpenNumber(self.runs[key.example], (self.stream, *key[1:]))
 
-    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
+    def draw(self, dist: Tensor, keys: Sequence[Key]) -> list[int]:
         cumulative = dist.double().cumsum(-1)
         for shares, key in zip((cumulative / cumulative[:, -1:]).tolist(), keys, strict=True):
-            self.uniform(*key).cut(shares)
+            self.uniform(key).cut(shares)
         return super().draw(dist, keys)
 
 
@@ -122,7 +126,7 @@ def enumerated(
     waiting: list[Choices] = [()]
     while waiting:
         now, waiting = waiting[:_ROWS], waiting[_ROWS:]
-        source.runs = [Run(choices) for choices in now]
+        source.runs[:] = [Run(choices) for choices in now]
         texts = method.run([list(prompt)] * len(now), range(len(now)), limit)
         for run, text in zip(source.runs, texts, strict=True):
             distribution[tuple(text.tokens)] += run.probability

@@ -137,7 +137,7 @@ def window(sources: Rows, round_index: int, count: int) -> Rows:
 
 
 def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool = False, **options: Any) -> Tensor:
-    """Run `transformers.generate`, greedily, on the sources as one batch.
+    """Run `transformers.generate` on the sources as one batch, greedily unless `options` say otherwise.
 
     Args:
         model: A model of `transformers`.
@@ -167,8 +167,7 @@ def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool 
             input_ids=padded(sources, model.config.pad_token_id or 0),
             attention_mask=padded([[1] * len(source) for source in sources], 0),
             max_new_tokens=limit,
-            do_sample=False,
-            **options,
+            **{"do_sample": False, **options},
         )
     return output
 
@@ -248,17 +247,18 @@ def open_translator(folder: str, threads: int, number_format: str = "float32") -
     return ctranslate2.Translator(folder, device="cpu", compute_type=number_format, inter_threads=1, intra_threads=threads)
 
 
-def translate(translator: Any, sources: Rows, limit: int, *, batched: bool) -> tuple[float, Rows]:
+def translate(translator: Any, sources: Rows, limit: int, *, batched: bool, sampled: bool = False) -> tuple[float, Rows]:
     """Translate the sources in this process, one after the other or as one batch.
 
     Returns:
         Seconds, and the new tokens of each source without the end token.
     """
     named = [[str(token) for token in source] for source in sources]
+    drawn = {"sampling_topk": 0, "sampling_temperature": 1.0} if sampled else {}  # of all tokens
     begun = time.perf_counter()
     results = []
     for batch in [named] if batched else [[one] for one in named]:
-        results += translator.translate_batch(batch, beam_size=1, max_decoding_length=limit, max_input_length=0)
+        results += translator.translate_batch(batch, beam_size=1, max_decoding_length=limit, max_input_length=0, **drawn)
     seconds = time.perf_counter() - begun
     return seconds, [[int(token) for token in result.hypotheses[0]] for result in results]
 
@@ -271,6 +271,7 @@ def translate_in(
     threads: int,
     *,
     batched: bool = False,
+    sampled: bool = False,
     number_format: str = "float32",
 ) -> tuple[float, Rows]:
     """Do what `translate` does in a process, where models stay open, in one of `compute_types`.
@@ -278,11 +279,11 @@ def translate_in(
     Raises:
         BrokenProcessPool: the process ended.
     """
-    return process.submit(_translate_here, (str(folder), threads, number_format), sources, limit, batched).result()
+    return process.submit(_translate_here, (str(folder), threads, number_format), sources, limit, batched, sampled).result()
 
 
-def _translate_here(model: tuple[str, int, str], sources: Rows, limit: int, batched: bool) -> tuple[float, Rows]:
-    return translate(open_translator(*model), sources, limit, batched=batched)
+def _translate_here(model: tuple[str, int, str], sources: Rows, limit: int, batched: bool, sampled: bool) -> tuple[float, Rows]:
+    return translate(open_translator(*model), sources, limit, batched=batched, sampled=sampled)
 
 
 def _use_environment(variables: Mapping[str, str]) -> None:

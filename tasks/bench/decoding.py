@@ -34,7 +34,7 @@ from tasks.corpora.example import read_jsonl
 from tasks.decoding import load_pair
 from tasks.decoding.decoder import MARGIN_TOLERANCE, REFERENCE, Decoder, Rows, Runtime, find_mismatches, widest_margin
 from tasks.decoding.generation import Generation, total
-from tasks.decoding.method import Pair, Request
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
@@ -328,6 +328,7 @@ def measure_case(case: Case, task: TrainedTask | None, translators: Translators,
             }
             time_case(works, tokens, number, found)
         found["formats"] = number_formats(case, converted, translators, threads, rounds, task)
+        found["sampled"] = sampled(case, converted, translators, threads, rounds)
         if task is not None:
             found["bild"] = {"settings": str(case.bild), "from": case.bild_from, "quality": task.bild(case)}
     return found
@@ -448,6 +449,61 @@ def number_formats(
     return found
 
 
+def sampled(case: Case, converted: Path, translators: Translators, threads: int, rounds: int) -> Found:
+    """Compare sampling at temperature 1 with greedy decoding, and with sampling in the baselines.
+
+    Returns:
+        `sampled_over_greedy_…`: how many times as long a token of vanilla takes sampled as greedy, or a turn of a method;
+        `sampled_over_generate` and `sampled_over_ctranslate2`: how many times as many tokens a second vanilla makes here;
+        `sampled_…_over_vanilla`: the same of a method over vanilla, both sampled.
+    """
+    methods: dict[str, tuple[str, object]] = {"vanilla": ("vanilla_large", VanillaSettings())}
+    if case.small is not None:
+        methods["speculative"] = ("speculative", SpeculativeSettings())
+    if case.bild is not None:
+        methods["bild"] = ("bild", case.bild)
+    drawn, made = SamplingSettings(temperature=1.0), dict[tuple[str, int], tuple[int, int]]()
+
+    def decoded(name: str, how: str, sampling: SamplingSettings, index: int) -> None:
+        request, some = Request(case.limit, sampling, seed=index), window(case.sources, index, case.examples)
+        texts = [decode(*methods[name], case.pair, [one], request)[0] for one in some]
+        made[f"{how} {name}", index] = sum(len(one.tokens) for one in texts), total(texts).large_calls
+
+    def generated(index: int) -> None:
+        some, limit = window(case.sources, index, case.examples), case.limit
+        texts = [contenders.generate(case.large, [one], limit, do_sample=True, temperature=1.0, top_k=0) for one in some]
+        made["generate", index] = sum(len(contenders.new_tokens(case.large, text, some[:1])[0]) for text in texts), 0
+
+    def translated(name: str, process: Executor, index: int) -> float:
+        some = window(case.sources, index, case.examples)
+        seconds, texts = translate_in(process, converted, some, case.limit, threads, sampled=True)
+        made[name, index] = sum(len(text) + 1 for text in texts), 0
+        return seconds
+
+    works: dict[str, Work] = {"generate": generated}
+    for name in methods:
+        for how, sampling in (("greedy", SamplingSettings()), ("sampled", drawn)):
+            works[f"{how} {name}"] = partial(decoded, name, how, sampling)
+    runs = {name: timed_by(work, threads=threads) for name, work in works.items()}
+    runs |= {f"ctranslate2, {name}": partial(translated, f"ctranslate2, {name}", one) for name, one in translators.items()}
+    seconds = harness.time_interleaved(runs, rounds)
+
+    def each(name: str, unit: int) -> list[float]:
+        """Seconds a token (0) or a turn (1) in each round."""
+        return [taken / made[name, index][unit] for index, taken in enumerate(seconds[name], 1)]
+
+    vanilla, peers = each("sampled vanilla", 0), [each(name, 0) for name in runs if name.startswith("ctranslate2")]
+    found = {
+        f"sampled_over_greedy_{one}": harness.median_ratio(each(f"greedy {one}", 1), each(f"sampled {one}", 1))
+        for one in methods
+    }
+    found["sampled_over_generate"] = harness.median_ratio(vanilla, each("generate", 0))
+    if peers:
+        found["sampled_over_ctranslate2"] = harness.median_ratio(vanilla, min(peers, key=statistics.median))
+    drafting = list(methods)[1:]
+    return found | {f"sampled_{one}_over_vanilla": harness.median_ratio(each(f"sampled {one}", 0), vanilla) for one in drafting}
+
+
 # --- results --------------------------------------------------------------------------------------------------------------
 
 _MIDDLE = "4 layers d 256"
@@ -473,6 +529,8 @@ def case_lines(one: Found) -> Iterator[str]:
         differing = f"{found['differ']} of {found['texts']} texts differ, {margins}"
         yield f"  vanilla in {name:10}{shown(found['over_float32'])} times as fast as in float32{peer}; {differing}"
         yield from harness.step_lines(name, found["step"])
+    for name, found in one["sampled"].items():
+        yield f"  {name:28}{shown(found)}"
     if "bild" in one:
         kept = one["bild"]["quality"]
         low, high = kept["difference_interval"]
@@ -484,13 +542,18 @@ def case_lines(one: Found) -> Iterator[str]:
 
 
 def last_line(cases: Mapping[str, Found], threads: int, rounds: int) -> Found:
-    """Return all measurements and the hardware that they were taken on; the step is that of `_MIDDLE` in float32, or null."""
+    """Return all measurements and the hardware that they were taken on.
+
+    The step is that of `_MIDDLE` in float32, or null; ratios of sampling are those of the last case.
+    """
     step = cases[_MIDDLE]["formats"]["float32"]["step"] if _MIDDLE in cases else {}
+    last = list(cases.values())[-1:]
     return {
         **harness.hardware(),
         "threads": threads,
         "rounds": rounds,
         **{name: step.get(name) for name in ("bandwidth_share", "check_over_step")},
+        **{name: ratio for one in last for name, ratio in one["sampled"].items()},
         "cases": cases,
     }
 

@@ -18,7 +18,15 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.distributions import Mask, PredictionBlock, TokenStatistics, Values
-from tasks.decoding.rules import AcceptanceRule, AcceptMask, BonusToken, GreedyDeferral, deterministic_rule, match_target
+from tasks.decoding.rules import (
+    AcceptanceRule,
+    AcceptMask,
+    BonusToken,
+    GreedyDeferral,
+    SampledRule,
+    deterministic_rule,
+    match_target,
+)
 
 Deferral = Callable[[TokenStatistics, TokenStatistics, float], Mask]
 """Maps (q, p, α) to the positions that defer to the large model: bool, (rows, positions)."""
@@ -95,6 +103,9 @@ DEFERRALS: dict[str, Deferral] = {
 TOKEN_DEFERRALS: dict[str, TokenDeferral] = {"token_v1": token_v1, "token_v2": token_v2, "token_v3": token_v3}
 """r(v): one decision for each token of a position."""
 
+RULES = (*DEFERRALS, *TOKEN_DEFERRALS)
+"""All of them, in the order of the kernel's `CascadeRule`."""
+
 
 def defers(rule: str, alpha: float) -> AcceptMask:
     """Return the function of (token, q, p) that says whether a drafted token defers to the large model."""
@@ -155,7 +166,7 @@ def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
     matched = match_target(
         cascade_target(rule, alpha), accept_mask=lambda token, q, p: (p.argmax == token) | (asks(token, q, p) ^ True)
     )
-    return replace(matched, deferral=in_numbers(rule, alpha))
+    return replace(matched, deferral=in_numbers(rule, alpha), sampled=SampledRule("cascade", alpha, RULES.index(rule)))
 
 
 def oracle(rule: str, alpha: float) -> AcceptanceRule:

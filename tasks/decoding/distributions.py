@@ -7,12 +7,14 @@ them as `TokenStatistics`: of a block of positions as tensors (`PredictionBlock`
 
 from __future__ import annotations
 
-import hashlib
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,6 +56,7 @@ class TokenStatistics(Protocol):
         """Return D_TV of the two dists; of one-hot ones, 0 where both have one argmax, else 1."""
 
 
+_WORD = (1 << 64) - 1
 TokenScore = tuple[float, float]
 """The score of a token, and its surprisal in nats."""
 
@@ -215,51 +218,71 @@ def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
 
 
 def _outside_nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """Return True for tokens that are not needed to reach probability `top_p`; the argmax is always needed."""
+    """Return True for tokens that are not needed to reach probability `top_p`; the argmax always is, and so are ties."""
     ordered, order = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True)
     # A token is needed while all those before it, in falling order, have less than top_p together.
-    unneeded = ordered.cumsum(-1) - ordered >= top_p
-    # Back from falling order to the order of the vocabulary.
-    return torch.zeros_like(unneeded).scatter_(-1, order, unneeded)
+    needed = (ordered.cumsum(-1) - ordered < top_p).sum(-1, keepdim=True)
+    return logits < logits.gather(-1, order.gather(-1, needed - 1))
+
+
+class Purpose(IntEnum):
+    """What a random number decides; the kernel has the same numbers (`kernel/sampling.h`)."""
+
+    TARGET = 0
+    """A token of the target's own or of a residual."""
+    ACCEPT = 1
+    """Whether a drafted token stays."""
+    DRAFT = 2
+    """A token of a model that drafts."""
+    RANDOM = 3
+    """A token of the random drafter."""
+
+
+class Key(NamedTuple):
+    """What a random number depends on, beside the seed."""
+
+    example: int
+    position: int
+    """Tokens before the one that is decided on, the prompt's among them."""
+    purpose: Purpose
+    turn: int = 0
+    """Tokens before the turn, where a later turn may decide on the same position anew, such as a draft after a rollback."""
 
 
 class TokenSource:
     """Keyed uniform numbers, and tokens sampled with them by inverting the cumulative distribution.
 
-    A number depends on (seed, example, position, purpose) alone, so that a batched, resumed or reordered run draws the same
-    tokens as a run of one example at a time. Repeated draws at one position, such as a new draft after a rollback, each have
-    their own purpose.
+    A number depends on the seed and its key alone, so that a batched, resumed or reordered run draws the same tokens as a run
+    of one example at a time.
     """
+
+    kernel: Literal["computes", "asks", "never"] = "computes"
+    """How the kernel draws: by its own computation of these numbers, by asking this object for each outcome, or not at all."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        self.stream = 0
+        """Keeps numbers of one seed apart."""
 
-    def uniform(self, example: int, position: int, purpose: str) -> float:
+    def uniform(self, key: Key) -> float:
         """Return a number in the open interval (0, 1) that depends only on the key."""
-        key = f"{self.seed} {example} {position} {purpose}".encode()
+        # Philox (Salmon et al., 2011) counts where other generators keep a state.
+        words = [number & _WORD for number in key]
+        bits = int(np.random.Philox(counter=words, key=[self.seed & _WORD, self.stream]).random_raw())
         # 53 bits, as many as a float64 holds, and half a step so that 0 and 1 are never met.
-        bits = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 11
-        return (bits + 0.5) * 2.0**-53
+        return ((bits >> 11) + 0.5) * 2.0**-53
 
-    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
+    def draw(self, dist: Tensor, keys: Sequence[Key]) -> list[int]:
         """Sample one token for each row of `dist` (rows, vocabulary), not necessarily normalised, with one key for each row."""
         # Invert the cumulative distribution at the keyed number, which the total scales.
         cumulative = dist.double().cumsum(-1)
-        uniforms = torch.tensor([self.uniform(*key) for key in keys], dtype=torch.float64, device=dist.device)
+        uniforms = torch.tensor([self.uniform(key) for key in keys], dtype=torch.float64, device=dist.device)
         targets = uniforms[:, None] * cumulative[:, -1:]
         tokens: list[int] = torch.searchsorted(cumulative, targets).squeeze(-1).clamp_(max=dist.shape[-1] - 1).tolist()
         return tokens
 
-
-class DeferredSource(TokenSource):
-    """Independent draws: a deferred answer must not be sampled with the numbers whose result caused the deferral."""
-
-    def __init__(self, source: TokenSource) -> None:
-        super().__init__(source.seed)
-        self._source = source
-
-    def uniform(self, example: int, position: int, purpose: str) -> float:
-        return self._source.uniform(example, position, f"deferred {purpose}")
-
-    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
-        return self._source.draw(dist, [(example, position, f"deferred {purpose}") for example, position, purpose in keys])
+    def deferred(self) -> TokenSource:
+        """Return numbers of their own: a deferred answer must not be sampled with those whose result caused the deferral."""
+        found = copy.copy(self)
+        found.stream += 1
+        return found

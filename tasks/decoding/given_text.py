@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
-from tasks.decoding.distributions import PredictionBlock, TokenSource
+from tasks.decoding.distributions import Key, PredictionBlock, TokenSource
 from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.drafters.base import NoDrafter
 from tasks.decoding.generation import SMALL, Generation
@@ -33,6 +33,8 @@ UNTRUNCATED = SamplingSettings(temperature=1.0)
 class GivenText(TokenSource):
     """A token source that yields the tokens of given texts and records their probabilities."""
 
+    kernel = "never"
+
     def __init__(self, texts: Rows) -> None:
         """Take the texts by example; the first position drawn for an example is its first token."""
         super().__init__(0)
@@ -40,16 +42,16 @@ class GivenText(TokenSource):
         self._first: dict[int, int] = {}
         self._recorded: list[dict[int, float]] = [{} for _ in texts]
 
-    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
-        positions = [position - self._first.setdefault(example, position) for example, position, _ in keys]
+    def draw(self, dist: Tensor, keys: Sequence[Key]) -> list[int]:
+        positions = [key.position - self._first.setdefault(key.example, key.position) for key in keys]
         # Rows whose draft has stopped are drawn for as well, even past the end of the text; the scoring model draws last.
         tokens = [
-            self.texts[example][index] if index < len(self.texts[example]) else 0
-            for (example, _, _), index in zip(keys, positions, strict=True)
+            self.texts[key.example][index] if index < len(self.texts[key.example]) else 0
+            for key, index in zip(keys, positions, strict=True)
         ]
         given = dist.gather(-1, torch.tensor(tokens, device=dist.device)[:, None]).squeeze(-1).double().log().tolist()
-        for (example, _, _), index, value in zip(keys, positions, given, strict=True):
-            self._recorded[example][index] = value
+        for key, index, value in zip(keys, positions, given, strict=True):
+            self._recorded[key.example][index] = value
         return tokens
 
     def log_probabilities(self, example: int) -> list[float]:

@@ -35,7 +35,7 @@ import torch
 
 from tasks.decoding import native_loop, replay
 from tasks.decoding.decoder import DraftCheck, GreedyAcceptance, Rows, Step
-from tasks.decoding.distributions import PredictionBlock, TokenSource, probability
+from tasks.decoding.distributions import Key, PredictionBlock, Purpose, TokenSource, probability
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters import look_ups
 from tasks.decoding.drafters.base import Draft, Drafter, ModelDrafter
@@ -112,15 +112,12 @@ def executor_for(parts: LoopParts, rows: int) -> Executor:
     target = parts.target.capabilities
     if target.replay is not None:
         return replay.replay
-    if parts.sampling.greedy:
-        native, continuation = native_loop.fits(parts), target.continue_greedily
-        # A continuation takes less Python than the kernel's turns, but can be neither watched nor abandoned.
-        alone = rows == 1 and parts.undrafted and parts.watch is None
-        if alone and continuation is not None and not (native and parts.abandoned):
-            return continue_greedily
-        if native:
-            return native_loop.generate
-    return generate
+    native = native_loop.fits(parts)
+    # A continuation takes less Python than the kernel's turns, but can be neither watched nor abandoned.
+    alone = rows == 1 and parts.undrafted and parts.watch is None and parts.sampling.greedy
+    if alone and target.continue_greedily is not None and not (native and parts.abandoned):
+        return continue_greedily
+    return native_loop.generate if native else generate
 
 
 def continue_greedily(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
@@ -273,8 +270,9 @@ def _accepts(parts: LoopParts, row: RowState, chances: list[float], offset: int)
     if chance <= 0 or chance >= 1:
         return chance >= 1
     # A deferred window asks about tokens behind one that may be replaced: what is drafted there next gets numbers of its own.
-    purpose = "accept" if parts.acceptance.deferred is None else f"accept from {len(row.tokens)}"
-    return parts.source.uniform(row.example, len(row.tokens) + offset, purpose) < chance
+    begun = len(row.tokens)
+    turn = 0 if parts.acceptance.deferred is None else begun
+    return parts.source.uniform(Key(row.example, begun + offset, Purpose.ACCEPT, turn)) < chance
 
 
 def _bonus(
@@ -317,7 +315,7 @@ def _take(
     if parts.sampling.greedy:
         chosen: list[int] = dist.argmax(-1).tolist()
     else:
-        keys = [(rows[index].example, len(rows[index].tokens) + accepted[index], "target") for index in wanted]
+        keys = [Key(rows[index].example, len(rows[index].tokens) + accepted[index], Purpose.TARGET) for index in wanted]
         chosen = parts.source.draw(dist, keys)
     return dict(zip(wanted, chosen, strict=True))
 

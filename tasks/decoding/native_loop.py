@@ -1,5 +1,5 @@
-"""The native loop: greedy rows in a single call of the compiled kernel, for rules that are numbers and drafters that are native
-models or tables.
+"""The native loop: rows in a single call of the compiled kernel, for rules that are numbers and drafters that are native models
+or, greedily, tables.
 
 Python between two model runs takes longer than a small model's own run, so the kernel goes through all turns by itself. It
 reports each turn as a few integers, from which `account` makes tokens, proposers and counts.
@@ -11,11 +11,15 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
+import torch
+
 from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance, Rows
+from tasks.decoding.distributions import Key, Purpose
 from tasks.decoding.drafters.look_ups import TableDrafter
 from tasks.decoding.generation import Generation
-from tasks.decoding.rules import BonusToken
+from tasks.decoding.rules import SAMPLED_RULES, BonusToken
 from tasks.decoding.runtimes.layout import (
+    CHOOSE,
     Deferral,
     Integers,
     LoopModel,
@@ -23,6 +27,7 @@ from tasks.decoding.runtimes.layout import (
     LoopRules,
     NativeLoopModel,
     NativeTurn,
+    Sampling,
     Text,
     integers,
     pack_acceptance,
@@ -35,19 +40,23 @@ _ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=
 
 
 def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
-    """Return the rules of greedy decoding in numbers, and what they point into; their `limit` is the caller's to set.
+    """Return the rules of decoding in numbers, and what they point into; their `limit` is the caller's to set.
 
     None where they adapt the window or have another form, or where no token follows a fully accepted draft.
     """
-    if parts.scored or not parts.sampling.greedy or parts.acceptance.bonus is BonusToken.NONE:
-        return None
     acceptance, draft_rule = parts.acceptance, parts.draft_rule
-    greedy, deferral = acceptance.greedy, acceptance.deferral
+    if parts.scored or draft_rule.adaptive is not None or acceptance.bonus is BonusToken.NONE:
+        return None
+    greedy, deferral, sampling = acceptance.greedy, acceptance.deferral, None
     # A cascade's deferral decides in place of an acceptance rule.
     if deferral is not None:
         greedy = _ACCEPT_ALL
-    if greedy is None or draft_rule.adaptive is not None or (deferral is None and acceptance.bonus is BonusToken.RULE):
+    if greedy is None or (deferral is None and acceptance.bonus is BonusToken.RULE):
         return None
+    if not parts.sampling.greedy:
+        sampling, deferral = _native_sampling(parts), None
+        if sampling is None:
+            return None
     drafter = parts.drafter.decoder or parts.target  # a table ends texts with the target's tokens
     ends = [integers(sorted(tokens)) for tokens in (drafter.end_tokens, parts.target.end_tokens)]
     bounds = None if deferral is None else Deferral(*astuple(deferral))
@@ -66,8 +75,40 @@ def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
         small_end_count=len(ends[0]),
         large_end_count=len(ends[1]),
         deferral=None if bounds is None else ctypes.addressof(bounds),
+        sampling=None if sampling is None else ctypes.addressof(sampling),
     )
-    return packed, (ends, bounds)
+    return packed, (ends, bounds, sampling)
+
+
+def _native_sampling(parts: LoopParts) -> Sampling | None:
+    """Return how tokens are drawn and drafts accepted when sampling; none for a rule that the kernel does not have."""
+    rule, sampling, source = parts.acceptance.in_numbers, parts.sampling, parts.source
+    if rule is None or source.kernel == "never":
+        return None
+
+    def choose(example: int, position: int, purpose: int, turn: int, weights: Sequence[float], count: int) -> int:
+        key = Key(example, position, Purpose(purpose), turn)
+        if purpose == Purpose.ACCEPT:
+            return int(source.uniform(key) < weights[0])
+        return source.draw(torch.tensor([weights[:count]], dtype=torch.float64), [key])[0]
+
+    return Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        rule=SAMPLED_RULES.index(rule.form),
+        cascade=rule.cascade,
+        value=rule.value,
+        seed=source.seed,
+        stream=source.stream,
+        choose=CHOOSE(choose) if source.kernel == "asks" else CHOOSE(),
+    )
+
+
+def _reads_drafted(parts: LoopParts) -> bool:
+    """Return whether the acceptance rule reads q of drafted positions."""
+    rule = parts.acceptance.in_numbers
+    return parts.acceptance.deferral is not None if parts.sampling.greedy else rule is not None and rule.form != "bounds"
 
 
 def account(
@@ -108,7 +149,7 @@ class _NativeParts:
 
 
 def fits(parts: LoopParts) -> bool:
-    """Return whether the kernel can run greedy rows of this method by itself."""
+    """Return whether the kernel can run rows of this method by itself."""
     return _native_parts(parts) is not None
 
 
@@ -128,10 +169,13 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
         return NativeLoopModel(large.functions, vocabulary, True, lambda *_: (LoopModel(), None))
     if decoder is not None:
         small = decoder.capabilities.native_loop
-        return small if small is not None and decoder.vocabulary == vocabulary <= small.known_tokens else None
+        if small is None or not decoder.vocabulary == vocabulary <= small.known_tokens:
+            return None
+        # Where q and p are compared token by token, they must be over the same ones.
+        return small if small.whole_head or parts.sampling.greedy or not _reads_drafted(parts) else None
     # A cascade compares the distributions of both models.
-    # A drafter that depends on the last token alone is a table of its predictions.
-    if parts.acceptance.deferral is not None or not isinstance(parts.drafter, TableDrafter):
+    # A drafter that depends on the last token alone is, greedily, a table of its predictions.
+    if parts.acceptance.deferral is not None or not parts.sampling.greedy or not isinstance(parts.drafter, TableDrafter):
         return None
     table = parts.drafter.greedy_table(large.known_tokens)
     view = LoopModel(
@@ -154,12 +198,12 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
     """
     native = _native_parts(parts)
     if native is None:
-        raise ValueError("the native loop takes greedy rules in numbers, and a native model with another one or a table")
+        raise ValueError("the native loop takes rules in numbers, and a native model with another one or a table")
     encoder_output = parts.target.encode(sources)
     prompts = parts.target.start(encoder_output)
     parts.drafter.start(encoder_output, sources)
     rows = [RowState(example, prompt, len(prompt)) for example, prompt in zip(examples, prompts, strict=True)]
-    batch = _Batch(parts, native, prompts, limit)
+    batch = _Batch(parts, native, prompts, examples, limit)
     while batch.going:
         moved = batch.going
         batch.take_turns(limit if parts.watch is None else 1)
@@ -173,7 +217,7 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
 class _Batch:
     """Rows in the kernel: their texts and turns, and all that it works on."""
 
-    def __init__(self, parts: LoopParts, native: _NativeParts, prompts: Rows, limit: int) -> None:
+    def __init__(self, parts: LoopParts, native: _NativeParts, prompts: Rows, examples: Sequence[int], limit: int) -> None:
         self._parts, self._native, self._rules = parts, native, parts.turns(limit)
         window, count = parts.draft_rule.window, len(prompts)
         native.rules.limit = limit
@@ -181,9 +225,9 @@ class _Batch:
         run, length = sum(map(len, prompts)) + count * (window + 2), max(map(len, prompts)) + limit
         self._small, small_buffers = native.small.prepare(count, run, count, length)
         self._large, large_buffers = native.large.prepare(count, run, count * (window + 1), length)
-        # q of all drafted positions, which only a cascade compares.
-        drafted = empty_floats(count * (window + 1) if parts.acceptance.deferral is not None else 0, self._small.stride)
-        self._small.drafted = drafted.data_ptr()
+        # q of all drafted positions, where the rule reads it.
+        drafted = empty_floats(count * (window + 1) if _reads_drafted(parts) else 0, self._small.stride)
+        self._small.drafted = drafted.data_ptr() or None
         self._kept = small_buffers, large_buffers, drafted
         self._tokens = [(ctypes.c_int32 * (len(prompt) + limit))(*prompt) for prompt in prompts]
         self._turns = [(NativeTurn * max(1, limit))() for _ in prompts]
@@ -191,6 +235,8 @@ class _Batch:
         """Turns of each row that it has accounted for."""
         texts = [Text(ctypes.addressof(tokens), len(row), len(row)) for tokens, row in zip(self._tokens, prompts, strict=True)]
         self._rows = (LoopRow * count)(*map(LoopRow, texts, map(ctypes.addressof, self._turns)))
+        for native_row, example in zip(self._rows, examples, strict=True):
+            native_row.example = example
         self._flags = (ctypes.c_void_p * len(parts.abandoned))(*(text.address for text in parts.abandoned))
 
     @property

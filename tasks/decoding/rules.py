@@ -96,6 +96,22 @@ class GreedyDeferral:
     """Defer where p(argmax q) is under this share of max p."""
 
 
+SAMPLED_RULES = ("bounds", "lenient", "lossy", "tuned", "block", "cascade")
+"""Forms of a rule of sampling, in the order of the kernel's `SampledRule`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRule:
+    """A rule of sampling as the compiled kernel takes it."""
+
+    form: str
+    """One of `SAMPLED_RULES`; `bounds`: what `GreedyAcceptance` says, without a draw."""
+    value: float = 1.0
+    """Lenience, lossiness or a cascade's α."""
+    cascade: int = 0
+    """The number of a cascade's rule among `cascades.RULES`."""
+
+
 @dataclass(frozen=True)
 class AcceptanceRule:
     """What is accepted of a draft, and what follows it."""
@@ -111,6 +127,8 @@ class AcceptanceRule:
     """The same in numbers, where it has that form; also which tokens stay although they are rejected."""
     deferral: GreedyDeferral | None = None
     """The same of a cascade, whose `bonus` is `RULE`."""
+    sampled: SampledRule | None = None
+    """What `decide` does in numbers, where the kernel can do it."""
     joint: bool = False
     """Whether the decision on a token depends on those behind it, so that `decide` takes drafts of one length at a time."""
 
@@ -123,6 +141,12 @@ class AcceptanceRule:
     def deferred(self) -> DeferredWindow | None:
         """Which rejected tokens stay, since the tokens behind them are accepted."""
         return None if self.greedy is None else self.greedy.deferred
+
+    @property
+    def in_numbers(self) -> SampledRule | None:
+        """The rule of sampling for the kernel; none where it has no such form."""
+        bounded = self.decide is None and self.greedy is not None and self.deferred is None
+        return SampledRule("bounds") if bounded else self.sampled
 
     def apply(self, tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         """Decide on drafted tokens (rows, n), given the predictions of both models at their positions; n is at least 1."""
@@ -219,7 +243,9 @@ def match_target(
 _ARGMAX = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=True)
 
 speculative_sampling = dataclasses.replace(
-    match_target(target_distribution, bonus=BonusToken.TARGET, accept_mask=within_bounds(_ARGMAX)), greedy=_ARGMAX
+    match_target(target_distribution, bonus=BonusToken.TARGET, accept_mask=within_bounds(_ARGMAX)),
+    greedy=_ARGMAX,
+    sampled=SampledRule("lenient"),
 )
 """Speculative sampling: the emitted token follows p; with one-hot distributions it is the large model's argmax."""
 
@@ -248,7 +274,7 @@ def lenient(lenience: float) -> AcceptanceRule:
         )
 
     bounds = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=lenience)
-    return AcceptanceRule(decide, accept_mask=within_bounds(bounds), greedy=bounds)
+    return AcceptanceRule(decide, accept_mask=within_bounds(bounds), greedy=bounds, sampled=SampledRule("lenient", lenience))
 
 
 def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
@@ -265,7 +291,7 @@ def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
             acceptance_probability(p.dist / (1 - alpha), q.dist, tokens), positive_residual(p.dist / beta - q.dist, q.dist)
         )
 
-    return dataclasses.replace(speculative_sampling, decide=decide)
+    return dataclasses.replace(speculative_sampling, decide=decide, sampled=SampledRule("tuned" if tuned else "lossy", alpha))
 
 
 def tuned_beta(q: Tensor, p: Tensor, alpha: float) -> Tensor:
@@ -328,7 +354,7 @@ def _decide_jointly(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> A
     return AcceptanceResult(accept.clamp(0.0, 1.0), positive_residual(residual, p.dist))
 
 
-block_verification = dataclasses.replace(speculative_sampling, decide=_decide_jointly, joint=True)
+block_verification = dataclasses.replace(speculative_sampling, decide=_decide_jointly, joint=True, sampled=SampledRule("block"))
 """Greedy decoding is that of token verification, which keeps the same tokens there."""
 
 
@@ -374,4 +400,4 @@ def deferred_window(min_entropy: float, window: int) -> AcceptanceRule:
         window: w. A rejected token with fewer drafted ones behind it does not stay.
     """
     bounds = dataclasses.replace(_ARGMAX, deferred=DeferredWindow(min_entropy, window))
-    return dataclasses.replace(speculative_sampling, greedy=bounds)
+    return dataclasses.replace(speculative_sampling, greedy=bounds, sampled=None)

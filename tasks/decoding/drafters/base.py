@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, GreedyContinuation, Rows, Step
-from tasks.decoding.distributions import PredictionBlock, TokenSource, empty_predictions
+from tasks.decoding.distributions import Key, PredictionBlock, Purpose, TokenSource, empty_predictions
 from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.method import SamplingSettings
 
@@ -179,7 +179,8 @@ class StepwiseDrafter(ABC):
             return [block.argmax_rows[row][0] for row in going]
         # A position that is drafted again gets a new draw. Rejecting its first draft carries information about that draw if
         # the small model's end token would have ended the text (BiLD): reusing it would bias the text's end.
-        keys = [(examples[row], len(tokens[row]) + len(drafted[row]), f"draft from {len(tokens[row])}") for row in going]
+        begun = {row: len(tokens[row]) for row in going}
+        keys = [Key(examples[row], begin + len(drafted[row]), Purpose.DRAFT, begin) for row, begin in begun.items()]
         return self.source.draw(block.dist[going, 0], keys)
 
     def _block(self, positions: list[Tensor], longest: int, rows: int) -> PredictionBlock:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
-from tasks.decoding.distributions import PredictionBlock, TokenSource, empty_predictions, one_hot_predictions
+from tasks.decoding.distributions import Key, PredictionBlock, Purpose, TokenSource, empty_predictions, one_hot_predictions
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters.base import Draft, GreedyTable, StatelessDrafter, StepwiseDrafter
 from tasks.decoding.method import CALIBRATED, Pair, SamplingSettings
@@ -461,9 +461,10 @@ class RandomDrafter(RowwiseDrafter):
 
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
         # New draws after each verification, as for every draft.
-        purpose = f"random from {len(tokens)}"
         # One keyed number a position, scaled to the ordinary tokens.
-        draws = [self.source.uniform(example, len(tokens) + offset, purpose) for offset in range(budget)]
+        begun = len(tokens)
+        keys = [Key(example, begun + offset, Purpose.RANDOM, begun) for offset in range(budget)]
+        draws = map(self.source.uniform, keys)
         return [self._token(int(draw * self.ordinary)) for draw in draws]
 
     def _token(self, rank: int) -> int:

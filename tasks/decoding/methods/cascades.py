@@ -167,10 +167,7 @@ def _one_preset_a_rule(build: Builder) -> Builder:
 @preset("paper", "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours", confidence=("sum",), deferral_cost=SHARES)
 @preset("mean", "ours: the same with the geometric mean over the tokens", confidence=("mean",), deferral_cost=SHARES)
 def sequence_cascade(pair: Pair, settings: SequenceCascadeSettings, request: Request) -> DecodingMethod:
-    from tasks.decoding.distributions import DeferredSource
-
-    # The answer depends on the draws that led to the deferral, so that it needs others.
-    again = dataclasses.replace(request, draws=DeferredSource(request.source))
+    again = dataclasses.replace(request, draws=request.source.deferred())
     small = SmallModelMethod(single_model_method(pair.small, request, scored=True))
     return SequenceCascade(small, single_model_method(pair.large, again), settings)
 

@@ -99,6 +99,23 @@ class Acceptance(ctypes.Structure):
     _fields_ = _fields((_DOUBLE, "max_surprisal min_share max_gap gate_entropy"), (_INT32, "agreement deferred_window"))
 
 
+CHOOSE = ctypes.CFUNCTYPE(_INT32, _INT64, _INT64, _INT32, _INT64, ctypes.POINTER(_DOUBLE), _INT64)
+"""`kernel/sampling.h`: Choose."""
+
+
+class Sampling(ctypes.Structure):
+    """`kernel/sampling.h`: Sampling."""
+
+    _fields_ = _fields(
+        (_DOUBLE, "temperature top_p"),
+        (_INT64, "top_k"),
+        (_INT32, "rule cascade"),
+        (_DOUBLE, "value"),
+        (ctypes.c_uint64, "seed stream"),
+        (CHOOSE, "choose"),
+    )
+
+
 class LoopRules(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopRules."""
 
@@ -109,7 +126,7 @@ class LoopRules(ctypes.Structure):
         (_INT64, "limit"),
         (_POINTER, "small_ends large_ends"),
         (_INT64, "small_end_count large_end_count"),
-        (_POINTER, "deferral"),
+        (_POINTER, "deferral sampling"),
     )
 
 
@@ -136,7 +153,7 @@ class Text(ctypes.Structure):
 class LoopRow(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopRow."""
 
-    _fields_ = _fields((Text, "text"), (_POINTER, "turns"), (_INT64, "turn_count"), (_INT32, "ended"))
+    _fields_ = _fields((Text, "text"), (_POINTER, "turns"), (_INT64, "turn_count"), (_INT32, "ended"), (_INT64, "example"))
 
 
 @dataclass(frozen=True)

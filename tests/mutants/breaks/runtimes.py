@@ -9,6 +9,12 @@ _CHECK = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_check_equals_a_plain_run_a
 _CONTINUATION = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_continuation_equals_single_steps",)
 _BITS = (f"{_RUNTIMES}/test_to_the_bit.py",)
 
+
+def _law(case: str) -> tuple[str, ...]:
+    """The enumeration of this case in the kernel."""
+    return (f"{_UNIT}/test_enumeration.py::test_every_method_follows_its_law_in_the_kernel[{case}]",)
+
+
 BREAKS = (
     Break("native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "account", "drafted=turn.drafted",
           "drafted=turn.accepted", _LOOP),
@@ -47,8 +53,16 @@ BREAKS = (
           (f"{_RUNTIMES}/test_compiled.py::test_no_vector_of_a_product_passes_through_the_stack",)),
     Break("native-cascade-bonus-from-p", f"{_KERNEL}/speculative_loop.h", "replace_by_cascade", "row.next = q.best",
           "row.next = p.best", _LOOP),
-    Break("native-entropy-forgets-the-sum", f"{_KERNEL}/speculative_loop.h", "entropy", "weighted_sum / sum",
+    Break("native-entropy-forgets-the-sum", f"{_KERNEL}/sampling.h", "entropy", "weighted_sum / sum",
           "weighted_sum", _LOOP),
+    Break("kernel-residual-not-clamped", f"{_KERNEL}/sampling.h", "positive", "value > 0 ? value : Vec{}", "value",
+          _law("speculative plain")),
+    Break("kernel-lenience-forgets-the-residual", f"{_KERNEL}/sampling.h", "decide", "1, value, here.p", "1, 1, here.p",
+          _law("lenient")),
+    Break("kernel-draft-after-rollback-repeats-its-number", f"{_KERNEL}/speculative_loop.h", "draw_draft",
+          "kDraft, row.text.count", "kDraft, 0", _law("bild, fixed window")),
+    Break("kernel-acceptance-by-another-number", f"{_KERNEL}/sampling.h", "accepts", "number(position, kAccept, 0)",
+          "number(position, kTarget, 0)", (f"{_UNIT}/test_native_loop.py::test_sampled_rows_equal_the_general_loop",)),
     Break("native-drafts-into-the-limit", f"{_KERNEL}/speculative_loop.h", "budget_of",
           " - !rules.ends_unverified", "", _LOOP),
     Break("native-rows-read-each-others-logits", f"{_KERNEL}/speculative_loop.h", "run_target", "row->at = positions;",

@@ -51,6 +51,8 @@ def test_the_last_line_is_json_with_every_name(capsys: pytest.CaptureFixture[str
     assert case["formats"]["float32"]["over_ctranslate2"]["ratio"] > 0
     assert (case["formats"]["bfloat16"]["over_ctranslate2"] is None) == ("bfloat16" not in contenders.compute_types())
     assert "vanilla_over_generate" in said
+    drawn = {f"sampled_over_{one}" for one in ("greedy_vanilla", "greedy_speculative", "generate", "ctranslate2")}
+    assert all(found[name]["ratio"] > 0 for name in {*drawn, "sampled_speculative_over_vanilla"})
 
 
 def test_unequal_tokens_end_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,9 +64,11 @@ def test_unequal_tokens_end_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_last_line_has_the_step_of_its_own_case_in_float32() -> None:
     def formats(share: float) -> Found:
-        return {"formats": {"float32": {"step": {"bandwidth_share": share, "check_over_step": 1.1}}}}
+        step = {"bandwidth_share": share, "check_over_step": 1.1}
+        return {"formats": {"float32": {"step": step}}, "sampled": {"sampled_over_generate": share}}
 
-    found = last_line({"2 layers d 64": formats(0.6), "4 layers d 256": formats(0.9)}, 1, 1)
+    found = last_line({"4 layers d 256": formats(0.9), "2 layers d 64": formats(0.6)}, 1, 1)
+    assert found["sampled_over_generate"] == 0.6, "of the last case"
     assert (found["bandwidth_share"], found["check_over_step"]) == (0.9, 1.1)
     assert last_line({"2 layers d 64": formats(0.6)}, 1, 1)["bandwidth_share"] is None
 

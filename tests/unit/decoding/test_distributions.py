@@ -1,12 +1,13 @@
 """The sampling transform, the two views of a position, and the keyed draws, against values worked out by hand."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.distributions import PredictionBlock, TokenSource, transform
+from tasks.decoding.distributions import Key, PredictionBlock, Purpose, TokenSource, transform
 from tasks.decoding.method import SamplingSettings
 
 HALVES = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
@@ -64,12 +65,13 @@ def test_the_head_of_a_block_keeps_its_sampling() -> None:
 
 
 def test_a_uniform_depends_on_its_key_alone() -> None:
-    keys = [(seed, example, position, why) for seed in (0, 1) for example in (0, 11) for position in (1, 11) for why in "ab"]
-    uniforms = [TokenSource(seed).uniform(example, position, why) for seed, example, position, why in keys]
-    assert len(set(uniforms)) == len(keys)
-    assert uniforms == [TokenSource(seed).uniform(example, position, why) for seed, example, position, why in keys]
+    keys = [Key(*key) for key in itertools.product((0, 11), (1, 11), (Purpose.ACCEPT, Purpose.DRAFT), (0, 1))]
+    sources = [TokenSource(0), TokenSource(1), TokenSource(1).deferred()]
+    uniforms = [source.uniform(key) for source in sources for key in keys]
+    assert len(set(uniforms)) == 3 * len(keys)
+    assert uniforms == [source.uniform(key) for source in sources for key in keys]
     # The same on every machine and in every process: a sweep that is resumed draws what it would have drawn.
-    assert TokenSource(0).uniform(3, 7, "accept") == pytest.approx(0.1486334590, abs=1e-9)
+    assert TokenSource(0).uniform(Key(3, 7, Purpose.ACCEPT)) == pytest.approx(0.0478007359, abs=1e-9)
 
 
 @pytest.mark.parametrize(("uniform", "token"), [(1e-16, 1), (0.24, 1), (0.26, 3), (0.74, 3), (0.76, 4), (1 - 2.0**-54, 4)])
@@ -78,4 +80,4 @@ def test_a_draw_inverts_the_distribution(uniform: float, token: int, scale: floa
     """Tokens of probability zero, first, last and between, are never drawn; the scale does not matter."""
     dist = scale * torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]])
     monkeypatch.setattr(TokenSource, "uniform", lambda *_: uniform)
-    assert TokenSource(0).draw(dist, [(0, 0, "target")]) == [token]
+    assert TokenSource(0).draw(dist, [Key(0, 0, Purpose.TARGET)]) == [token]

@@ -11,11 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasks.decoding import native_loop
+from tasks.decoding.decoder import Decoder, Runtime
 from tasks.decoding.distributions import TokenSource
+from tasks.decoding.loop import SpeculativeLoop, executor_for
 from tasks.decoding.method import DRAFTERS, DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.methods.cascades import CASCADE_RULES
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import METHODS
+from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.models.extras import add_heads
 from tests.architectures import whole_rows
@@ -138,6 +142,8 @@ def test_the_laws_tell_methods_apart(case: Case) -> None:
 def test_drafters_that_read_a_transformer(drafter: str) -> None:
     """In float64, with a cache of keys and values in a batch of all runs."""
     model = tiny_t5()
+    add_heads(model, 2, seed=0)
+    model.double()
     large, sampling = TransformersDecoder(model, "large"), SamplingSettings(temperature=1.1, top_k=2)
     settings = SpeculativeSettings(drafter=drafter, draft_length=2)
 
@@ -148,19 +154,58 @@ def test_drafters_that_read_a_transformer(drafter: str) -> None:
     assert total_variation(enumerated(build, SOURCE, 3), law) < EXACT
 
 
-def tiny_t5() -> Any:
-    """An untrained T5 of 5 tokens with two heads, in float64."""
+def tiny_t5(seed: int = 3, vocabulary: int = 6) -> Any:
+    """An untrained T5 of few tokens."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     shape = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 2}
-    tokens = {"vocab_size": 6, "pad_token_id": START, "eos_token_id": END, "decoder_start_token_id": START}
+    tokens = {"vocab_size": vocabulary, "pad_token_id": START, "eos_token_id": END, "decoder_start_token_id": START}
     config = T5Config(**shape, **tokens, tie_word_embeddings=False)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
+        torch.manual_seed(seed)
         model = T5ForConditionalGeneration(config)
         torch.nn.init.normal_(model.lm_head.weight)
-    add_heads(model, 2, seed=0)
-    return model.double().eval()
+    return model.eval()
+
+
+@functools.cache
+def tiny_native_pair() -> Pair:
+    return open_decoders(tiny_t5(3, 4), tiny_t5(5, 4), runtime=Runtime("native"))
+
+
+def native_table(decoder: Decoder) -> Predict:
+    """The logits of a decoder, one prefix at a time."""
+
+    @functools.cache
+    def predict(source: Prefix, prefix: Prefix) -> Tensor:
+        decoder.start(decoder.encode([list(PROMPT)]))
+        return decoder.forward([list(prefix)]).last([1])[0, 0].clone()
+
+    return predict
+
+
+IN_KERNEL = {
+    name: case
+    for name, case in CASES.items()
+    if getattr(case.settings, "drafter", "small") == "small"
+    and not case.translated
+    and not case.method.endswith(("_oracle", "_adaptive", "_forgiving"))
+}
+
+
+@pytest.mark.parametrize("case", IN_KERNEL.values(), ids=IN_KERNEL)
+def test_every_method_follows_its_law_in_the_kernel(case: Case) -> None:
+    """Each number that the kernel draws is the branching's: it is asked with the kernel's own weights."""
+    pair = tiny_native_pair()
+    models = Models(native_table(pair.small), native_table(pair.large), SAMPLINGS[case.sampling])
+
+    def build(draws: TokenSource) -> DecodingMethod:
+        method = METHODS[case.method].make(case.settings, pair, Request(case.limit, models.sampling, draws=draws))
+        assert not isinstance(method, SpeculativeLoop) or executor_for(method, 1) is native_loop.generate
+        return method
+
+    found = enumerated(build, PROMPT, case.limit)
+    assert total_variation(found, case.law(models, case.limit)) < SINGLE
 
 
 def test_each_method_drafter_and_rule_is_enumerated_or_says_why_not() -> None:

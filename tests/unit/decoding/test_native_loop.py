@@ -15,7 +15,7 @@ from tasks.decoding.loop import SpeculativeLoop, abandonable, continue_greedily,
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods import speculative
 from tasks.decoding.methods.baselines import VanillaSettings
-from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
 from tasks.decoding.methods.cascades import SpeculativeCascadeSettings, TokenCascadeSettings
 from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSettings
 from tasks.decoding.registry import METHODS, decode
@@ -39,6 +39,24 @@ def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | N
 def test_rows_equal_the_general_loop(method: str, settings: Any) -> None:
     for limit in (1, 2, 3, 20):
         same_in_the_kernel(built(method, settings, pair_of("t5")), SOURCES, limit)
+
+
+DRAWN = (SamplingSettings(temperature=1.0), SamplingSettings(temperature=0.8, top_k=12, top_p=0.85))
+
+
+@pytest.mark.parametrize("sampling", DRAWN, ids=["plain", "truncated"])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        *(one for one in NUMERIC if one[0] != "speculative_forgiving"),
+        ("vanilla_large", VanillaSettings()),
+        ("speculative_lossy", speculative.LossySettings(lossiness=0.3, draft_length=3, tuned=True)),
+    ],
+)
+def test_sampled_rows_equal_the_general_loop(method: str, settings: Any, sampling: SamplingSettings) -> None:
+    drawn = same_in_the_kernel(built(method, settings, pair_of("t5"), sampling), SOURCES, 20)
+    greedy = built(method, settings, pair_of("t5")).run(SOURCES, range(len(SOURCES)), 20)
+    assert [one.tokens for one in drawn] != [one.tokens for one in greedy]
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -91,16 +109,13 @@ def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settin
 @pytest.mark.parametrize(
     ("method", "settings", "sampling"),
     [
-        ("bild", BildSettings(), SamplingSettings(temperature=1.0)),
-        ("bild_authors", BildAuthorsSettings(), SamplingSettings(temperature=1.0)),
         ("bild", BildSettings(drafter="copy"), SamplingSettings()),
         ("bild_oracle", BildOracleSettings(), SamplingSettings()),
-        ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings(temperature=1.0)),
-        ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings(temperature=1.0)),
+        ("speculative_forgiving", speculative.ForgivingSettings(), SamplingSettings(temperature=1.0)),
+        ("speculative", SpeculativeSettings(drafter="bigram"), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
         *(("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings()) for drafter in ("copy", "suffix")),
         ("speculative_adaptive", speculative.AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
-        ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],
 )
 def test_other_methods_run_in_the_general_loop(method: str, settings: Any, sampling: SamplingSettings) -> None:

@@ -1,6 +1,6 @@
-// The speculative loop for greedy rows and acceptance rules that are numbers, without Python between model runs.
+// The speculative loop for acceptance rules that are numbers, greedy or sampled, without Python between model runs.
 //
-// From top to bottom: what a row, a turn and the rules are; scores; the acceptance rule; what a turn does to a text; the loop. `tasks/decoding` defines loop and turn in Python, and
+// From top to bottom: what a row, a turn and the rules are; the greedy acceptance rule; what a turn does to a text; the loop. `tasks/decoding` defines loop and turn in Python, and
 // makes tokens, proposers and counts of the turns that are reported. Rows take their turns together: a run of a model covers the
 // new tokens of all rows that need it, and each number in it is the same, to the bit, as in a run of one row.
 
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "layers.h"
+#include "sampling.h"
 
 extern "C" {
 
@@ -28,7 +28,8 @@ struct LoopRules {
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
-    const Deferral* deferral;  // of a cascade, whose acceptance rule this is then; otherwise none
+    const Deferral* deferral;  // of a greedy cascade, whose acceptance rule this is then; otherwise none
+    const Sampling* sampling;  // none: greedy
 };
 
 // One turn: predictions of the drafter, drafted tokens, whether the drafter fell back, accepted tokens, whether the target ran,
@@ -50,7 +51,7 @@ struct LoopModel {
     const Stack* stack;
     const Cache* cache;
     float *hidden, *logits;  // of all new tokens of a run, (tokens, width), and of the positions that it predicts at, (positions, stride)
-    float* drafted;          // the small model's logits, (rows, window + 1, stride), where a deferral reads them; otherwise none
+    float* drafted;          // the small model's logits, (rows, window + 1, stride), where the acceptance rule reads them; otherwise none
     int64_t stride, vocabulary;
     const int32_t* next;  // of a table: what follows each token, how confidently, and the entropy there
     const double *confidence, *entropy;
@@ -62,40 +63,11 @@ struct LoopRow {
     Turn* turns;
     int64_t turn_count;
     int32_t ended;
+    int64_t example;  // keys its random numbers
 };
 }
 
 namespace {
-
-// The softmax of the greatest logit.
-float confidence(const float* logits, int64_t vocabulary, float top) {
-    Vec sums{};
-    const int64_t whole = vocabulary / kLanes * kLanes;
-    for (int64_t i = 0; i < whole; i += kLanes) sums += exponential(load(logits + i) - top);
-    float sum = total(sums);
-    for (int64_t i = whole; i < vocabulary; i++) sum += std::exp(logits[i] - top);
-    return 1.0f / sum;
-}
-
-// The entropy of the softmax, in nats.
-float entropy(const float* logits, int64_t vocabulary, float top) {
-    // A masked logit is -infinity, whose product with its probability of 0 must be 0.
-    const float least = -87.0f;
-    Vec sums{}, weighted{};
-    const int64_t whole = vocabulary / kLanes * kLanes;
-    for (int64_t i = 0; i < whole; i += kLanes) {
-        const Vec below = load(logits + i) - top, raised = exponential(below);
-        sums += raised;
-        weighted += raised * (below < least ? Vec{} + least : below);
-    }
-    float sum = total(sums), weighted_sum = total(weighted);
-    for (int64_t i = whole; i < vocabulary; i++) {
-        const float below = logits[i] - top, raised = below < least ? 0.0f : std::exp(below);
-        sum += raised;
-        weighted_sum += raised * std::max(below, least);
-    }
-    return std::log(sum) - weighted_sum / sum;
-}
 
 // Whether a rule's bounds on the scores themselves accept a token whose score is `share` of the highest.
 bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, float top, double share) {
@@ -298,10 +270,14 @@ struct SpeculativeLoop {
     const DraftStops stops = draft_stops(rules);
     Run run = {};
     std::vector<int32_t> best = {};
+    std::vector<Distribution> drawn_from = {};  // of drafted positions, as `drafted`
+    std::vector<Both> both = {};
 
-    float* drafted_logits(const Row& row, int64_t index) const {
-        return small.drafted + (row.slot * (rules.window + 1) + index) * small.stride;
-    }
+    int64_t drafted_at(const Row& row, int64_t index) const { return row.slot * (rules.window + 1) + index; }
+
+    float* drafted_logits(const Row& row, int64_t index) const { return small.drafted + drafted_at(row, index) * small.stride; }
+
+    Draws draws_of(const Row& row) const { return {*rules.sampling, row.given.example}; }
 
     const float* large_logits(const Row& row, int64_t index) const { return large.logits + (row.at + index) * large.stride; }
 
@@ -332,6 +308,17 @@ struct SpeculativeLoop {
         run.predict(small, best);
     }
 
+    // Draws a token of the drafter's; a position that is drafted again gets another number.
+    int32_t draw_draft(const Row& row, const float* logits, float top) {
+        const int64_t index = row.turn().predicted;
+        if (small.drafted) logits = drafted_logits(row, index);
+        const Distribution q = distribution_of(*rules.sampling, logits, small.vocabulary, top);
+        const size_t at = drafted_at(row, index);
+        if (drawn_from.size() <= at) drawn_from.resize(at + 1);
+        drawn_from[at] = q;
+        return draws_of(row).draw(q, row.end, kDraft, row.text.count);
+    }
+
     // Drafts token by token; a row leaves the batch where its draft stops.
     Row* draft_by_model(Rows rows) {
         while (!rows.empty()) {
@@ -342,10 +329,11 @@ struct SpeculativeLoop {
                 const float* here = small.logits + index * small.stride;
                 if (best[index] < 0) return row.turn().predicted++, &row;
                 const float top = here[best[index]];
-                if (rules.deferral) std::copy_n(here, small.vocabulary, drafted_logits(row, row.turn().predicted));
+                if (small.drafted) std::copy_n(here, small.vocabulary, drafted_logits(row, row.turn().predicted));
+                const int32_t output = rules.sampling ? draw_draft(row, here, top) : best[index];
                 const double sure = stops.reads_scores() ? confidence(here, small.vocabulary, top) : 1;
                 const double nats = stops.reads_entropy() ? entropy(here, small.vocabulary, top) : 0;
-                if (extend(row, token_of(*small.stack, best[index]), sure, nats)) going.push_back(&row);
+                if (extend(row, token_of(*small.stack, output), sure, nats)) going.push_back(&row);
             }
             rows.swap(going);
         }
@@ -390,9 +378,47 @@ struct SpeculativeLoop {
             if (best[index] < 0) return row.turn().verified = 0, &row;
             const Prediction q(small, small.logits + index * small.stride, token_of(*small.stack, best[index]));
             const Prediction p(large, large_logits(row, row.turn().accepted), row.next);
-            if (!defers(*rules.deferral, q, p)) row.next = q.best;
+            if (rules.sampling) {
+                const Both here{distribution_of(*rules.sampling, q.logits, q.outputs, q.top), large_distribution(row, row.turn().accepted, row.next)};
+                row.next = CascadeTarget(here, rules.sampling->cascade, rules.sampling->value).draw(draws_of(row), row.text.count);
+            } else if (!defers(*rules.deferral, q, p)) row.next = q.best;
         }
         return nullptr;
+    }
+
+    Distribution large_distribution(const Row& row, int64_t index, int32_t best) const {
+        const float* logits = large_logits(row, index);
+        return distribution_of(*rules.sampling, logits, large.vocabulary, logits[best]);
+    }
+
+    // How many drafted tokens a sampled rule accepts; `next` becomes what replaces the first one that it does not, else stays.
+    int32_t accepted_by_draws(Row& row, const int32_t* p_best) {
+        const int32_t drafted = row.turn().drafted;
+        both.clear();
+        for (int32_t index = 0; index < drafted; index++)
+            both.push_back({drawn_from[drafted_at(row, index)], large_distribution(row, index, p_best[index])});
+        const Draws draws = draws_of(row);
+        const Decision found = rules.sampling->rule == kJoint ? decide_jointly(draws, row.draft(), both, row.text.count)
+                                                               : decide(*rules.sampling, draws, row.draft(), both, row.text.count);
+        row.next = found.next;
+        return found.accepted;
+    }
+
+    // Keeps a prefix of a sampled draft and draws what follows it; returns whether that takes one more prediction of the drafter's.
+    bool keep_by_draws(Row& row, const int32_t* p_best) {
+        Turn& turn = row.turn();
+        row.next = -1;
+        turn.accepted = rules.sampling->rule == kBounds ? kept_of(row, p_best) : accepted_by_draws(row, p_best);
+        keep_accepted(rules, row.text, turn);
+        if (!turn.added || row.next >= 0) return false;
+        row.next = p_best[turn.accepted];
+        if (rules.sampling->rule == kCascade) return true;
+        row.next = draws_of(row).draw(large_distribution(row, turn.accepted, row.next), row.text.count, kTarget);
+        return false;
+    }
+
+    int32_t kept_of(const Row& row, const int32_t* p_best) const {
+        return count_kept(rules.acceptance, large_logits(row, 0), large.stride, large.vocabulary, p_best, row.draft(), row.turn().drafted);
     }
 
     void run_target(const Rows& rows) {
@@ -418,9 +444,11 @@ struct SpeculativeLoop {
             Turn& turn = row->turn();
             const int32_t* here = best.data() + row->at;
             if (contains(here, turn.drafted + 1, -1)) return row;
-            turn.accepted = rules.deferral ? accepted_by_cascade(*row, here)
-                                           : count_kept(rules.acceptance, large_logits(*row, 0), large.stride, large.vocabulary, here,
-                                                        row->draft(), turn.drafted);
+            if (rules.sampling) {
+                if (keep_by_draws(*row, here)) whole.push_back(row);
+                continue;
+            }
+            turn.accepted = rules.deferral ? accepted_by_cascade(*row, here) : kept_of(*row, here);
             keep_accepted(rules, row->text, turn);
             row->next = here[turn.accepted];
             if (rules.deferral && turn.added && turn.accepted == turn.drafted) whole.push_back(row);
