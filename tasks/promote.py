@@ -30,7 +30,7 @@ from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import VANILLA, DecodingPair, load_pair
 from tasks.decoding.method import Request
-from tasks.decoding.registry import ConfiguredMethod, decode_all
+from tasks.decoding.registry import ConfiguredMethod
 from tasks.errors import STATUS_NOT_PROMOTED, InputError, stage
 from tasks.evaluation.report.formatting import metric_name, number_text, points_text
 from tasks.evaluation.results.rows import TimedRound
@@ -40,7 +40,7 @@ from tasks.evaluation.scoring.statistics import Interval, combined, speedup_inte
 from tasks.evaluation.selection import normal_bounds, paired_differences, upper_bounds
 from tasks.evaluation.settings import REPORTED_ON, SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
-from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
+from tasks.evaluation.sweep.replay import Outputs, Split, decoded_outputs
 from tasks.evaluation.timing import count_mismatches, measure_in_turn, on_threads, synchronised_clock
 from tasks.files import checksum, folder_checksum
 from tasks.lineage import datasets, hardware, lineage
@@ -199,10 +199,8 @@ def measure_sides(sides: tuple[Side, Side], setting: Setting, rounds: int) -> tu
 def _decode(side: Side, setting: Setting) -> tuple[Outputs, Quality]:
     """Decode and score all examples with one side."""
     opened, sweep = _Opened(side, setting, _open(side.folder, setting.machine)), setting.sweep
-    point, sources = opened.point, opened.split.sources
-    generations = decode_all(point.method, point.settings, opened.pair.decoders, sources, opened.request, sweep.quality_batch)
-    outputs = collect_outputs("decoded", generations, opened.split)
-    texts = [opened.pair.decode(tokens) for tokens in outputs.tokens]
+    outputs = decoded_outputs(opened.point, opened.pair.decoders, opened.split, opened.request, sweep)
+    texts = [opened.pair.decode(tokens) for tokens in (*outputs.tokens, *outputs.further)]
     references = [example.references for example in setting.examples]
     return outputs, score(texts, references, setting.metric, sweep.bootstrap_samples, sweep.seed)
 

@@ -530,7 +530,7 @@ def case_lines(one: Found) -> Iterator[str]:
         yield f"  vanilla in {name:10}{shown(found['over_float32'])} times as fast as in float32{peer}; {differing}"
         yield from harness.step_lines(name, found["step"])
     for name, found in one["sampled"].items():
-        yield f"  {name:28}{shown(found)}"
+        yield f"  {name:34}{shown(found)}"
     if "bild" in one:
         kept = one["bild"]["quality"]
         low, high = kept["difference_interval"]

@@ -89,6 +89,14 @@ class SweepSettings:
         default=("bild", "speculative"),
     )
     sampling: SamplingSettings = setting("How every method chooses tokens.", default_factory=SamplingSettings)
+    samples: int = setting(
+        "Outputs of each example where tokens are drawn; its quality is their mean, and intervals cover examples and draws. "
+        "Settings and arms draw with the same numbers.",
+        default=1,
+        unit="outputs",
+        ge=1,
+        le=100,
+    )
     temperatures: tuple[float, ...] = setting(
         "Further temperatures, ascending, at which the first seed's grid is swept on validation, beside vanilla at the same. "
         "Nothing is chosen from them. Above 0 methods that draw no tokens are left out. Empty for none.",

@@ -56,7 +56,7 @@ def score(hypotheses: Texts, references: References, metric: str, samples: int, 
     """Score `hypotheses` by `metric` and by the metrics that are usually reported with it (`metrics.METRICS`).
 
     Args:
-        hypotheses: one text for each example.
+        hypotheses: one text for each example, or several: a text of each example, then the next one of each.
         references: one or more reference texts for each example. For `pass_at_1`, a program and then its tests.
         metric: a full name; its metric gets the interval. `pass_at_1` runs the hypotheses.
         samples: number of bootstrap resamples.
@@ -65,6 +65,8 @@ def score(hypotheses: Texts, references: References, metric: str, samples: int, 
     Raises:
         ValueError: unknown metric, unequal lengths, no example, or an example without a reference or a test.
     """
+    examples, texts = len(references), max(1, len(hypotheses) // max(1, len(references)))
+    references = [*references] * texts
     _check(hypotheses, references, metric)
     settings = metric_of(metric)
     means = _means(settings)
@@ -74,10 +76,13 @@ def score(hypotheses: Texts, references: References, metric: str, samples: int, 
         table = {"bleu": metrics.bleu_of(counts.sum(axis=0)), **table}
     signature = ""
     if settings.name == "bleu":
-        signature = metrics.bleu_signature(tuple(map(len, references)), settings.bleu_tokenizer)
+        signature = metrics.bleu_signature(tuple(map(len, references[:examples])), settings.bleu_tokenizer)
     elif settings.name in metrics.ROUGES:
         signature = metrics.rouge_signature(settings.rouge_tokenizer)
     statistics = example_statistics(hypotheses, references, metric)
+    if texts > 1:  # those of an example are resampled together; BLEU's counts may be sums, since it is a ratio of them
+        by_text = statistics.reshape(texts, examples, -1)
+        statistics = by_text.sum(axis=0) if settings.name == "bleu" else by_text.mean(axis=0)
     return _quality(metric, table[settings.name], table, signature, statistics, samples, seed)
 
 

@@ -21,7 +21,7 @@ from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request
 from tasks.decoding.predictions import LARGE_MODEL, SMALL_MODEL, PredictionCache
-from tasks.decoding.registry import METHODS, decode, decode_all
+from tasks.decoding.registry import METHODS, ConfiguredMethod, decode, decode_all
 from tasks.decoding.replay import NotReplayableError, replay_pair
 from tasks.errors import InputError
 from tasks.evaluation.settings import SweepSettings
@@ -58,6 +58,8 @@ class Outputs:
     """`replayed`, `decoded` or, of given texts, `scored`."""
     tokens: list[Sequence[int]] = field(default_factory=list)
     """New tokens by example."""
+    further: list[Sequence[int]] = field(default_factory=list)
+    """New tokens of further samples, one sample of all examples after the other; counts and work are the first one's."""
     log_likelihoods: list[float] = field(default_factory=list)
     """Of given texts by example, in nats; empty for other outputs."""
     counts: Counts = field(default_factory=Counts)
@@ -95,11 +97,21 @@ class Outputs:
         self.counts.add(following.counts)
 
 
+def decoded_outputs(point: ConfiguredMethod, pair: Pair, split: Split, request: Request, sweep: SweepSettings) -> Outputs:
+    """The outputs of a point on a split, decoded in batches; where tokens are drawn, `sweep.samples` of each example."""
+    sources = split.sources * (1 if request.sampling.greedy else sweep.samples)
+    generations = decode_all(point.method, point.settings, pair, sources, request, sweep.quality_batch)
+    return collect_outputs("decoded", generations, split)
+
+
 def collect_outputs(how: str, generations: Iterable[Generation], split: Split) -> Outputs:
-    """The outputs of a split from its generations in order."""
+    """The outputs of a split from its generations: of all examples in order, then those of each further sample."""
     outputs, timed = Outputs(how), set(split.timed)
-    for example, generation in enumerate(generations):
-        outputs.add(example, generation, timed=example in timed)
+    for number, generation in enumerate(generations):
+        if number < len(split.examples):
+            outputs.add(number, generation, timed=number in timed)
+        else:
+            outputs.further.append(tuple(generation.tokens))
     return outputs
 
 
@@ -266,16 +278,14 @@ class PointDecoder:
     """Decodes points on a split."""
 
     request: Request
-    batch: int
+    sweep: SweepSettings
     split: Split
     pair: Pair
 
     def __call__(self, point: SweepPoint) -> Outputs | None:
         """Decode a point; None where a model fails, which the point's row reports."""
-        sources = self.split.sources
         with contextlib.suppress(RuntimeError):
-            generations = decode_all(point.method, point.settings, self.pair, sources, self.request, self.batch)
-            return collect_outputs("decoded", generations, self.split)
+            return decoded_outputs(point, self.pair, self.split, self.request, self.sweep)
         return None
 
     def measure_cost(self, point: SweepPoint) -> None:
@@ -298,7 +308,7 @@ def decode_points(
     """
     for point in points:
         decoder.measure_cost(point)
-    make = functools.partial(PointDecoder, decoder.request, decoder.batch, decoder.split)
+    make = functools.partial(PointDecoder, decoder.request, decoder.sweep, decoder.split)
     with progress(total=len(points), desc=label, unit="point") as bar:
         found = fan_out.map(points, decoder, make, decoder.pair, lambda _: bar.update())
     return {point: outputs for point, outputs in zip(points, found, strict=True) if outputs is not None}

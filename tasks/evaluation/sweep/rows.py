@@ -16,7 +16,7 @@ import numpy as np
 
 from tasks.decoding.generation import Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.method import Pair, Request
-from tasks.decoding.registry import METHODS, ORACLES, decode_all
+from tasks.decoding.registry import METHODS, ORACLES
 from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.files import WORK, HypothesisFile, KeptOutputs, SweepRowFile, point_key
@@ -27,7 +27,7 @@ from tasks.evaluation.selection import grid_bounds, point_bounds
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint, is_vanillas_output
-from tasks.evaluation.sweep.replay import Outputs, Split, collect_outputs
+from tasks.evaluation.sweep.replay import Outputs, Split, decoded_outputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,9 +64,7 @@ class PointEvaluator:
 
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The point's outputs on the whole split, decoded in batches."""
-        batch = self.sweep.quality_batch
-        generations = decode_all(point.method, point.settings, self.pair, split.sources, self.request, batch)
-        return collect_outputs("decoded", generations, split)
+        return decoded_outputs(point, self.pair, split, self.request, self.sweep)
 
     def vanilla(self, split: Split) -> Outputs:
         """The outputs of the large model alone, decoded once for each split."""
@@ -120,7 +118,7 @@ class PointEvaluator:
         )
 
     def texts(self, outputs: Outputs) -> list[str]:
-        """The texts of outputs, by example."""
+        """The texts of outputs, by example; of the first sample, where there are several."""
         return [self._text(tuple(tokens)) for tokens in outputs.tokens]
 
     def timing(self, lap: Lap, split: Split, earlier: Timing | None = None) -> Timing:
@@ -149,7 +147,7 @@ class PointEvaluator:
         return self.vanilla_by_split[split.name]
 
     def _quality(self, outputs: Outputs, split: Split) -> Quality:
-        texts = tuple(self.texts(outputs))
+        texts = (*self.texts(outputs), *(self._text(tuple(tokens)) for tokens in outputs.further))
         key = (split.name, hash(texts))
         if key not in self._qualities:
             references = [example.references for example in split.examples]

@@ -432,7 +432,7 @@ class SweepRunner:
         new = [point for point in why if point not in sweep.asked]
         waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
         if self.fan_out is not None and waiting:
-            decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, evaluator.pair)
+            decoder = PointDecoder(evaluator.request, evaluator.sweep, split, evaluator.pair)
             decoded = replay.decode_points(waiting, decoder, self.fan_out, f"decode {split.name}, {self.drafter}")
         known = dict[SweepPoint, Known]()
         for point in new:

@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 
 from tasks.decoding.generation import Counts
-from tasks.decoding.method import Request
+from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.rows import Prediction, read_rows
+from tasks.evaluation.results.rows import Outcome, Prediction, read_rows
+from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.sweep import rows
 from tasks.evaluation.sweep.clock import Lap
 from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweep.plan import work_of
-from tasks.evaluation.sweep.replay import Split
+from tasks.evaluation.sweep.replay import Outputs, Split
 from tests import ticking
 from tests.ticking import LARGE, SMALL, Clock, ToyEvaluator, Words
 
@@ -64,6 +65,28 @@ def test_quality_is_compared_with_vanillas() -> None:
     same = evaluator.assess(evaluator.decoded(SPECULATIVE, split), split)
     assert dataclasses.replace(same, counts=vanilla.counts) == vanilla
     assert same.counts.large_calls < vanilla.counts.large_calls
+
+
+def test_several_drawn_outputs_of_an_example_are_its_mean() -> None:
+    """The first of them are those of a single sample, and those of an example are resampled together."""
+    drawn = Request(ticking.LIMIT, SamplingSettings(temperature=1.0))
+
+    def found(samples: int) -> tuple[Outputs, Outcome]:
+        evaluator, split = ready(bootstrap_samples=300, samples=samples)
+        evaluator.request = drawn
+        outputs = evaluator.decoded(ALONE, split)
+        return outputs, evaluator.assess(outputs, split)
+
+    (one, alone), (several, together) = found(1), found(40)
+    assert (several.tokens, several.counts, one.further) == (one.tokens, one.counts, [])
+    assert len(several.further) == 39 * len(one.tokens) and len(set(several.further)) > len(one.tokens)
+    assert alone.quality_interval is not None and together.quality_interval is not None
+    widths = [high - low for low, high in (alone.quality_interval, together.quality_interval)]
+    assert widths[1] < widths[0]
+    split, evaluator = ready()[1], ready()[0]
+    texts = [evaluator.tokenizer.decode(tokens, skip_special_tokens=True) for tokens in (*several.tokens, *several.further)]
+    pooled = value_of(texts, [example.references for example in split.examples] * 40, "bleu")
+    assert together.quality["bleu"] == pytest.approx(pooled)
 
 
 @pytest.mark.parametrize("point", [VANILLA, ALONE, BILD, SPECULATIVE], ids=lambda point: point.method)
