@@ -172,6 +172,8 @@ def _perplexity(task: Task) -> Iterator[str]:
         )
     if task.sweep.temperatures:
         yield "sweep: temperatures is set, but a perplexity is of temperature 1 alone; remove it"
+    if task.sweep.samples > 1 or task.sweep.drafter_sampling is not None:
+        yield "sweep: samples and drafter_sampling are of drawn tokens, and a perplexity draws none; remove them"
     trainings = {"finetune.large": task.finetune.large, "finetune.small": task.finetune.small, "align": task.align}
     for name, training in trainings.items():
         if training.choose_by == "quality":

@@ -91,7 +91,7 @@ class DrafterSweep:
         self.first = drafter.seed == task.seeds[0]
         self._pairs, self._other = pairs, None if self.first else drafter.seed
         loaded = pairs.of(drafter)
-        self.request = Request(task.text.max_target_tokens, settings.sampling, settings.seed)
+        self.request = Request(task.text.max_target_tokens, settings.sampling, settings.seed, drafter=settings.drafter_sampling)
         require_composable(grid, loaded.pair, self.request)
         for temperature in settings.temperatures if self.first else ():
             require_composable(points_at(temperature, grid), loaded.pair, self.request.at(temperature))

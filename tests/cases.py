@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.decoding.method import SamplingSettings
+from tasks.decoding.distributions import TokenSource
+from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods import cascades
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
@@ -55,6 +56,11 @@ class Case:
     limit: int = 3
     translated: bool = False
     """Whether the small model has a vocabulary of its own (`tests.translated`)."""
+    drafting: SamplingSettings | None = None
+    """How drafted tokens are chosen, if not as all."""
+
+    def request(self, draws: TokenSource | None = None, seed: int = 0) -> Request:
+        return Request(self.limit, SAMPLINGS[self.sampling], seed, draws, self.drafting)
 
 
 def speculative(drafter: str, draft_length: int, sampling: str, limit: int = 3) -> Case:
@@ -110,6 +116,9 @@ CASES = {
     **{f"speculative {name}": speculative("small", 2, name) for name in SAMPLINGS},
     "speculative, one": speculative("small", 1, "plain"),
     "speculative, three": speculative("small", 3, "all three", 4),
+    "speculative, truncated drafts": dataclasses.replace(speculative("small", 2, "plain"), drafting=SAMPLINGS["top-k"]),
+    "speculative, greedy drafts": dataclasses.replace(speculative("small", 2, "top-p"), drafting=SamplingSettings()),
+    "block, greedy drafts": Case("speculative_block", BlockSettings(draft_length=2), drafting=SamplingSettings()),
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
     "speculative copy": speculative("copy", 3, "plain", 4),
     "speculative suffix": speculative("suffix", 3, "plain", 4),
@@ -174,6 +183,14 @@ CASES |= {
     "speculative retokenized": translated(CASES["speculative, three"], "retokenized"),
     "block retokenized": translated(CASES["block plain, 3"], "retokenized"),
 }
+IN_KERNEL = {
+    name: case
+    for name, case in CASES.items()
+    if getattr(case.settings, "drafter", "small") == "small"
+    and not case.translated
+    and not case.method.endswith(("_oracle", "_adaptive", "_forgiving"))
+}
+"""Those whose drafter and rule the compiled kernel has."""
 LONG_CASES = {
     name: dataclasses.replace(CASES[name], settings=dataclasses.replace(CASES[name].settings, **longer), limit=5, law=law)
     for name, longer, law in (

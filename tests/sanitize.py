@@ -134,8 +134,9 @@ def readers(seconds: float, seed: int, done: Counter[str]) -> None:
             as_json = file.suffix == ".json" and rng.random() < 0.7 and whole[:1] == b"{"
             file.write_bytes(reconfigured(whole, rng) if as_json else damage(whole, rng))
             try:
+                drawn: dict[str, Any] = {"do_sample": True, "temperature": 1.3, "top_k": 5, "top_p": 0.9}
                 with contextlib.redirect_stderr(None):
-                    load_pair(pair).generate(["ab cd", "ba dc fe"])
+                    load_pair(pair).generate(["ab cd", "ba dc fe"], **(drawn if rng.random() < 0.5 else {}))
                 done["read"] += 1
             except (InputError, BrokenLogitsError):
                 done["refused"] += 1

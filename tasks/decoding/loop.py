@@ -94,7 +94,8 @@ def speculative_loop(
 ) -> SpeculativeLoop:
     """Return the loop in which the drafter called `drafter` drafts for the large model of a pair."""
     sampling, source = request.sampling, request.source
-    return SpeculativeLoop(pair.large, acceptance, sampling, source, make_drafter(drafter, pair, sampling, source), draft_rule)
+    drafts = make_drafter(drafter, pair, request.drafting, source)
+    return SpeculativeLoop(pair.large, acceptance, sampling, source, drafts, draft_rule)
 
 
 def watched(method: DecodingMethod, watch: Watch) -> DecodingMethod:

@@ -115,6 +115,13 @@ class Request:
     seed: int = 0
     draws: TokenSource | None = None
     """What tokens are drawn from; none: numbers that the seed keys."""
+    drafter: SamplingSettings | None = None
+    """How drafted tokens are chosen where that is otherwise; speculative sampling stays exact (SD, 2.2)."""
+
+    @property
+    def drafting(self) -> SamplingSettings:
+        """How drafted tokens are chosen: greedily where all are."""
+        return self.sampling if self.drafter is None or self.sampling.greedy else self.drafter
 
     @property
     def source(self) -> TokenSource:

@@ -15,6 +15,7 @@ import torch
 
 from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance, Rows
 from tasks.decoding.distributions import Key, Purpose
+from tasks.decoding.drafters.base import ModelDrafter
 from tasks.decoding.drafters.look_ups import TableDrafter
 from tasks.decoding.generation import Generation
 from tasks.decoding.rules import SAMPLED_RULES, BonusToken
@@ -29,6 +30,7 @@ from tasks.decoding.runtimes.layout import (
     NativeTurn,
     Sampling,
     Text,
+    Transform,
     integers,
     pack_acceptance,
 )
@@ -83,6 +85,7 @@ def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
 def _native_sampling(parts: LoopParts) -> Sampling | None:
     """Return how tokens are drawn and drafts accepted when sampling; none for a rule that the kernel does not have."""
     rule, sampling, source = parts.acceptance.in_numbers, parts.sampling, parts.source
+    drafting = parts.drafter.sampling if isinstance(parts.drafter, ModelDrafter) else sampling
     if rule is None or source.kernel == "never":
         return None
 
@@ -93,9 +96,8 @@ def _native_sampling(parts: LoopParts) -> Sampling | None:
         return source.draw(torch.tensor([weights[:count]], dtype=torch.float64), [key])[0]
 
     return Sampling(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
+        small=Transform(drafting.temperature, drafting.top_p, drafting.top_k),
+        large=Transform(sampling.temperature, sampling.top_p, sampling.top_k),
         rule=SAMPLED_RULES.index(rule.form),
         cascade=rule.cascade,
         value=rule.value,

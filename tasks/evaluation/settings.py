@@ -89,6 +89,9 @@ class SweepSettings:
         default=("bild", "speculative"),
     )
     sampling: SamplingSettings = setting("How every method chooses tokens.", default_factory=SamplingSettings)
+    drafter_sampling: SamplingSettings | None = setting(
+        "How drafted tokens are chosen where `sampling` draws; none: as all tokens.", default=None
+    )
     samples: int = setting(
         "Outputs of each example where tokens are drawn; its quality is their mean, and intervals cover examples and draws. "
         "Settings and arms draw with the same numbers.",
@@ -142,6 +145,11 @@ class SweepSettings:
         if found != sorted(set(found)) or min(found, default=0) < 0 or own in found or not all(map(math.isfinite, found)):
             raise ValueError(
                 f"temperatures is {found}; it must ascend from 0 or more without sampling.temperature, which is {own:g}"
+            )
+        drawn = self.samples > 1 or self.drafter_sampling is not None
+        if drawn and self.sampling.greedy and not any(found):
+            raise ValueError(
+                "samples or drafter_sampling is set, but sampling.temperature is 0, which draws nothing; raise or remove it"
             )
         sizes = list(self.batch_sizes)
         if sizes and (sizes[0] != 1 or sizes != sorted(set(sizes))):

@@ -79,6 +79,10 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (lambda task: task.update(metric="pass_at_1"), "metric: pass_at_1 runs the models' outputs as programs on this machine"),
     (perplexity(under("sweep", sampling={"temperature": 0.0})), "sweep: with the metric perplexity sampling must be"),
     (perplexity(under("sweep", sampling={"temperature": 1.0, "top_p": 0.9})), "sweep: with the metric perplexity sampling"),
+    (
+        perplexity(under("sweep", samples=2)),
+        "sweep: samples and drafter_sampling are of drawn tokens, and a perplexity draws none",
+    ),
     (perplexity(under("sweep", temperatures=[0.5])), "sweep: temperatures is set, but a perplexity is of temperature 1 alone"),
     (perplexity(under("finetune", "large", choose_by="quality")), "finetune.large: choose_by is quality, which is of outputs;"),
     (perplexity(under("align", choose_by="quality")), "align: choose_by is quality, which is of outputs; set it to validatio"),

@@ -103,12 +103,17 @@ CHOOSE = ctypes.CFUNCTYPE(_INT32, _INT64, _INT64, _INT32, _INT64, ctypes.POINTER
 """`kernel/sampling.h`: Choose."""
 
 
+class Transform(ctypes.Structure):
+    """`kernel/sampling.h`: Transform."""
+
+    _fields_ = _fields((_DOUBLE, "temperature top_p"), (_INT64, "top_k"))
+
+
 class Sampling(ctypes.Structure):
     """`kernel/sampling.h`: Sampling."""
 
     _fields_ = _fields(
-        (_DOUBLE, "temperature top_p"),
-        (_INT64, "top_k"),
+        (Transform, "small large"),
         (_INT32, "rule cascade"),
         (_DOUBLE, "value"),
         (ctypes.c_uint64, "seed stream"),

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tasks.decoding.method import OF_SMALL
+from tasks.decoding.method import OF_SMALL, SamplingSettings
 from tasks.decoding.registry import METHODS
 from tasks.evaluation.report import formatting
 from tasks.evaluation.report.formatting import field_text, interval_text, mark_of, metric_name, point_text
@@ -225,10 +225,26 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
             number = field_text(pair, f"lineage.settings.sweep.{name}")
             how += [f"{number} {unit}{'s' if number != '1' else ''}"] if number not in ("0", formatting.NOTHING) else []
         yield "measured", f"{', '.join([*how, 'batch 1'])}; {large}"
+    point = found.point if found else next(iter(summary.points), None)
+    if point is not None and point.sampling is not None and not point.sampling.greedy:
+        yield (
+            "tokens",
+            f"{_drawn(point.sampling, pair)}; gains and losses are over the large model drawn so too, not its greedy output",
+        )
     if found is not None:
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
         yield "seeds", f"drafter of seed {pair.seed}, of seeds {', '.join(map(str, seeds))}" if several else ""
+
+
+def _drawn(sampling: SamplingSettings, pair: PairRecord) -> str:
+    """How tokens are drawn, and how many outputs of each text."""
+    how = [f"drawn at temperature {sampling.temperature:g}"]
+    how += [f"top-k {sampling.top_k}"] if sampling.top_k else []
+    how += [f"nucleus {sampling.top_p:g}"] if sampling.top_p < 1 else []
+    samples = field_text(pair, "lineage.settings.sweep.samples")
+    how += [f"{samples} outputs of each text"] if samples not in ("1", formatting.NOTHING) else []
+    return ", ".join(how)
 
 
 def _models(pair: PairRecord) -> str:

@@ -3,12 +3,15 @@
 import dataclasses
 import functools
 import hashlib
+import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from tasks.decoding import native_loop
@@ -24,7 +27,7 @@ from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.models.extras import add_heads
 from tests.architectures import whole_rows
 from tests.branching import BranchingSource, enumerated, total_variation
-from tests.cases import CASES, LONG_CASES, NOT_ENUMERATED, SAMPLINGS, WITH_T5, Case, of_large, of_small
+from tests.cases import CASES, IN_KERNEL, LONG_CASES, NOT_ENUMERATED, SAMPLINGS, WITH_T5, Case, of_large, of_small
 from tests.distributions import SOURCE, model_distribution
 from tests.laws import Models
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table
@@ -88,10 +91,9 @@ def distance(world: World, case: Case, dtype: torch.dtype) -> float:
         own = world.own_table(dtype)
         pair = translated_pair(own, models.large, world.vocabulary)
         models = dataclasses.replace(models, small=in_large_tokens(own, world.vocabulary))
-    request = Request(case.limit, models.sampling)
 
     def build(draws: TokenSource) -> DecodingMethod:
-        return METHODS[case.method].make(case.settings, pair, dataclasses.replace(request, draws=draws))
+        return METHODS[case.method].make(case.settings, pair, case.request(draws))
 
     found = enumerated(build, PROMPT, case.limit, BranchingSource())
     assert sum(found.values()) == pytest.approx(1, abs=1e-9)
@@ -184,15 +186,6 @@ def native_table(decoder: Decoder) -> Predict:
     return predict
 
 
-IN_KERNEL = {
-    name: case
-    for name, case in CASES.items()
-    if getattr(case.settings, "drafter", "small") == "small"
-    and not case.translated
-    and not case.method.endswith(("_oracle", "_adaptive", "_forgiving"))
-}
-
-
 @pytest.mark.parametrize("case", IN_KERNEL.values(), ids=IN_KERNEL)
 def test_every_method_follows_its_law_in_the_kernel(case: Case) -> None:
     """Each number that the kernel draws is the branching's: it is asked with the kernel's own weights."""
@@ -200,12 +193,32 @@ def test_every_method_follows_its_law_in_the_kernel(case: Case) -> None:
     models = Models(native_table(pair.small), native_table(pair.large), SAMPLINGS[case.sampling])
 
     def build(draws: TokenSource) -> DecodingMethod:
-        method = METHODS[case.method].make(case.settings, pair, Request(case.limit, models.sampling, draws=draws))
+        method = METHODS[case.method].make(case.settings, pair, case.request(draws))
         assert not isinstance(method, SpeculativeLoop) or executor_for(method, 1) is native_loop.generate
         return method
 
     found = enumerated(build, PROMPT, case.limit)
     assert total_variation(found, case.law(models, case.limit)) < SINGLE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", IN_KERNEL.values(), ids=IN_KERNEL)
+def test_a_hundred_thousand_texts_that_the_kernel_draws_are_of_their_law(case: Case) -> None:
+    """By its own numbers. A G-test of the texts, those expected fewer than five times as one; Bonferroni over rules."""
+    pair, (batch, batches) = tiny_native_pair(), (1000, 100)
+    models = Models(native_table(pair.small), native_table(pair.large), SAMPLINGS[case.sampling])
+    method = METHODS[case.method].make(case.settings, pair, case.request(seed=5))
+    found = Counter[Prefix]()
+    for number in range(batches):
+        examples = range(number * batch, (number + 1) * batch)
+        found.update(tuple(text.tokens) for text in method.run([list(PROMPT)] * batch, examples, case.limit))
+    law = case.law(models, case.limit)
+    assert found.keys() <= law.keys(), "no impossible text"
+    often = {text: batch * batches * share for text, share in law.items() if batch * batches * share >= 5}
+    cells = [(found[text], expected) for text, expected in often.items()]
+    cells.append((found.total() - sum(count for count, _ in cells), max(1e-9, batch * batches - sum(often.values()))))
+    g = 2 * sum(count * math.log(count / expected) for count, expected in cells if count)
+    assert stats.chi2.sf(g, len(cells) - 1) > 0.01 / len(IN_KERNEL)
 
 
 def test_each_method_drafter_and_rule_is_enumerated_or_says_why_not() -> None:

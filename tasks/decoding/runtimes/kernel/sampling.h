@@ -21,10 +21,15 @@ enum Purpose { kTarget, kAccept, kDraft };
 enum SampledRule { kBounds, kLenient, kLossy, kTuned, kJoint, kCascade };
 enum CascadeRule { kChow, kChowLog, kDiff, kDiffLog, kOpt, kOptLog, kBild, kTokenV1, kTokenV2, kTokenV3 };
 
-// How tokens are sampled, the acceptance rule with its number (lenience, lossiness, or a cascade's α), and the key of all numbers.
-struct Sampling {
+// From logits to what tokens are sampled from; a temperature of 0 is greedy.
+struct Transform {
     double temperature, top_p;
     int64_t top_k;
+};
+
+// How tokens are sampled, the acceptance rule with its number (lenience, lossiness, or a cascade's α), and the key of all numbers.
+struct Sampling {
+    Transform small, large;
     int32_t rule, cascade;
     double value;
     uint64_t seed, stream;
@@ -127,8 +132,9 @@ Distribution scores_of(const float* logits, int64_t count, float top) {
 }
 
 // What tokens are sampled from: the transform of temperature, top-k and nucleus, in this order; ties with the last token stay.
-Distribution distribution_of(const Sampling& sampling, const float* logits, int64_t count, float top) {
-    Distribution found{logits, count, top, -HUGE_VALF, float(1 / sampling.temperature)};
+Distribution distribution_of(const Transform& sampling, const float* logits, int64_t count, float top) {
+    const bool greedy = sampling.temperature == 0;
+    Distribution found{logits, count, top, greedy ? top : -HUGE_VALF, greedy ? 1 : float(1 / sampling.temperature)};
     std::vector<float> kept;
     if (0 < sampling.top_k && sampling.top_k < count) {
         kept.assign(logits, logits + count);

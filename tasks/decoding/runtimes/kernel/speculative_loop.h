@@ -312,7 +312,7 @@ struct SpeculativeLoop {
     int32_t draw_draft(const Row& row, const float* logits, float top) {
         const int64_t index = row.turn().predicted;
         if (small.drafted) logits = drafted_logits(row, index);
-        const Distribution q = distribution_of(*rules.sampling, logits, small.vocabulary, top);
+        const Distribution q = distribution_of(rules.sampling->small, logits, small.vocabulary, top);
         const size_t at = drafted_at(row, index);
         if (drawn_from.size() <= at) drawn_from.resize(at + 1);
         drawn_from[at] = q;
@@ -379,7 +379,7 @@ struct SpeculativeLoop {
             const Prediction q(small, small.logits + index * small.stride, token_of(*small.stack, best[index]));
             const Prediction p(large, large_logits(row, row.turn().accepted), row.next);
             if (rules.sampling) {
-                const Both here{distribution_of(*rules.sampling, q.logits, q.outputs, q.top), large_distribution(row, row.turn().accepted, row.next)};
+                const Both here{distribution_of(rules.sampling->small, q.logits, q.outputs, q.top), large_distribution(row, row.turn().accepted, row.next)};
                 row.next = CascadeTarget(here, rules.sampling->cascade, rules.sampling->value).draw(draws_of(row), row.text.count);
             } else if (!defers(*rules.deferral, q, p)) row.next = q.best;
         }
@@ -388,7 +388,7 @@ struct SpeculativeLoop {
 
     Distribution large_distribution(const Row& row, int64_t index, int32_t best) const {
         const float* logits = large_logits(row, index);
-        return distribution_of(*rules.sampling, logits, large.vocabulary, logits[best]);
+        return distribution_of(rules.sampling->large, logits, large.vocabulary, logits[best]);
     }
 
     // How many drafted tokens a sampled rule accepts; `next` becomes what replaces the first one that it does not, else stays.

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tasks.corpora.settings import CorpusSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.evaluation.report.recommendation import as_lines, configuration, explained, recommend
 from tasks.evaluation.report.tables import notes
 from tasks.evaluation.results.summary import Alignment, AlignmentEffect, ArmResult, Finding
@@ -308,3 +309,9 @@ def test_texts_models_and_measurement_stand_under_the_first_line(sweeps: Sweeps)
     )
     how = "quality on 200 texts of test; time on 2 of them, 4 or more rounds, 1 thread, batch 1"
     assert found == {"measured": f"{how}; the large model has 60.00 BLEU on validation"}
+    sampling = SamplingSettings(temperature=1.0, top_k=5, top_p=0.8)
+    points = [dataclasses.replace(point, sampling=sampling) for point in summary.points]
+    drawn = recommend(dataclasses.replace(summary, points=points)).basis["tokens"]
+    assert drawn.startswith(
+        "drawn at temperature 1, top-k 5, nucleus 0.8; gains and losses are over the large model drawn so too"
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.method import Request
+from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
@@ -394,3 +394,11 @@ def test_batch_sizes_ascend_from_one(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"batch_sizes is .*must ascend from 1"):
         SweepSettings(batch_sizes=sizes)
     assert SweepSettings(batch_sizes=()).batch_sizes == ()
+
+
+@pytest.mark.parametrize("values", [{"samples": 2}, {"drafter_sampling": SamplingSettings(temperature=0.5)}])
+def test_what_is_of_drawn_tokens_needs_some(values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="temperature is 0, which draws nothing"):
+        SweepSettings(**values)
+    SweepSettings(**values, sampling=SamplingSettings(temperature=1.0))
+    SweepSettings(**values, temperatures=(0.5,))
