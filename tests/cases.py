@@ -183,12 +183,14 @@ CASES |= {
     "speculative retokenized": translated(CASES["speculative, three"], "retokenized"),
     "block retokenized": translated(CASES["block plain, 3"], "retokenized"),
 }
+_SAMPLED_IN_KERNEL = {
+    *("vanilla_large", "vanilla_small", "bild", "bild_authors", "speculative_cascade", "token_cascade", "sequence_cascade"),
+    *("speculative", *(f"speculative_{one}" for one in ("block", "lenient", "lossy", "margin", "confident", "entropy"))),
+}
 IN_KERNEL = {
     name: case
     for name, case in CASES.items()
-    if getattr(case.settings, "drafter", "small") == "small"
-    and not case.translated
-    and not case.method.endswith(("_oracle", "_adaptive", "_forgiving"))
+    if case.method in _SAMPLED_IN_KERNEL and getattr(case.settings, "drafter", "small") == "small" and not case.translated
 }
 """Those whose drafter and rule the compiled kernel has."""
 LONG_CASES = {
