@@ -72,7 +72,7 @@ def test_several_drawn_outputs_of_an_example_are_its_mean() -> None:
     drawn = Request(ticking.LIMIT, SamplingSettings(temperature=1.0))
 
     def found(samples: int) -> tuple[Outputs, Outcome]:
-        evaluator, split = ready(bootstrap_samples=300, samples=samples)
+        evaluator, split = ready(bootstrap_samples=300, samples=samples, sampling=drawn.sampling)
         evaluator.request = drawn
         outputs = evaluator.decoded(ALONE, split)
         return outputs, evaluator.assess(outputs, split)
