@@ -1,4 +1,4 @@
-"""Check in `transformers` what a pair's certificate promises: how many drafted tokens the large model accepts.
+"""Check what a pair's certificate promises: how many drafted tokens the large model accepts, in `transformers` or a newer one.
 
 `python -m tasks.verify results/translation/pair --engine transformers` decodes texts greedily, here and by assisted generation
 of `transformers`, with the same fixed number of drafted tokens, and compares how much is accepted and the texts, token by
@@ -7,17 +7,24 @@ validation split. The exit status is 0 where the certificate holds and 1 where i
 
 The models are opened by `from_pretrained` alone, as a user of that library opens them. Whatever of a pair only this project
 reads, such as a draft vocabulary, therefore has no effect there.
+
+`--large NEW` asks whether the drafter still fits a large model that has changed (quantised, fine-tuned further): the same texts
+are decoded with both, each writing its own outputs. The status is 1 where the accepted share falls by more than `--bound`.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tasks.console import add_json, answer, command_parser, log, progress
 from tasks.decoding.decoder import MARGIN_TOLERANCE, Mismatch, Rows, find_mismatches
@@ -26,10 +33,13 @@ from tasks.decoding.generation import Counts, Generation, total
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import DRAFTER, LARGE, certified, engine_draft_length, read_examples, read_manifest
+from tasks.decoding.runtimes.layout import FORMATS
 from tasks.errors import InputError, read_lines, stage
+from tasks.evaluation.scoring.statistics import Interval, percentile_interval, resampled_sums
+from tasks.models.pair import check_pair
 from tasks.models.prompting import common_prefix
 from tasks.models.pruned_head import pruned_head
-from tasks.models.tokenizers import load_from
+from tasks.models.tokenizers import load_from, load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel
@@ -292,6 +302,93 @@ def as_json(found: Comparison) -> dict[str, Any]:
     }
 
 
+# --- another large model --------------------------------------------------------------------------------------------------
+
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a drafter does for another large model than its pair's, on the same texts."""
+
+    draft_length: int
+    old: Sequence[Generation]
+    new: Sequence[Generation]
+    bound: float
+    """By how much the accepted share may fall."""
+
+    @property
+    def differing(self) -> int:
+        """Texts that the two large models write differently."""
+        return sum(one.tokens != other.tokens for one, other in zip(self.old, self.new, strict=True))
+
+    @cached_property
+    def _sums(self) -> NDArray[np.float64]:
+        """`[old and new, counts of _COMPARED, 1 + resamples]`: summed over all texts, and over each resample of them."""
+        both = [(one.counts, other.counts) for one, other in zip(self.old, self.new, strict=True)]
+        table = np.array([[getattr(one, name) for one in counts for name in _COMPARED] for counts in both], dtype=np.float64)
+        sums = np.vstack([table.sum(axis=0), resampled_sums(table, _RESAMPLES, 0)])
+        return sums.T.reshape(2, len(_COMPARED), -1).clip(1e-9)  # a resample may hold no draft
+
+    @property
+    def fall(self) -> tuple[float, Interval]:
+        """Of the accepted share, from the old model to the new, with its 95 % interval over texts."""
+        shares = self._sums[:, 1] / self._sums[:, 0]
+        return _with_interval(shares[0] - shares[1])
+
+    @property
+    def calls(self) -> tuple[float, Interval]:
+        """Calls of the large model for each token, the new one's over the old one's, with its interval."""
+        calls = self._sums[:, 2] / self._sums[:, 3]
+        return _with_interval(calls[1] / calls[0])
+
+    @property
+    def holds(self) -> bool:
+        """Whether the accepted share has not fallen beyond the bound."""
+        return self.fall[0] <= self.bound
+
+    def described(self) -> str:
+        """Return the shares, whether the certificate holds, and what a drafter that is aligned anew might win back."""
+        (fall, (least, most)), (ratio, (low, high)) = self.fall, self.calls
+        shares = " → ".join(f"{accepted_share(total(one)):.4f}" for one in (self.old, self.new))
+        by = f"a fall of {fall:.4f} [{least:.4f}, {most:.4f}], at most {self.bound:g}"
+        times = f"{ratio:.2f} [{low:.2f}, {high:.2f}] times as many calls of the large model a token"
+        realigned = "may win that back" if low > 1 else "has nothing to win back that these texts show"
+        texts = f"{len(self.old)} texts, greedy, {self.draft_length} tokens drafted at a time"
+        lines = [f"{texts}; {self.differing} of the texts differ"]
+        lines += [f"{'holds' if self.holds else 'does not hold'}: accepted share {shares}, {by}"]
+        return "\n".join([*lines, f"with the new model {times}: a drafter that is aligned with it {realigned}"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what was compared, as plain values."""
+        (fall, fall_interval), (calls, calls_interval) = self.fall, self.calls
+        found: dict[str, Any] = {"holds": self.holds, "texts": len(self.old), "differing": self.differing, "bound": self.bound}
+        found |= {"draft_length": self.draft_length, "fall": fall, "fall_interval": fall_interval}
+        return found | {"calls_ratio": calls, "calls_ratio_interval": calls_interval}
+
+
+def _with_interval(values: NDArray[np.float64]) -> tuple[float, Interval]:
+    return float(values[0]), percentile_interval(values[1:])
+
+
+def compare_large(pair: DecodingPair, asked: argparse.Namespace, texts: list[str], draft_length: int) -> Change:
+    """Decode texts with the pair in a folder, and with its drafter and another large model.
+
+    Raises:
+        InputError: there is no such model, its tokenizer is not the drafter's, or the bound is no share.
+    """
+    folder, new = asked.pair, asked.large
+    if not 0 <= asked.bound <= 1:
+        raise InputError(f"--bound is {asked.bound:g}; it must be between 0 and 1")
+    if not isinstance(pair.decoders.small, TranslatedDecoder):
+        check_pair(load_tokenizer(folder / DRAFTER), load_tokenizer(new), str(folder / DRAFTER), new)
+    text = pair.manifest.text
+    other = load_pair(large=new, drafter=folder / DRAFTER, text=text, device="cpu", dtype=asked.dtype)
+    sources, limit = pair.encode(texts), text.max_target_tokens
+    old, found = (decode_here(one, draft_length, sources, limit) for one in (pair, other))
+    return Change(draft_length, old, found, asked.bound)
+
+
 # --- the command ----------------------------------------------------------------------------------------------------------
 
 
@@ -309,10 +406,16 @@ def read_texts(pair: Path, file: Path | None) -> list[str]:
 
 
 def main() -> int:
-    """Run the pair in both and return the exit status."""
+    """Compare, and return the exit status."""
     parser = command_parser(__doc__)
     parser.add_argument("pair", type=Path, metavar="PAIR", help="a folder with pair.json, which the report stage writes")
-    parser.add_argument("--engine", required=True, choices=(TransformersEngine.name,), help="the engine to run the pair in")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--engine", choices=(TransformersEngine.name,), help="the engine to run the pair in")
+    asked.add_argument("--large", metavar="NEW", help="another large model: a folder, a GGUF file or a name on the hub")
+    parser.add_argument("--dtype", default="float32", choices=FORMATS, help="of that model (default: %(default)s)")
+    parser.add_argument(
+        "--bound", type=float, default=TOLERANCE, help="fall of the accepted share there (default: %(default)s)"
+    )
     parser.add_argument("--file", type=Path, metavar="TEXTS", help="texts, one a line, UTF-8 (default: the folder's examples)")
     parser.add_argument("--draft-length", type=int, metavar="N", help="tokens drafted at a time (default: the point's)")
     add_json(parser)
@@ -321,6 +424,10 @@ def main() -> int:
     draft_length = engine_draft_length(manifest) if arguments.draft_length is None else arguments.draft_length
     texts = read_texts(arguments.pair, arguments.file)
     pair = load_pair(arguments.pair, device="cpu")
+    if arguments.large is not None:
+        change = compare_large(pair, arguments, texts, draft_length)
+        answer(arguments, change.described(), **change.as_json())
+        return 0 if change.holds else 1
     if isinstance(pair.decoders.small, TranslatedDecoder):
         said = "has a tokenizer of its own, which is translated here alone; name a pair of one tokenizer"
         raise InputError(f"the drafter of {arguments.pair} {said}")

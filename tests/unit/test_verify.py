@@ -2,17 +2,20 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tasks import verify
 from tasks.decoding import load_pair
 from tasks.decoding.decoder import Mismatch
 from tasks.decoding.generation import Counts, Generation, total
 from tasks.files import SUMS
-from tasks.verify import Comparison, TransformersEngine, as_json, count_drafts, decode_here, described, verdict
+from tasks.models.checkpoints import load_model
+from tasks.verify import Change, Comparison, TransformersEngine, as_json, count_drafts, decode_here, described, verdict
 from tests.commands import Run, runner
 from tests.pair_folders import LETTERS, agreeing_pair
 
@@ -226,3 +229,46 @@ def test_a_folder_without_examples_needs_a_file(run: Run, tmp_path: Path) -> Non
     status, _, said = run(folder)
     assert status == 2
     assert "has no examples; name a file of texts with --file" in said.splitlines()[-1]
+
+
+def changed(folder: Path, new: Path) -> Path:
+    """The large model of a pair with its head turned around: it prefers what it disliked."""
+    shutil.copytree(folder / "large", new)
+    model = load_model(new)
+    with torch.no_grad():
+        model.lm_head.weight.neg_()
+    model.save_pretrained(new)
+    (new / SUMS).unlink()
+    return new
+
+
+def test_a_drafter_is_held_to_another_large_model(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(verify.main, monkeypatch, capsys)
+    same = run(folder, "--large", folder / "large")
+    assert (
+        same.status == 0 and f"{len(LETTERS)} texts, greedy, 3 tokens drafted at a time; 0 of the texts differ" in same.printed
+    )
+    assert "a fall of 0.0000 [0.0000, 0.0000], at most 0.02" in same.printed
+    assert "1.00 [1.00, 1.00] times as many calls" in same.printed and "nothing to win back" in same.printed
+    other = run(folder, "--large", changed(folder, tmp_path / "new"), "--json")
+    found = json.loads(other.printed)
+    assert (other.status, found["holds"], found["differing"]) == (1, False, len(LETTERS))
+    assert found["fall_interval"][0] > 0.02 and found["calls_ratio_interval"][0] > 1
+    assert run(folder, "--large", tmp_path / "new", "--bound", 1).status == 0
+    for words, said in (
+        (("--large", folder / "large", "--bound", 2), "--bound is 2; it must be between 0 and 1"),
+        (("--large", tmp_path / "nothing"), f"no tokenizer at {tmp_path / 'nothing'}"),
+    ):
+        refused = run(folder, *words)
+        assert refused.status == 2 and refused.said.startswith(f"error: {said}")
+
+
+def test_intervals_of_a_change_are_over_texts() -> None:
+    """Two texts: at most one token more or less is accepted of four."""
+    texts = [Generation([2] * 4, "", Counts(tokens=4, large_calls=calls, drafted=4, accepted=4 - calls)) for calls in (1, 2, 3)]
+    found = Change(2, old=texts[:2], new=[texts[1], texts[1]], bound=0.1)
+    assert found.fall == (0.125, (0.0, 0.25)) and not found.holds
+    ratio, interval = found.calls
+    assert ratio == pytest.approx(4 / 3) and interval == (1.0, 2.0)
