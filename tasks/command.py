@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tasks.errors import one_line_errors
+from tasks.errors import InputError, one_line_errors
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("tasks.init", "add a task for your own files to params.yaml"),
@@ -32,7 +32,6 @@ usage: draftline run [NAME | STAGE@NAME …] [option of dvc repro …]
 Bring the report of a task up to date, or without a name those of all active tasks. What is up to date is not run again,
 and an interrupted run goes on where it was. DVC runs the stages; of its options (dvc repro --help lists all):
 
-  --dry              print what would run
   -f, --force        run stages that are up to date too
   -s, --single-item  run the named stages alone, without those that they need
 
@@ -101,13 +100,16 @@ def _repro(words: list[str]) -> int:
     from tasks.paths import TaskPaths
 
     refuse_secrets()
+    active = load(DEFAULT).active
+    named = [word.partition("@")[::2] for word in words[1:] if not word.startswith("-")]
+    if wrong := next((task for _, task in named if task not in active), None):
+        fix = "name one of them, or move its line there from inactive"
+        raise InputError(f"{wrong} is no active task of {DEFAULT}: {', '.join(active)}; {fix}")
     status = int(dvc(words))
     if status == 0 and "--dry" not in words:
-        named = [word for word in words[1:] if not word.startswith("-")]
-        reports = named or [f"report@{name}" for name in load(DEFAULT).active]
-        for stage, _, name in (report.partition("@") for report in reports):
+        for stage, task in named or [("report", task) for task in active]:
             if stage == "report":
-                print_verdict(TaskPaths(name).results / "table.md")
+                print_verdict(TaskPaths(task).results / "table.md")
     return status
 
 

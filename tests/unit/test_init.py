@@ -157,6 +157,19 @@ def test_a_run_ends_with_the_headline_of_each_report(
     assert ended.status == 0 and ended.printed.strip() == (said if shown else "")
 
 
+def test_a_run_of_no_active_task_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dvc.cli.main", lambda _: pytest.fail("DVC was started"))
+    for word in ("chat", "multi30k", "sweep@multi30k"):
+        ended = runner(command.main, monkeypatch, capsys)("run", word)
+        name = word.rpartition("@")[2]
+        assert ended.status == 2
+        assert ended.said.startswith(
+            f"error: {name} is no active task of params.yaml: translation; name one of them, or move its"
+        )
+
+
 def test_a_secret_is_refused_before_dvc_reads_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
