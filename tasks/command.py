@@ -102,6 +102,8 @@ def _repro(words: list[str]) -> int:
     refuse_secrets()
     active = load(DEFAULT).active
     named = [word.partition("@")[::2] for word in words[1:] if not word.startswith("-")]
+    if "--glob" in words:
+        named = []
     if wrong := next((task for _, task in named if task not in active), None):
         fix = "name one of them, or move its line there from inactive"
         raise InputError(f"{wrong} is no active task of {DEFAULT}: {', '.join(active)}; {fix}")

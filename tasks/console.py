@@ -114,8 +114,9 @@ def answer(arguments: argparse.Namespace, text: str, **values: Any) -> None:
 
 
 def print_verdict(table: Path) -> None:
-    """Print the headline of a report, the paragraph below the title of its `table.md`, and where the whole report is."""
-    for headline in table.read_text(encoding="utf-8").split("\n\n")[1:2]:
+    """Print the headline of a report, below the title of its `table.md` if that is there, and where the whole report is."""
+    written = table.read_text(encoding="utf-8") if table.is_file() else ""
+    for headline in written.split("\n\n")[1:2]:
         print(f"\n{headline}\nThe whole report: {os.path.relpath(table.with_name('report.html'))}")
 
 

@@ -251,7 +251,8 @@ class _Opened:
         chosen, text = side.point or pair.manifest.point, pair.manifest.text
         self.pair, self.point = pair, SweepPoint(chosen.method, chosen.settings)
         self.split = Split(setting.split, setting.examples, pair.tokenizer, text, setting.sweep)
-        self.request = Request(text.max_target_tokens, setting.sweep.sampling, setting.sweep.seed)
+        drafting = setting.sweep.drafter_sampling
+        self.request = Request(text.max_target_tokens, setting.sweep.sampling, setting.sweep.seed, drafter=drafting)
         self._method = pair.method(self.point, self.request)
 
     def run(self, example: int) -> Generation:

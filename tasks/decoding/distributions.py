@@ -267,8 +267,9 @@ class TokenSource:
     def uniform(self, key: Key) -> float:
         """Return a number in the open interval (0, 1) that depends only on the key."""
         # Philox (Salmon et al., 2011) counts where other generators keep a state.
-        words = [number & _WORD for number in key]
-        bits = int(np.random.Philox(counter=words, key=[self.seed & _WORD, self.stream]).random_raw())
+        words = np.array([number & _WORD for number in key], dtype=np.uint64)
+        keyed = np.array([self.seed & _WORD, self.stream], dtype=np.uint64)
+        bits = int(np.random.Philox(counter=words, key=keyed).random_raw())
         # 53 bits, as many as a float64 holds, and half a step so that 0 and 1 are never met.
         return ((bits >> 11) + 0.5) * 2.0**-53
 

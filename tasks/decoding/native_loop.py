@@ -101,7 +101,7 @@ def _native_sampling(parts: LoopParts) -> Sampling | None:
         rule=SAMPLED_RULES.index(rule.form),
         cascade=rule.cascade,
         value=rule.value,
-        seed=source.seed,
+        seed=source.seed,  # ctypes keeps its low 64 bits
         stream=source.stream,
         choose=CHOOSE(choose) if source.kernel == "asks" else CHOOSE(),
     )

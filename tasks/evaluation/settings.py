@@ -90,7 +90,7 @@ class SweepSettings:
     )
     sampling: SamplingSettings = setting("How every method chooses tokens.", default_factory=SamplingSettings)
     drafter_sampling: SamplingSettings | None = setting(
-        "How drafted tokens are chosen where `sampling` draws; none: as all tokens.", default=None
+        "How a sweep chooses drafted tokens where `sampling` draws; none: as all tokens.", default=None
     )
     samples: int = setting(
         "Outputs of each example where tokens are drawn; its quality is their mean, and intervals cover examples and draws. "

@@ -394,7 +394,7 @@ def _warnings(job: TrainingJob, outcome: TrainingResult, check: OutputCheck | No
     found = [] if check is None else [*against_teacher(check, model), *length_warning(check, model)]
     losses = {step: row["validation_loss"] for step, row in outcome.log.items() if "validation_loss" in row}
     best = min(losses, key=losses.__getitem__, default=0)
-    if outcome.kept in losses and losses[outcome.kept] > losses[best] + _RISE:
+    if job.training.choose_by == "last" and outcome.kept in losses and losses[outcome.kept] > losses[best] + _RISE:
         rise = f"the validation loss of {model} rose from {losses[best]:.3f} at step {best} to {losses[outcome.kept]:.3f}"
         found.append(f"{rise}; try fewer steps, or keep the best weights by choose_by: validation_loss")
     return found

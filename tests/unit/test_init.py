@@ -142,7 +142,8 @@ def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"), [(["translation"], True), (["--dry"], False), (["sweep@translation"], False), ([], True)]
+    ("words", "shown"),
+    [(["translation"], True), (["--dry"], False), (["sweep@translation"], False), ([], True), (["--glob", "*"], True)],
 )
 def test_a_run_ends_with_the_headline_of_each_report(
     words: list[str], shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -244,6 +244,8 @@ def _drawn(sampling: SamplingSettings, pair: PairRecord) -> str:
     how += [f"nucleus {sampling.top_p:g}"] if sampling.top_p < 1 else []
     samples = field_text(pair, "lineage.settings.sweep.samples")
     how += [f"{samples} outputs of each text"] if samples not in ("1", formatting.NOTHING) else []
+    own = field_text(pair, "lineage.settings.sweep.drafter_sampling.temperature")
+    how += [f"drafts at temperature {own}, which generate and serve do not do"] if own != formatting.NOTHING else []
     return ", ".join(how)
 
 

@@ -80,9 +80,8 @@ def score(hypotheses: Texts, references: References, metric: str, samples: int, 
     elif settings.name in metrics.ROUGES:
         signature = metrics.rouge_signature(settings.rouge_tokenizer)
     statistics = example_statistics(hypotheses, references, metric)
-    if texts > 1:  # those of an example are resampled together; BLEU's counts may be sums, since it is a ratio of them
-        by_text = statistics.reshape(texts, examples, -1)
-        statistics = by_text.sum(axis=0) if settings.name == "bleu" else by_text.mean(axis=0)
+    if texts > 1:  # those of an example are resampled together
+        statistics = statistics.reshape(texts, examples, -1).mean(axis=0)
     return _quality(metric, table[settings.name], table, signature, statistics, samples, seed)
 
 

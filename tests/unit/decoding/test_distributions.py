@@ -66,9 +66,9 @@ def test_the_head_of_a_block_keeps_its_sampling() -> None:
 
 def test_a_uniform_depends_on_its_key_alone() -> None:
     keys = [Key(*key) for key in itertools.product((0, 11), (1, 11), (Purpose.ACCEPT, Purpose.DRAFT), (0, 1))]
-    sources = [TokenSource(0), TokenSource(1), TokenSource(1).deferred()]
+    sources = [*map(TokenSource, (0, 1, -1, 2**63 + 5, 2**64 - 3)), TokenSource(1).deferred()]
     uniforms = [source.uniform(key) for source in sources for key in keys]
-    assert len(set(uniforms)) == 3 * len(keys)
+    assert len(set(uniforms)) == len(sources) * len(keys)
     assert uniforms == [source.uniform(key) for source in sources for key in keys]
     # The same on every machine and in every process: a sweep that is resumed draws what it would have drawn.
     assert TokenSource(0).uniform(Key(3, 7, Purpose.ACCEPT)) == pytest.approx(0.0478007359, abs=1e-9)

@@ -29,8 +29,8 @@ from tests.toys import VOCABULARY, toy_sources
 SOURCES = toy_sources(12)
 
 
-def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | None = None) -> SpeculativeLoop:
-    one = METHODS[method].make(settings, pair, Request(9, SamplingSettings() if sampling is None else sampling))
+def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | None = None, **rest: Any) -> SpeculativeLoop:
+    one = METHODS[method].make(settings, pair, Request(9, SamplingSettings() if sampling is None else sampling, **rest))
     assert isinstance(one, SpeculativeLoop)
     return one
 
@@ -41,10 +41,15 @@ def test_rows_equal_the_general_loop(method: str, settings: Any) -> None:
         same_in_the_kernel(built(method, settings, pair_of("t5")), SOURCES, limit)
 
 
-DRAWN = (SamplingSettings(temperature=1.0), SamplingSettings(temperature=0.8, top_k=12, top_p=0.85))
+DRAWN: dict[str, tuple[SamplingSettings, dict[str, Any]]] = {
+    "plain": (SamplingSettings(temperature=1.0), {}),
+    "truncated": (SamplingSettings(temperature=0.8, top_k=12, top_p=0.85), {"seed": -1}),
+    "greedy drafts": (SamplingSettings(temperature=1.0), {"drafter": SamplingSettings(top_k=5), "seed": 2**63 + 5}),
+    "hot drafts": (SamplingSettings(temperature=0.7), {"drafter": SamplingSettings(temperature=1.6, top_p=0.9)}),
+}
 
 
-@pytest.mark.parametrize("sampling", DRAWN, ids=["plain", "truncated"])
+@pytest.mark.parametrize("drawn", DRAWN.values(), ids=DRAWN)
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
@@ -53,10 +58,13 @@ DRAWN = (SamplingSettings(temperature=1.0), SamplingSettings(temperature=0.8, to
         ("speculative_lossy", speculative.LossySettings(lossiness=0.3, draft_length=3, tuned=True)),
     ],
 )
-def test_sampled_rows_equal_the_general_loop(method: str, settings: Any, sampling: SamplingSettings) -> None:
-    drawn = same_in_the_kernel(built(method, settings, pair_of("t5"), sampling), SOURCES, 20)
+def test_sampled_rows_equal_the_general_loop(
+    method: str, settings: Any, drawn: tuple[SamplingSettings, dict[str, Any]]
+) -> None:
+    sampling, rest = drawn
+    found = same_in_the_kernel(built(method, settings, pair_of("t5"), sampling, **rest), SOURCES, 20)
     greedy = built(method, settings, pair_of("t5")).run(SOURCES, range(len(SOURCES)), 20)
-    assert [one.tokens for one in drawn] != [one.tokens for one in greedy]
+    assert rest.get("drafter") or [one.tokens for one in found] != [one.tokens for one in greedy]
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -232,6 +232,8 @@ def test_a_validation_loss_that_rose_is_warned_of(job: TrainingJob) -> None:
     assert stage._warnings(job, best, None) == []
     [warning] = stage._warnings(job, last, None)
     assert warning.startswith("the validation loss of the small model rose from 2.000 at step 2 to 2.500; try fewer steps")
+    chosen = dataclasses.replace(job, training=dataclasses.replace(job.training, choose_by="quality"))
+    assert stage._warnings(chosen, last, None) == [], "another measure kept these weights"
 
 
 def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(

@@ -95,17 +95,27 @@ double sum_of(int64_t count, Weight weight) {
     return total((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-// A distribution over tokens: the softmax of logits over the temperature, where they are not under `cut`.
+// A distribution over tokens: the softmax of logits over the temperature, where they are not under `cut`; or all on one token.
 struct Distribution {
     const float* logits = nullptr;
     int64_t count = 0;
-    float top = 0, cut = -HUGE_VALF, heat = 1, share = 1;  // the greatest logit, 1 / temperature, and the probability of the greatest
+    int32_t best = 0;  // of the greatest logit, `top`
+    float top = 0, cut = -HUGE_VALF, heat = 1, share = 1;  // 1 / temperature, and the probability of the greatest
+    bool greedy = false;
 
     Vec at(int64_t i) const {
+        if (greedy) {
+            Vec weight{};
+            if (i <= best && best < i + kLanes) weight[best - i] = 1;
+            return weight;
+        }
         const Vec logit = here(i), weight = exponential((logit - top) * heat);
         return (logit < cut ? Vec{} : weight) * share;
     }
-    double of(int32_t token) const { return logits[token] < cut ? 0 : std::exp(double(logits[token] - top) * heat) * share; }
+    double of(int32_t token) const {
+        if (greedy) return token == best;
+        return logits[token] < cut ? 0 : std::exp(double(logits[token] - top) * heat) * share;
+    }
 
     // Log-probabilities; -infinity beyond the last token.
     Vec log_at(int64_t i) const { return (here(i) - top) * heat + std::log(share); }
@@ -125,16 +135,18 @@ struct Distribution {
 };
 
 // A model's own softmax, which thresholds and confidences are of.
-Distribution scores_of(const float* logits, int64_t count, float top) {
-    Distribution found{logits, count, top};
+Distribution scores_of(const float* logits, int64_t count, int32_t best) {
+    Distribution found{logits, count, best, logits[best]};
     found.normalise();
     return found;
 }
 
 // What tokens are sampled from: the transform of temperature, top-k and nucleus, in this order; ties with the last token stay.
-Distribution distribution_of(const Transform& sampling, const float* logits, int64_t count, float top) {
-    const bool greedy = sampling.temperature == 0;
-    Distribution found{logits, count, top, greedy ? top : -HUGE_VALF, greedy ? 1 : float(1 / sampling.temperature)};
+Distribution distribution_of(const Transform& sampling, const float* logits, int64_t count, int32_t best) {
+    Distribution found{logits, count, best, logits[best]};
+    found.greedy = sampling.temperature == 0;
+    if (found.greedy) return found;
+    found.heat = float(1 / sampling.temperature);
     std::vector<float> kept;
     if (0 < sampling.top_k && sampling.top_k < count) {
         kept.assign(logits, logits + count);
@@ -152,7 +164,7 @@ Distribution distribution_of(const Transform& sampling, const float* logits, int
         double before = 0;
         for (size_t i = 0; i < kept.size() && before < sampling.top_p; i++) {
             found.cut = kept[i];
-            before += std::exp(double(kept[i] - top) * found.heat) * found.share;
+            before += std::exp(double(kept[i] - found.top) * found.heat) * found.share;
         }
         found.normalise();
     }
@@ -217,8 +229,8 @@ inline Vec positive(Vec value) { return value > 0 ? value : Vec{}; }
 struct Both {
     Distribution q, p;
 
-    Distribution q_scores() const { return scores_of(q.logits, q.count, q.top); }
-    Distribution p_scores() const { return scores_of(p.logits, p.count, p.top); }
+    Distribution q_scores() const { return scores_of(q.logits, q.count, q.best); }
+    Distribution p_scores() const { return scores_of(p.logits, p.count, p.best); }
     // Draws from norm(max(0, large p - small q)), or from `otherwise` where rounding leaves nothing of it.
     int32_t residual(const Draws& draws, int64_t position, double large, double small, const Distribution& otherwise) const {
         const float a = large, b = small;
@@ -237,7 +249,7 @@ struct CascadeTarget {
 
     CascadeTarget(const Both& both, int32_t rule, double alpha) : both(both) {
         const Distribution q = both.q_scores(), p = both.p_scores();
-        const double gain = double(p.share) - q.share;
+        const float gain = p.share - q.share;  // as `variation`, which is never less where both are equal
         const auto entropy_of = [](const Distribution& one) { return double(entropy(one.logits, one.count, one.top)); };
         const auto variation = [&] { return sum_of(q.count, [&](int64_t i) { return positive(both.p.at(i) - both.q.at(i)); }); };
         by_token = rule >= kTokenV1;
@@ -247,7 +259,8 @@ struct CascadeTarget {
         if (rule == kDiffLog) defers = entropy_of(q) - entropy_of(p) > alpha;
         if (rule == kOpt) defers = gain > alpha * variation();
         if (rule == kOptLog) defers = entropy_of(q) - entropy_of(p) > alpha * variation();
-        if (rule == kBild)
+        if (rule == kBild && both.q.greedy) defers = -std::log(p.of(q.best)) > alpha;
+        if (rule == kBild && !both.q.greedy)
             defers = -sum_of(q.count, [&](int64_t i) {
                 const Vec share = q.at(i);
                 return share > 0 ? share * p.log_at(i) : Vec{};

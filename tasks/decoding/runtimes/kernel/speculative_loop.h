@@ -309,10 +309,10 @@ struct SpeculativeLoop {
     }
 
     // Draws a token of the drafter's; a position that is drafted again gets another number.
-    int32_t draw_draft(const Row& row, const float* logits, float top) {
+    int32_t draw_draft(const Row& row, const float* logits, int32_t best) {
         const int64_t index = row.turn().predicted;
         if (small.drafted) logits = drafted_logits(row, index);
-        const Distribution q = distribution_of(rules.sampling->small, logits, small.vocabulary, top);
+        const Distribution q = distribution_of(rules.sampling->small, logits, small.vocabulary, best);
         const size_t at = drafted_at(row, index);
         if (drawn_from.size() <= at) drawn_from.resize(at + 1);
         drawn_from[at] = q;
@@ -330,7 +330,7 @@ struct SpeculativeLoop {
                 if (best[index] < 0) return row.turn().predicted++, &row;
                 const float top = here[best[index]];
                 if (small.drafted) std::copy_n(here, small.vocabulary, drafted_logits(row, row.turn().predicted));
-                const int32_t output = rules.sampling ? draw_draft(row, here, top) : best[index];
+                const int32_t output = rules.sampling ? draw_draft(row, here, best[index]) : best[index];
                 const double sure = stops.reads_scores() ? confidence(here, small.vocabulary, top) : 1;
                 const double nats = stops.reads_entropy() ? entropy(here, small.vocabulary, top) : 0;
                 if (extend(row, token_of(*small.stack, output), sure, nats)) going.push_back(&row);
@@ -379,7 +379,7 @@ struct SpeculativeLoop {
             const Prediction q(small, small.logits + index * small.stride, token_of(*small.stack, best[index]));
             const Prediction p(large, large_logits(row, row.turn().accepted), row.next);
             if (rules.sampling) {
-                const Both here{distribution_of(rules.sampling->small, q.logits, q.outputs, q.top), large_distribution(row, row.turn().accepted, row.next)};
+                const Both here{distribution_of(rules.sampling->small, q.logits, q.outputs, q.best), large_distribution(row, row.turn().accepted, row.next)};
                 row.next = CascadeTarget(here, rules.sampling->cascade, rules.sampling->value).draw(draws_of(row), row.text.count);
             } else if (!defers(*rules.deferral, q, p)) row.next = q.best;
         }
@@ -388,7 +388,7 @@ struct SpeculativeLoop {
 
     Distribution large_distribution(const Row& row, int64_t index, int32_t best) const {
         const float* logits = large_logits(row, index);
-        return distribution_of(rules.sampling->large, logits, large.vocabulary, logits[best]);
+        return distribution_of(rules.sampling->large, logits, large.vocabulary, best);
     }
 
     // How many drafted tokens a sampled rule accepts; `next` becomes what replaces the first one that it does not, else stays.

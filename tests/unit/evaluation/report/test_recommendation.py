@@ -315,3 +315,7 @@ def test_texts_models_and_measurement_stand_under_the_first_line(sweeps: Sweeps)
     assert drawn.startswith(
         "drawn at temperature 1, top-k 5, nucleus 0.8; gains and losses are over the large model drawn so too"
     )
+    swept: dict[str, Any] = {"settings": {"sweep": {"samples": 2, "drafter_sampling": {"temperature": 0.5}}}}
+    pairs = {arm: dataclasses.replace(pair, lineage={**(pair.lineage or {}), **swept}) for arm, pair in summary.pairs.items()}
+    said = recommend(dataclasses.replace(summary, points=points, pairs=pairs)).basis["tokens"]
+    assert "nucleus 0.8, 2 outputs of each text, drafts at temperature 0.5, which generate and serve do not do; gains" in said
