@@ -199,7 +199,7 @@ def measure_pair(
             fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
             raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None
         rates += found.values()
-    sizes = {name: sizes_of(model, int8=machine.dtype == "int8") for name, model in loaded.opened.models.items()}
+    sizes = {name: sizes_of(model, int8=machine.int8(name)) for name, model in loaded.opened.models.items()}
     shared = loaded.pair.shares_encoder
     return rates, PairSizes(
         **sizes,

@@ -33,6 +33,11 @@ class MachineSettings:
         default="float32",
         choices=("float32", "bfloat16", "int8"),
     )
+    drafter_dtype: str = setting(
+        "Number format of the small model, in decoding; int8 (native runtime) drafts faster, lossless methods lose nothing.",
+        default="same",
+        choices=("same", "int8"),
+    )
     threads: int = setting("CPU threads of a stage; 0: torch's default.", default=0, unit="threads", ge=0, le=1024)
     processes: int = setting(
         "Processes that train one model on this machine; 0: one per GPU, or one on a CPU.",
@@ -59,13 +64,20 @@ class MachineSettings:
 
     def of_models(self) -> dict[str, Any]:
         """Return the arguments of `tasks.decoding.load_pair` that are among these settings."""
-        return {name: getattr(self, name) for name in ("device", "dtype", "runtime", "threads")}
+        return {name: getattr(self, name) for name in ("device", "dtype", "drafter_dtype", "runtime", "threads")}
+
+    def int8(self, model: str) -> bool:
+        """Return whether the matrices of a model, `small` or `large`, are kept in 8 bits."""
+        return self.dtype == "int8" or (model == "small" and self.drafter_dtype == "int8")
 
     def validate(self) -> None:
         if self.runtime == "native" and self.device == "cuda":
             raise ValueError("runtime is native, which runs on a CPU, but device is cuda; set runtime to auto")
-        if self.dtype == "int8" and self.runtime not in ("auto", "native"):
-            raise ValueError(f"dtype is int8, which takes the native runtime, but runtime is {self.runtime}; set it to auto")
+        for name in ("dtype", "drafter_dtype"):
+            if getattr(self, name) == "int8" and self.runtime not in ("auto", "native"):
+                raise ValueError(
+                    f"{name} is int8, which takes the native runtime, but runtime is {self.runtime}; set it to auto"
+                )
 
 
 def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:

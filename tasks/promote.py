@@ -241,7 +241,7 @@ def _time_round(
 def _open(folder: Path, machine: MachineSettings) -> DecodingPair:
     """Open a pair without the bars and notes of `transformers`."""
     quieten_transformers()
-    return load_pair(folder, device=machine.device, dtype=machine.dtype, runtime=machine.runtime, threads=machine.threads)
+    return load_pair(folder, **machine.of_models())
 
 
 class _Opened:

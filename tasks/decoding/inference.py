@@ -233,6 +233,7 @@ def load_pair(
     text: TextSettings | None = None,
     device: str = "auto",
     dtype: str = "float32",
+    drafter_dtype: str = "same",
     runtime: str = "auto",
     threads: int = 0,
     beside: DecodingPair | None = None,
@@ -246,6 +247,7 @@ def load_pair(
         text: With `large`: lengths and chat template; none takes 512 source and 128 target tokens without a template.
         device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
         dtype: `float32`, `bfloat16`, or `int8` (native runtime only).
+        drafter_dtype: `same`, or `int8` for the small model alone.
         runtime: `native`, `fused`, `reference`, or `auto` for the fastest one that supports the models.
         threads: CPU threads, set for the whole process; 0 leaves torch's number.
         beside: A pair of the same large model, which is then in memory once where its runtime allows.
@@ -254,7 +256,7 @@ def load_pair(
         InputError: a model is missing, the two do not fit each other, or `pair.json` is damaged.
     """
     try:
-        machine = MachineSettings(device=device, dtype=dtype, runtime=runtime, threads=threads)
+        machine = MachineSettings(device=device, dtype=dtype, drafter_dtype=drafter_dtype, runtime=runtime, threads=threads)
     except ValueError as error:
         raise InputError(str(error)) from None
     calibration: Rows = []
@@ -284,11 +286,12 @@ def load_pair(
     for name, model in models.items():
         check_lengths(model, name, manifest.text)
     # 3. A runtime for each.
-    wanted = Runtime(machine.runtime, machine.dtype == "int8")
+    wanted = {name: Runtime(machine.runtime, machine.int8(name)) for name in models}
     if same:
         vocabulary = vocabulary_size(tokenizer, *models.values())
         opened = None if shared is None else shared.decoders.large
-        decoders = open_decoders(models["small"], models["large"], vocabulary, calibration, wanted, opened)
+        runtimes = wanted["large"], wanted["small"]
+        decoders = open_decoders(models["small"], models["large"], vocabulary, calibration, *runtimes, opened)
     else:
         decoders = _translated(models, {"small": own, "large": tokenizer}, manifest.text, calibration, wanted)
     return DecodingPair(decoders, models, tokenizer, chosen_device.type, manifest)
@@ -299,12 +302,13 @@ def _translated(
     tokenizers: dict[str, PreTrainedTokenizerBase],
     text: TextSettings,
     calibration: Rows,
-    runtime: Runtime,
+    runtimes: dict[str, Runtime],
 ) -> Pair:
     """Open two models of different tokenizers: the small one predicts the tokens that both have."""
     # Opened apart: the two share no encoder and no vocabulary.
     opened = {
-        name: open_decoder(model, name, vocabulary_size(tokenizers[name], model), runtime) for name, model in models.items()
+        name: open_decoder(model, name, vocabulary_size(tokenizers[name], model), runtimes[name])
+        for name, model in models.items()
     }
     small, large = opened["small"], opened["large"]
     translation = translation_between(tokenizers["small"], tokenizers["large"], (small.end_token, large.end_token), text)

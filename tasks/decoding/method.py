@@ -102,8 +102,9 @@ class Pair:
 
     @property
     def described(self) -> str:
-        """Runtime and number format of the large model."""
-        return str(getattr(self.large, "described", type(self.large).__name__))
+        """Runtime and number format of the large model, and of the small one where they are others."""
+        small, large = (str(getattr(one, "described", type(one).__name__)) for one in (self.small, self.large))
+        return large if small == large or type(self.small) is not type(self.large) else f"{large}; drafts {small}"
 
 
 @dataclass(frozen=True)

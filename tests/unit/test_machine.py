@@ -75,7 +75,8 @@ def test_more_threads_or_processes_than_some_for_each_core_are_refused() -> None
     ("settings", "words"),
     [
         ({"runtime": "native", "device": "cuda"}, "runtime is native, which runs on a CPU, but device is cuda"),
-        ({"dtype": "int8", "runtime": "fused"}, "dtype is int8, which takes the native runtime, but runtime is fused"),
+        ({"dtype": "int8", "runtime": "fused"}, "^dtype is int8, which takes the native runtime, but runtime is fused"),
+        ({"drafter_dtype": "int8", "runtime": "reference"}, "^drafter_dtype is int8, which takes the native runtime"),
     ],
 )
 def test_a_runtime_that_the_device_or_the_format_rules_out_is_refused(settings: dict[str, Any], words: str) -> None:

@@ -58,7 +58,8 @@ def open_decoder(
             raise InputError(f"the {kind} runtime {opened}; set machine.runtime to auto")
     if runtime.int8:
         raise InputError(
-            f"int8 takes the native runtime, which does not take the {name} model here; set machine.dtype to float32"
+            f"int8 takes the native runtime, which does not take the {name} model here; set machine.dtype to float32 (and "
+            "machine.drafter_dtype to same)"
         )
     return _reference(model, name, vocabulary)
 
@@ -134,6 +135,7 @@ def open_decoders(
     vocabulary: int | None = None,
     calibration: Rows | None = None,
     runtime: Runtime = AUTO,
+    drafter_runtime: Runtime | None = None,
     opened: Decoder | None = None,
 ) -> Pair:
     """Open two models of `transformers` as a pair, and find out whether they share an encoder.
@@ -144,6 +146,7 @@ def open_decoders(
         vocabulary: The number of ids that both predict over; none: each model's own number.
         calibration: Target tokens of the calibration set, for drafters without a model.
         runtime: The runtime of both.
+        drafter_runtime: The small model's, if it is another one.
         opened: The large model's decoder in another pair, whose models share no encoder; none: it is opened.
 
     Raises:
@@ -160,7 +163,7 @@ def open_decoders(
         )
     verifier = opened or open_decoder(large, "large", vocabulary, runtime)
     return Pair(
-        open_decoder(small, "small", vocabulary, runtime, verifier if shared else None),
+        open_decoder(small, "small", vocabulary, drafter_runtime or runtime, verifier if shared else None),
         verifier,
         calibration=[] if calibration is None else calibration,
         shares_encoder=shared,

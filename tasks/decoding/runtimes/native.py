@@ -203,7 +203,7 @@ class NativeDecoder(SlotDecoder):
     ) -> None:
         """Take a model, its blueprint, the functions of `compiled.library`, and the number format of the matrices.
 
-        `large` is a decoder in the same format whose encoder is this model's too. That encoder is kept once, as are an
+        `large` is a decoder whose encoder is this model's too. That encoder is kept once, as are, in the same number format, an
         embedding and a head that are the same tensors.
 
         Raises:
@@ -212,7 +212,7 @@ class NativeDecoder(SlotDecoder):
         super().__init__(model, blueprint, name, vocabulary)
         if not 0 < self.vocabulary <= output_vocabulary(model):
             raise ValueError(f"the {name} model predicts over {output_vocabulary(model)} tokens, not {self.vocabulary}")
-        self.described = f"native, {number_format}"
+        self._format, self.described = number_format, f"native, {number_format}"
         decoder, encoder = blueprint.decoder, blueprint.encoder
         self._draft_tokens = decoder.head_tokens
         self._outputs = self.vocabulary if self._draft_tokens is None else len(self._draft_tokens)
@@ -225,7 +225,8 @@ class NativeDecoder(SlotDecoder):
         self._large = large
         self._head = decoder.head if self._draft_tokens is None else None
         # A head that is the large model's embedding or head lies packed there already.
-        shared = (None, None) if large is None else large._packed_weights_of(decoder, number_format)
+        alike = large is not None and large._format == number_format
+        shared = large._packed_weights_of(decoder, number_format) if large is not None and alike else (None, None)
         self._stack = NativeStack(PackedStack(decoder, number_format, functions, *shared))
         self._packed, self._cache = self._stack.packed, self._stack.cache
         # 2. The encoder: the large model's, or one whose embedding may be the decoder's head.

@@ -160,6 +160,9 @@ def test_a_pair_of_ones_own_is_lossless_by_default(folder: Path) -> None:
     assert own.manifest.point == configure_method("speculative", {})
     assert own.generate(SOURCES[0])[0].tokens == own.generate(SOURCES[0], method="vanilla_large")[0].tokens
     assert own.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    eight = load_pair(folder, drafter_dtype="int8", device="cpu")
+    assert "drafts native, int8" in repr(eight)
+    assert eight.generate(SOURCES[0], method="speculative")[0].tokens == own.generate(SOURCES[0])[0].tokens
 
 
 def test_what_is_missing_or_too_much_is_said(folder: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import AUTO, REFERENCE, Runtime
-from tasks.decoding.generation import Generation
+from tasks.decoding.generation import Generation, total
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import SpeculativeBeamSettings
@@ -76,6 +76,22 @@ def test_a_shared_encoder_runs_once_and_changes_no_token(name: str, runtime: Run
     assert not pair.shares_encoder
     assert decoded(pair, method)[1] == [len(SOURCES)] * 2
     assert len({tuple(one.tokens) for one in outputs}) > 1
+
+
+@pytest.mark.parametrize("one_encoder", [True, False])
+def test_a_drafter_in_8_bits_drafts_for_a_large_model_in_32(one_encoder: bool) -> None:
+    """Also where both have one encoder and one head, which are packed in two formats."""
+    small, large = made_of_layers(pruned=False) if one_encoder else models("t5")
+    native = Runtime("native")
+    plain = open_decoders(*copy.deepcopy((small, large)), runtime=native)
+    pair = open_decoders(small, large, runtime=native, drafter_runtime=Runtime("native", int8=True))
+    assert (
+        pair.described == "native, float32; drafts native, int8" and pair.shares_encoder == plain.shares_encoder == one_encoder
+    )
+    drafted, expected = (decode("speculative", DRAFTED["speculative"], one, SOURCES, Request(10)) for one in (pair, plain))
+    assert [one.tokens for one in drafted] == [one.tokens for one in expected], "the large model's own text"
+    kept, of = (total(one) for one in (drafted, expected))
+    assert of.accepted > 0 and abs(kept.accepted - of.accepted) <= 0.1 * of.drafted, "the same drafts but for rounding"
 
 
 def test_a_weight_or_a_configuration_that_differs_is_noticed() -> None:
