@@ -73,7 +73,7 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["sweep"]["grid"] = GRID
     return {
         "active": {"translation": params["active"]["translation"]},
-        "machine": {"device": "cpu", "runtime": "auto", "dtype": "float32", "threads": 1},
+        "machine": {"device": "cpu", "runtime": "auto", "dtype": "float32", "drafter_dtype": "same", "threads": 1},
         "tasks": {"translation": task},
     }
 

@@ -52,7 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     corpus = generate({"train": 750, "validation": 1, "test": 100}, 1)
     for split in ("train", "test"):
         (folder / f"{split}.txt").write_text(" ".join(one.references[0] for one in corpus[split]), encoding="utf-8")
-    machine = {"device": "cpu", "runtime": "auto", "dtype": "float32", "threads": 1}
+    machine = {"device": "cpu", "runtime": "auto", "dtype": "float32", "drafter_dtype": "same", "threads": 1}
     params = {"active": {"texts": str(folder)}, "machine": machine, "tasks": {"texts": TASK}}
     clone = make_clone(tmp_path_factory.mktemp("perplexity") / "project", lambda _: params)
     return clone, repro(clone)
