@@ -99,9 +99,12 @@ double sum_of(int64_t count, Weight weight) {
 struct Distribution {
     const float* logits = nullptr;
     int64_t count = 0;
-    int32_t best = 0;  // of the greatest logit, `top`
-    float top = 0, cut = -HUGE_VALF, heat = 1, share = 1;  // 1 / temperature, and the probability of the greatest
-    bool greedy = false;
+    int32_t best = 0;      // the token of the greatest logit
+    float top = 0;         // that logit
+    float cut = -HUGE_VALF;
+    float heat = 1;        // 1 / temperature
+    float share = 1;       // the probability of `best`
+    bool greedy = false;   // all on `best`
 
     Vec at(int64_t i) const {
         if (greedy) {
@@ -231,6 +234,7 @@ struct Both {
 
     Distribution q_scores() const { return scores_of(q.logits, q.count, q.best); }
     Distribution p_scores() const { return scores_of(p.logits, p.count, p.best); }
+
     // Draws from norm(max(0, large p - small q)), or from `otherwise` where rounding leaves nothing of it.
     int32_t residual(const Draws& draws, int64_t position, double large, double small, const Distribution& otherwise) const {
         const float a = large, b = small;
