@@ -50,7 +50,7 @@ def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
     Raises:
         InputError: `root` is no DVC repository, `dvc.yaml` is broken, a target is not in it, or `params.yaml` holds a secret.
     """
-    config.refuse_secrets(root / config.DEFAULT)
+    config.check_for_dvc(root / config.DEFAULT)
     repair(root)
     stages = _load(root)
     if not stages:

@@ -95,11 +95,11 @@ def _repro(words: list[str]) -> int:
     # pydantic and DVC would make every other command start later.
     from dvc.cli import main as dvc
 
-    from tasks.config import DEFAULT, load, refuse_secrets
+    from tasks.config import DEFAULT, check_for_dvc, load
     from tasks.console import print_verdict
     from tasks.paths import TaskPaths
 
-    refuse_secrets()
+    check_for_dvc()
     active = load(DEFAULT).active
     named = [word.partition("@")[::2] for word in words[1:] if not word.startswith("-")]
     if "--glob" in words:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -141,10 +142,23 @@ def load(path: Path = DEFAULT) -> Params:
         raise InputError(f"{path} is not YAML: {error}") from None
 
 
-def refuse_secrets(path: Path = DEFAULT) -> None:
-    """Raise `InputError` where a URL in a parameter file holds a secret: before DVC reads the file, which would print it."""
-    if path.is_file():
-        _refuse_secrets(path.read_text(encoding="utf-8", errors="replace"), path.name)
+def check_for_dvc(path: Path = DEFAULT) -> None:
+    """Check a parameter file before DVC reads it, which would print a secret, and miss a setting after its stage has run.
+
+    Raises:
+        InputError: a URL holds a secret, or `machine` lacks a setting that `dvc.yaml` beside it lists.
+    """
+    if not path.is_file():
+        return
+    text, graph = path.read_text(encoding="utf-8", errors="replace"), path.with_name("dvc.yaml")
+    _refuse_secrets(text, path.name)
+    listed = re.findall(r"\bmachine\.(\w+)", graph.read_text(encoding="utf-8")) if graph.is_file() else []
+    with contextlib.suppress(yaml.YAMLError, AttributeError):  # a file of another form is refused when it is loaded
+        machine = yaml.safe_load(text).get("machine") or {}
+        for name in listed:
+            if name not in machine:
+                fix = f"add {name}: {getattr(MachineSettings(), name)}"
+                raise InputError(f"{path.name}: machine has no {name}, which dvc.yaml lists; {fix}")
 
 
 def _refuse_secrets(text: str, path: str) -> None:

@@ -171,6 +171,18 @@ def test_a_run_of_no_active_task_is_refused(
         )
 
 
+def test_a_setting_that_dvc_lists_has_to_be_there(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DVC itself would miss it when the stage has run."""
+    Path("dvc.yaml").write_text("stages: {sweep: {cmd: x, params: [machine.device, machine.drafter_dtype]}}", encoding="utf-8")
+    older = [line for line in PARAMS.splitlines() if "drafter_dtype" not in line]
+    Path("params.yaml").write_text("\n".join(older), encoding="utf-8")
+    ended = runner(command.main, monkeypatch, capsys)("run", "translation")
+    said = "params.yaml: machine has no drafter_dtype, which dvc.yaml lists; add drafter_dtype: same"
+    assert (ended.status, ended.said.strip()) == (2, f"error: {said}")
+
+
 def test_a_secret_is_refused_before_dvc_reads_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
