@@ -15,6 +15,7 @@ are decoded with both, each writing its own outputs. The status is 1 where the a
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -384,6 +385,8 @@ def compare_large(pair: DecodingPair, asked: argparse.Namespace, texts: list[str
         check_pair(load_tokenizer(folder / DRAFTER), load_tokenizer(new), str(folder / DRAFTER), new)
     text = pair.manifest.text
     other = load_pair(large=new, drafter=folder / DRAFTER, text=text, device="cpu", dtype=asked.dtype)
+    if not other.decoders.shares_encoder:  # the large model alone differs, not the number format of the drafter
+        other = dataclasses.replace(other, decoders=dataclasses.replace(other.decoders, small=pair.decoders.small))
     sources, limit = pair.encode(texts), text.max_target_tokens
     old, found = (decode_here(one, draft_length, sources, limit) for one in (pair, other))
     return Change(draft_length, old, found, asked.bound)
