@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("tasks.verify", "check a pair's certificate in another engine"),
     "compare": ("tasks.compare", "compare two results: what differs beyond noise"),
     "promote": ("tasks.promote", "make a new pair the champion where it is better"),
-    "presets": ("tasks.corpora", "list the data sets of the papers, or fetch one"),
+    "presets": ("tasks.presets", "list the papers' experiments, or add one to params.yaml"),
     "send": ("tasks.tracking", "send the runs that wait for MLflow"),
     "bench": ("tasks.bench", "time decoding, training, sweeping and serving on this machine"),
     "doctor": ("tasks.doctor", "check this machine: what is missing for what"),

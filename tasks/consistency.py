@@ -147,6 +147,12 @@ def _as_it_is(task: Task) -> Iterator[str]:
     """Problems of pre-trained models that are taken as they are, and of prompts for them."""
     if task.finetune.large.steps == 0 and task.models.large.pretrained is None:
         yield "finetune.large: steps is 0, but models.large starts from random weights; set its pretrained, or steps"
+    if task.align.unaligned == "as_it_is":
+        if task.align.steps == 0:
+            yield "align: steps is 0, so that no drafter learns anything; set it to at least 1"
+        if task.align.start == "pretrained" and task.models.small.pretrained is None:
+            fix = "set models.small.pretrained, or unaligned to trained"
+            yield f"align: unaligned is as_it_is, but the small model starts from random weights or copied layers; {fix}"
     if task.text.chat_template and task.tokenizer.pretrained is None:
         yield "text: chat_template is true, but a tokenizer that is trained here has no template; set tokenizer.pretrained"
     for name, model, started in (("small", task.models.small, _small(task)), ("large", task.models.large, task.models.large)):

@@ -189,6 +189,7 @@ def make_report(
     dataset: str,
     test_names: Sequence[str] = (),
     corpus: str = "",
+    note: str = "",
 ) -> Summary:
     """Summarise the sweeps of a task, write every file of the report and the recommended pair, and record all in MLflow."""
     swept = read_seeds(paths, metric, seeds)
@@ -216,7 +217,7 @@ def make_report(
         if (path := paths.sweep(arm, None if seed == seeds[0] else seed) / f"hypotheses-{split}.parquet").is_file()
     }
     known = (dataset, test_names, further, corpus, temperatures, outputs, read_jsonl(paths.split(CHOSEN_ON)))
-    summary = summarize(paths.task, metric, swept, *known, stage_warnings(paths))
+    summary = summarize(paths.task, metric, swept, *known, [*([note] if note else []), *stage_warnings(paths)])
     files = []
     for name, write in writers(summary, sweeps).items():
         files.append(paths.results / name)
@@ -240,7 +241,7 @@ def main() -> None:
     # Neither the computation nor the upload of the record may disturb a timing.
     with folder_lock(paths.resume("report")), host_lock():
         dataset, names, corpus = params.published(arguments.task), list(task.corpus.test_sets), task.corpus.described
-        summary = make_report(task.metric, task.text, paths, task.seeds, dataset, names, corpus)
+        summary = make_report(task.metric, task.text, paths, task.seeds, dataset, names, corpus, task.corpus.note)
     print(as_text(summary))
     print(as_lines(summary, width=_TERMINAL))
     print(f"\n{summary.recommendation.headline}\nThe whole report: {paths.results / 'report.html'}")

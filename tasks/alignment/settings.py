@@ -96,6 +96,13 @@ class AlignSettings(TrainingSettings):
         choices=("live", "stored"),
     )
 
+    unaligned: str = setting(
+        "The unaligned drafter: trained on references, otherwise as the aligned one, as its control; or the small model as it "
+        "is, where a paper decodes with published models (a comparison that holds no training equal).",
+        default="trained",
+        choices=("trained", "as_it_is"),
+    )
+
     @property
     def reads_stored(self) -> bool:
         """Whether the loss reads the predictions stored in the calibration set."""
@@ -103,13 +110,15 @@ class AlignSettings(TrainingSettings):
 
     @property
     def control(self) -> AlignSettings:
-        """The settings of the control: the same training from the same start, by cross-entropy of the references."""
+        """The settings of the control: the same training from the same start, by cross-entropy of the references; or none."""
         same = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainingSettings)}
-        return AlignSettings(**same, start=self.start, draft_vocabulary=self.draft_vocabulary)
+        if self.unaligned == "as_it_is":
+            same["steps"] = 0
+        return AlignSettings(**same, start=self.start, draft_vocabulary=self.draft_vocabulary, unaligned=self.unaligned)
 
     def validate(self) -> None:
         super().validate()
-        if self.steps == 0:
+        if self.steps == 0 and self.unaligned == "trained":
             raise ValueError("steps is 0, so that no drafter learns anything; set it to at least 1")
         if self.has_auxiliary_losses and self.draft_vocabulary:
             raise ValueError(

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,8 @@ import yaml
 from filelock import FileLock
 
 from tasks.console import log
+from tasks.corpora.data_sets import PARQUET, DataSet
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
-from tasks.corpora.presets import PARQUET, DataSet
 from tasks.corpora.reading import passages
 from tasks.corpora.settings import SOURCE, HubSettings, Template, columns_of, parse_template
 from tasks.errors import InputError, disk_full, hub_answers, is_connection_error
@@ -58,7 +59,21 @@ def read(settings: HubSettings, source: Path) -> Corpus:
         fix = "under active in params.yaml, name data/hub.lock.yaml for a data set of the hub, or the folder of a copy"
         raise InputError(f"{source} is neither a lock file nor a folder with data; {fix}")
     names = [name for name in (*SPLITS, UNLABELLED) if name in data_set.splits]
-    return {name: _split(splits, data_set, name, place) for name in names}
+    return _with_shots({name: _split(splits, data_set, name, place) for name in names}, data_set.shots, place)
+
+
+def _with_shots(corpus: Corpus, shots: int, place: str) -> Corpus:
+    """Put the first examples of train before every source, and take them out of train."""
+    if not shots:
+        return corpus
+    shown, left = corpus["train"][:shots], corpus["train"][shots:]
+    if not left:
+        raise InputError(f"{place}: corpus.hub.shots is {shots}, but train has {len(shown)} examples; set it to fewer")
+    before = "".join(f"{one.source} {one.references[0]}\n\n" for one in shown)
+    return {
+        name: [replace(one, source=before + one.source) for one in (left if name == "train" else examples)]
+        for name, examples in corpus.items()
+    }
 
 
 def _split(splits: DatasetDict, data_set: DataSet, name: str, place: str) -> list[Example]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePath
 
+from tasks.corpora.data_sets import DATA_SETS, DataSet
 from tasks.corpora.example import SPLITS, UNLABELLED
-from tasks.corpora.presets import DATA_SETS, DataSet
 from tasks.settings import SEEDS, setting, settings
 
 SOURCE = "source"
@@ -197,7 +197,7 @@ class HubSettings:
     """A data set of the hub; what is empty is taken from the preset, or from the defaults where there is none."""
 
     preset: str = setting(
-        "A data set of the papers by its short name (`python -m tasks.corpora` lists them); none for any other.",
+        "A data set of the papers by its short name (`draftline presets` lists them); none for any other.",
         default="none",
         choices=("none", *DATA_SETS),
     )
@@ -237,11 +237,19 @@ class HubSettings:
         le=10_000,
     )
 
+    shots: int = setting(
+        "Examples, the first ones of train, that stand with their first references before each source; train loses them.",
+        default=0,
+        unit="examples",
+        ge=0,
+        le=100,
+    )
+
     @property
     def data_set(self) -> DataSet:
         """The data set that is read: the preset with what is given here in place of it."""
         preset = DATA_SETS.get(self.preset) or DataSet("", "source", ("references",))
-        own = ("name", "configuration", "revision", "source_field", "template", "no_reference", "passage_words")
+        own = ("name", "configuration", "revision", "source_field", "template", "no_reference", "passage_words", "shots")
         given = {name: getattr(self, name) for name in own} | {"reference_fields": tuple(self.reference_fields)}
         if self.name and self.name != preset.name:
             # Another repository of the data set need not have its configurations and branches.
@@ -262,7 +270,7 @@ class HubSettings:
     def validate(self) -> None:
         """Raise `ValueError` for a missing or impossible name, unknown splits, empty column names or a wrong template."""
         if self.preset == "none" and not self.name:
-            raise ValueError("hub names no data set; set name, or preset to one that python -m tasks.corpora lists")
+            raise ValueError("hub names no data set; set name, or preset to one that draftline presets lists")
         if self.name and not _NAME.fullmatch(self.name):
             fix = "write owner/name, and name the folder of a local copy under active"
             raise ValueError(f"name is {self.name!r}, which is no name on the hub; {fix}")
@@ -271,6 +279,8 @@ class HubSettings:
         if not all([*self.splits.values(), *self.reference_fields]):
             raise ValueError("splits or reference_fields has an empty name; write each name, or remove the entry")
         parse_template(self.template)
+        if self.shots and self.data_set.passage_words:
+            raise ValueError(f"shots is {self.shots}, but passages have no source to stand before; set it to 0")
         if self.data_set.passage_words and (self.reference_fields or parse_template(self.template) != parse_template("")):
             raise ValueError("passage_words is set, and passages need neither reference_fields nor template; remove them")
 
@@ -330,6 +340,10 @@ class CorpusSettings:
         "except for an uncut preset of the hub.",
         default="none",
         choices=("none", *PUBLISHED),
+    )
+
+    note: str = setting(
+        "What the report says at its top of this task, such as how an experiment of a paper is shortened.", default=""
     )
 
     @property

@@ -95,6 +95,11 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (models(("large",), architecture="llama"), "models: small is t5 but large is llama"),
     (both(models(architecture="gpt2"), under("text", max_source_tokens=1000)), "text: max_source_tokens and"),
     (under("finetune", "large", steps=0), "finetune.large: steps is 0, but models.large starts from random weights; set its"),
+    (
+        under("align", unaligned="as_it_is", steps=0),
+        "align: steps is 0, so that no drafter learns anything; set",
+    ),
+    (under("align", unaligned="as_it_is", start="pretrained"), "align: unaligned is as_it_is, but the small model starts from"),
     (models(("large",), pretrained="a/b.gguf"), "tokenizer: models.large.pretrained is a GGUF file, which has a tokenizer of"),
     (under("text", chat_template=True), "text: chat_template is true, but a tokenizer that is trained here has no template;"),
     (both(under("text", chat_template=True), under("tokenizer", pretrained="chat")), "text: chat_template is true,"),

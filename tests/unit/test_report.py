@@ -89,6 +89,7 @@ def run(
         monkeypatch.setattr(report, "all_figures", lambda summary, sweeps: {})
     recorded: list[tuple[Any, ...]] = []
     task = {"metric": "rougeL", "seeds": (1,), "corpus.test_sets": test_sets, "corpus.described": "a few texts", "text": TEXT}
+    task["corpus.note"] = "Shortened to an hour."
     params = MagicMock(**{f"task.return_value.{name}": value for name, value in task.items()})
     params.published.return_value = dataset
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
@@ -118,6 +119,7 @@ def test_the_files_and_the_table(paths: TaskPaths, monkeypatch: pytest.MonkeyPat
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
     assert table.splitlines()[2] == summary["verdict"]["headline"]
     assert verdict.splitlines()[0] == summary["verdict"]["headline"]
+    assert summary["verdict"]["warnings"][0] == "Shortened to an hour."
     lines = (paths.results / "frontier.csv").read_text(encoding="utf-8").splitlines()
     assert lines == [",".join(frontier), *(",".join(map(str, row)) for row in zip(*frontier.values(), strict=True))]
     assert f"- {summary['verdict']['changes'][-1]}\n\n## Task toy on test" in table

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tasks.corpora.data_sets import DATA_SETS, PARQUET
 from tasks.corpora.example import SPLITS, UNLABELLED, Example
 from tasks.corpora.hub import read
-from tasks.corpora.presets import DATA_SETS, PARQUET
 from tasks.corpora.settings import PUBLISHED, CorpusSettings, HubSettings
 from tasks.errors import InputError
 
@@ -96,6 +96,16 @@ def test_slices_templates_and_sources_without_references(news: Path) -> None:
     assert corpus["train"] == [Example("a? a!", ("a, in short",)), Example("b? b!", ("b, in short",))]
     assert corpus[UNLABELLED] == [Example("c? c!", ()), Example("d? d!", ()), Example("t? t!", ())]
     assert [len(corpus[split]) for split in ("validation", "test")] == [1, 1]
+
+
+def test_examples_of_train_stand_before_every_source(news: Path) -> None:
+    settings = HubSettings(**SETTINGS, template="{document}?", shots=2)
+    corpus = read(settings, news)
+    before = "a? a, in short\n\nb? b, in short\n\n"
+    assert corpus["train"] == [Example(f"{before}c?", ("c, in short",)), Example(f"{before}d?", ("d, in short",))]
+    assert [one.source for one in corpus["test"]] == [f"{before}t?"]
+    with pytest.raises(InputError, match=r"news: corpus.hub.shots is 4, but train has 4 examples; set it to fewer"):
+        read(HubSettings(**SETTINGS, shots=4), news)
 
 
 def test_rows_without_text_are_left_out_and_counted(news: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,6 +200,10 @@ def test_the_source_is_a_lock_file_or_a_folder_with_data(source: Path) -> None:
         ({"name": "a/b", "splits": {"test": ""}}, "empty name"),
         ({"name": "a/b", "template": "the same"}, "the same text for every example"),
         ({"name": "a/b", "passage_words": 8, "template": "{source}?"}, "neither reference_fields nor template"),
+        (
+            {"name": "a/b", "passage_words": 8, "shots": 1},
+            "shots is 1, but passages have no source to stand before",
+        ),
         ({"preset": "imdb"}, "preset is 'imdb'; it must be one of"),
     ],
 )

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tasks.corpora.data_sets import PARQUET
 from tasks.corpora.example import SPLITS
 from tasks.corpora.hub import read
-from tasks.corpora.presets import PARQUET
 from tasks.corpora.settings import HubSettings
 from tasks.errors import InputError
 from tests.hub import Commit, Hub, serving

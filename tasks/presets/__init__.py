@@ -1,0 +1,200 @@
+"""The papers' experiments as tasks of params.yaml: a data set as one paper used it, with one of its pairs."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasks.corpora.data_sets import DATA_SETS
+from tasks.errors import InputError
+from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.sweep.grid import preset_values
+
+Section = dict[str, Any]
+_TIMED, _ROUNDS = 500, 3
+"""Texts and rounds: SpecCascade, E.1."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of an experiment is run."""
+
+    divisor: int
+    """Every training takes this part of the paper's steps, but at least `fewest`."""
+    fewest: int
+    examples: int
+    """The most examples of validation, and of test."""
+    timed: int
+    values: int
+    """The most values of each setting of a grid, its ends among them."""
+
+
+FULL = "full"
+SCALES = {"day": Scale(25, 1000, 2000, 200, 5), "hour": Scale(500, 200, 300, 50, 3)}
+"""The shortened ones, beside `FULL`."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a paper used a data set; what it leaves open stands in `ours`."""
+
+    data_set: str
+    paper: str
+    printed: str
+    """Where the paper describes it."""
+    metric: str
+    lengths: tuple[int, int]
+    """Longest source and target, in tokens."""
+    pairs: list[str]
+    """`small:large`, the paper's first."""
+    large: Section
+    """Training of the large model, as `finetune.large`."""
+    align: Section
+    grid: list[Section]
+    sweep: Section
+    ours: list[str]
+    train_examples: int = 0
+    """Of the data set; a shortened run labels as many as its drafters see. 0: all are labelled."""
+    shots: int = 0
+    """Examples of train before each source."""
+    calibrate: Section = field(default_factory=dict)
+    text: Section = field(default_factory=dict)
+    options: Section = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Data set and paper, which a task of params.yaml may be called."""
+        return f"{self.data_set}-{self.paper}"
+
+    def section(self, pair: str = "", scale: str = FULL) -> Section:
+        """The task as params.yaml holds it under `tasks`.
+
+        Args:
+            pair: One of `pairs`, or any two models of one tokenizer; empty for the first.
+            scale: `FULL`, or a key of `SCALES`.
+
+        Raises:
+            InputError: see `checked_pair`.
+        """
+        small, large = checked_pair(pair or self.pairs[0], self)
+        task = {
+            "seeds": [1],
+            "metric": self.metric,
+            **self.options,
+            "corpus": {"source": "hub", "hub": {"preset": self.data_set, **({"shots": self.shots} if self.shots else {})}},
+            "text": {"max_source_tokens": self.lengths[0], "max_target_tokens": self.lengths[1], **self.text},
+            "tokenizer": {"pretrained": large},
+            "models": {"large": {"pretrained": large}, "small": {"pretrained": small}},
+            "finetune": {"large": dict(self.large), "small": {"steps": 0, "batch_size": 16}},
+            "calibrate": {"batch_size": 32, **self.calibrate},
+            "align": {"start": "pretrained", **self.align},
+            "sweep": {"grid": self.grid, **self.sweep, "latency_examples": _TIMED, "latency_rounds": _ROUNDS},
+        }
+        return task if scale == FULL else self._shortened(task, scale)
+
+    def _shortened(self, task: Section, scale: str) -> Section:
+        rule = SCALES[scale]
+        # 1. Steps, and with them the texts that the large model labels.
+        task["finetune"]["large"], task["align"] = _fewer_steps(self.large, rule), _fewer_steps(task["align"], rule)
+        whole, steps = (self.large["steps"], self.align["steps"]), (task["finetune"]["large"]["steps"], task["align"]["steps"])
+        seen = steps[1] * task["align"]["batch_size"]
+        if self.train_examples > seen:
+            task["calibrate"]["fraction"] = math.ceil(1e4 * seen / self.train_examples) / 1e4
+        # 2. Held-out texts.
+        splits = DATA_SETS[self.data_set].splits
+        task["corpus"]["hub"]["splits"] = {one: _first(splits[one], rule.examples) for one in ("validation", "test")}
+        task["sweep"]["latency_examples"] = min(_TIMED, rule.timed)
+        # 3. The grid, with the ranges of its presets written out.
+        task["sweep"]["grid"] = [_thinned(entry, rule.values) for entry in self.grid]
+        trained = "; ".join(
+            f"{name} takes {less:,} of {all_of:,} steps"
+            for name, less, all_of in zip(("the large model", "each drafter"), steps, whole, strict=True)
+            if less < all_of
+        )
+        said = [trained, f"at most {rule.examples:,} examples of validation and of test", f"{rule.timed} timed texts"]
+        said.append(f"at most {rule.values} values of each setting")
+        note = "; ".join(one for one in said if one)
+        task["corpus"]["note"] = f"This is {self.printed}, shortened to the scale `{scale}`: {note}."
+        return task
+
+
+def _fewer_steps(training: Section, rule: Scale) -> Section:
+    steps = min(training["steps"], max(rule.fewest, training["steps"] // rule.divisor))
+    if steps == training["steps"]:
+        return training
+    often = max(1, steps // 4)
+    warmup = {"warmup_steps": min(training["warmup_steps"], steps // 10)} if "warmup_steps" in training else {}
+    return {**training, **warmup, "steps": steps, "evaluate_every": often, "checkpoint_every": often}
+
+
+def _first(split: str, most: int) -> str:
+    """A slice with at most so many examples of a split, or of the first or last ones of it that a slice names."""
+    name, last, count = re.fullmatch(r"(\w+)(?:\[:?(-?)(\d+):?\])?", split).groups()  # type: ignore[union-attr]
+    most = min(most, int(count or most))
+    return f"{name}[-{most}:]" if last else f"{name}[:{most}]"
+
+
+def _thinned(entry: Section, most: int) -> Section:
+    def some(values: Sequence[Any]) -> list[Any]:
+        last = len(values) - 1
+        return list(values) if last < most else [values[round(index * last / (most - 1))] for index in range(most)]
+
+    ranges = preset_values(GridSettings(**entry))
+    return {"method": entry["method"], "values": {name: some(values) for name, values in ranges.items()}}
+
+
+def checked_pair(pair: str, variant: Variant) -> tuple[str, str]:
+    """Small and large model of a pair `small:large`.
+
+    Raises:
+        InputError: a model is none of the papers', or the two have different tokenizers.
+    """
+    names = pair.split(":")
+    if len(names) != 2 or not set(names) <= set(MODELS):
+        raise InputError(f"{variant.name} has no pair {pair!r}; {_nearest(pair, variant.pairs)}")
+    small, large = names
+    if MODELS[small]["tokenizer"] != MODELS[large]["tokenizer"]:
+        raise InputError(f"{small} and {large} share no tokenizer; {_nearest(pair, variant.pairs)}")
+    return small, large
+
+
+def variant_of(data_set: str, paper: str = "") -> Variant:
+    """The variant of a data set and a paper, of which `data_set` may be the name with both; without a paper the first one.
+
+    Raises:
+        InputError: there is none; names the nearest.
+    """
+    used = [one for one in VARIANTS if one.data_set == data_set]
+    fitting = [one for one in used or VARIANTS if paper in ("", one.paper) and data_set in (one.data_set, one.name)]
+    if fitting:
+        return fitting[0]
+    if used:
+        raise InputError(f"no paper {paper!r} used {data_set}; {_nearest(paper, [one.paper for one in used])}")
+    raise InputError(f"there is no variant {data_set!r}; {_nearest(data_set, [*DATA_SETS, *(one.name for one in VARIANTS)])}")
+
+
+def _nearest(given: str, known: Iterable[str]) -> str:
+    known = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(given, known, n=1)
+    return f"did you mean {near[0]}? There are {', '.join(known)}" if near else f"there are {', '.join(known)}"
+
+
+def _packaged(name: str) -> Any:
+    return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+def _variants() -> Iterator[Variant]:
+    for entry in _packaged("variants.yaml")["variants"]:
+        yield Variant(**entry)
+
+
+MODELS: dict[str, Section] = _packaged("models.yaml")["models"]
+"""For each published model its tokenizer, its number format, and its shape as its configuration names it."""
+VARIANTS = list(_variants())
