@@ -73,7 +73,7 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
     Raises:
         InputError: the two models do not make a pair, or stored predictions are missing for these texts.
     """
-    large = load_model(large_folder, context.device)
+    large = load_model(large_folder, context.device, "auto")
     check_architectures(context.model, large)
     calibration = DatasetSource(context.examples, settings)
     if context.job.model.own_tokenizer:

@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 
 LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
+Dtype = torch.dtype | Literal["auto"]
+"""Number format of loaded weights; auto: the checkpoint's own."""
 _MOST_LAYERS = 1000
 """Of a model: a damaged configuration may ask for millions, which transformers would make one by one."""
 
 
-def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, large: Path | None = None) -> PreTrainedModel:
+def initial_model(
+    settings: ModelSettings, vocabulary: int, pad: int, end: int, large: Path | None = None, dtype: Dtype = torch.float32
+) -> PreTrainedModel:
     """Return the model that training starts from: `settings.pretrained`, layers of the large model, or random weights.
 
     Equal arguments give equal weights, so that an aligned and an unaligned drafter differ in their training text only.
@@ -41,6 +45,7 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, 
         pad: Id of the padding token, for a random start.
         end: Id of the end token, for a random start.
         large: The folder of the large model, for `from_large`.
+        dtype: Number format of a `pretrained` start; others are float32.
 
     Raises:
         InputError: the checkpoint does not exist, its vocabulary is smaller than the tokenizer's, or it lacks a layer; or this
@@ -52,7 +57,8 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, 
         start = model_from_layers(load_model(large), settings.from_large)
         return _set_decoder_depth(_check_vocabulary(start, vocabulary, str(large)))
     if settings.pretrained is not None:
-        return _set_decoder_depth(_check_vocabulary(load_model(settings.pretrained), vocabulary, settings.pretrained))
+        start = load_model(settings.pretrained, dtype=dtype)
+        return _set_decoder_depth(_check_vocabulary(start, vocabulary, settings.pretrained))
     tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
     with torch.device("meta"):  # shapes without memory
         needed = 4 * sum(one.numel() for one in _random_model(settings, tokens).parameters())
@@ -123,10 +129,11 @@ def _check_vocabulary(model: PreTrainedModel, vocabulary: int, name: str) -> Pre
     return model
 
 
-def load_model(source: str | Path, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def load_model(source: str | Path, device: torch.device | None = None, dtype: Dtype = torch.float32) -> PreTrainedModel:
     """Load a model from a local folder, a GGUF file or the hub, in evaluation mode, with its heads and its draft vocabulary.
 
-    The configuration decides between encoder-decoder and decoder-only. Quantised weights of a GGUF file become `dtype`.
+    The configuration decides between encoder-decoder and decoder-only. Quantised weights of a GGUF file become `dtype`,
+    or float32 where that is auto.
 
     Raises:
         InputError: there is no loadable model, its weights are not all numbers, or some are missing, which transformers would
@@ -146,7 +153,7 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
     return model.to(device).eval()
 
 
-def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedModel, LoadingInfo]:
+def _load_by_kind(*, dtype: Dtype, **names: object) -> tuple[PreTrainedModel, LoadingInfo]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GgufConfig, PretrainedConfig
 
     config = AutoConfig.from_pretrained(**names)
@@ -165,6 +172,8 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}
+    if plain and dtype == "auto":
+        dtype = torch.float32
     logging.getLogger("transformers.modeling_utils").addFilter(_no_advice_on_heads)
     _show_bars(not names["local_files_only"] and sys.stderr.isatty())
     loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(

@@ -266,9 +266,10 @@ def barrier() -> None:
 def training_share(model: PreTrainedModel, training: TrainingSettings, text: TextSettings, teachers: tuple[Path, ...]) -> Share:
     """Return the threads of a training and an estimate of its memory.
 
-    Weights, gradients and the optimiser's values are counted in float32, teachers with their files. Activations follow
-    equation 1 of Korthikanti et al. (2022), "Reducing Activation Recomputation in Large Transformer Models", but in float32:
-    2 (34 s b h + 5 a s² b) bytes a layer, for s tokens, b texts, width h and a heads. Logits and two copies of them are added.
+    Gradients and the optimiser's values are counted in float32, weights as they are, teachers with their files. Activations
+    follow equation 1 of Korthikanti et al. (2022), "Reducing Activation Recomputation in Large Transformer Models", but in
+    float32: 2 (34 s b h + 5 a s² b) bytes a layer, for s tokens, b texts, width h and a heads. Logits and two copies of them
+    are added.
 
     Args:
         model: The model, on the device that it trains on.
@@ -278,8 +279,8 @@ def training_share(model: PreTrainedModel, training: TrainingSettings, text: Tex
     """
     # 1. Weights, and for those that are trained a gradient and the optimiser's values, 4 bytes each.
     parameters, config = list(model.parameters()), model.config
-    trained = sum(one.numel() for one in parameters if one.requires_grad)
-    state = 4 * (sum(one.numel() for one in parameters) + trained * (1 + _OPTIMIZER_VALUES[training.optimizer]))
+    trained = sum(one.numel() for one in parameters if one.requires_grad) if training.steps else 0
+    state = sum(one.nbytes for one in parameters) + 4 * trained * (1 + _OPTIMIZER_VALUES[training.optimizer])
     teachers_state = sum(file.stat().st_size for folder in teachers for file in Path(folder).glob("*.safetensors"))
     # 2. Activations of a step of the longest texts; an encoder-decoder reads source and target apart.
     both = text.max_source_tokens + text.max_target_tokens

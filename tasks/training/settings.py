@@ -36,7 +36,7 @@ class TrainingSettings:
     weight_decay: float = setting("Decoupled weight decay.", default=0.0, ge=0, le=1)
     gradient_clipping: float = setting("Largest gradient norm; 0 does not clip.", default=1.0, ge=0, le=1e6)
     steps: int = setting(
-        "Optimiser steps; 0 (finetune only) takes the model as it is: it is measured and saved, not trained.",
+        "Optimiser steps; 0 (finetune only) takes the model as it is: measured and saved in its own number format.",
         default=1000,
         unit="steps",
         ge=0,

@@ -23,7 +23,7 @@ from tasks.lineage import datasets, lineage
 from tasks.locks import folder_lock, share_lock, working_lock
 from tasks.machine import MachineSettings, require_memory, set_up
 from tasks.models.card import Card, TextFile, non_default, render_card
-from tasks.models.checkpoints import initial_model, save_model
+from tasks.models.checkpoints import Dtype, initial_model, save_model
 from tasks.models.pair import check_lengths, check_pair
 from tasks.models.settings import ModelSettings, TextSettings, TrainingRecord, read_training_record
 from tasks.models.tokenizers import load_tokenizer
@@ -162,7 +162,9 @@ def open_context(job: TrainingJob) -> TrainingContext:
     device, _ = set_up(job.machine)
     tokenizer = load_tokenizer(job.tokenizer)
     large = job.paths.model("large") if job.model.from_large is not None else None
-    model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, large)
+    # What is trained has float32 weights; what is taken as it is keeps the checkpoint's number format.
+    dtype: Dtype = torch.float32 if job.training.steps else "auto"
+    model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, large, dtype)
     random_start = job.model.pretrained is None and large is None
     check_model(model, job.name, job.training, device, random_start=random_start)
     check_vocabulary(tokenizer, str(job.tokenizer), job.model)
@@ -333,7 +335,9 @@ def _check(opened: TrainingContext) -> OutputCheck | None:
 
 def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck | None) -> None:
     """Write the model with its card; `generate` then stops at the length that the model was trained on."""
-    job, model = opened.job, opened.model.cpu().float()
+    job, model = opened.job, opened.model.cpu()
+    if outcome.steps:
+        model.float()  # training in float16 leaves float16 weights
     model.generation_config.max_new_tokens = job.text.max_target_tokens
     model.generation_config.max_length = None
     examples = len(opened.examples) if outcome.steps else 0

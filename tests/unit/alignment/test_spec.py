@@ -96,6 +96,24 @@ def test_acceptance_is_measured_for_every_loss_and_text(tokenizer: Any, tmp_path
         assert isinstance(learned.loss, DivergenceLoss) == (settings.loss != "sequence")
 
 
+def test_the_large_model_teaches_in_its_own_number_format(tokenizer: Any, tmp_path: Path) -> None:
+    small, text = opened(tokenizer), AlignSettings(loss="forward_kl")
+    exact = initial_model(SHAPE, 64, 0, 1)
+    with torch.no_grad():
+        for weight in exact.parameters():
+            weight.copy_(weight.bfloat16())
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        save_model(exact.to(dtype), tokenizer, tmp_path / str(dtype))
+        learned = alignment_spec(small, text, tmp_path / str(dtype))
+        assert learned.loss is not None and learned.measure is not None
+        [loss] = learned.loss.sums(small.model.eval(), small.held_out.batch([0, 1]))
+        found[dtype] = [loss.item(), *learned.measure(small.model).values()]
+        assert loss.dtype == torch.float32
+    assert found[torch.bfloat16] != found[torch.float32]
+    assert found[torch.bfloat16] == pytest.approx(found[torch.float32], rel=0.01)
+
+
 def test_the_loss_reads_beta_from_the_settings(tokenizer: Any, tmp_path: Path) -> None:
     large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
     small.model.eval()

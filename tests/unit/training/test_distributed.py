@@ -141,6 +141,10 @@ def test_the_memory_grows_with_what_needs_it(tmp_path: Path) -> None:
     assert need(replace(TRAINING, batch_size=1, batch_tokens=32 * 192)).memory == usual
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     assert need(TRAINING, teachers=(tmp_path,)).memory == usual + 1000
+    # What is taken as it is has no gradients, and its weights in their own format.
+    model, taken = initial_model(TINY, 1000, 0, 1), replace(TRAINING, steps=0)
+    halved = distributed.training_share(model.bfloat16(), taken, TEXT, ()).memory
+    assert usual - need(taken).memory == 6 * (need(taken).memory - halved) == 12 * model.num_parameters()
 
 
 def test_threads_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tasks.training import stage
 from tasks.training.loop import LogMetrics, TrainingResult
 from tasks.training.settings import TrainingSettings
 from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, check_vocabulary, open_context, train_stage
-from tests.training import toy_job, toy_spec
+from tests.training import same_weights, toy_job, toy_spec
 
 PATHS = TaskPaths("toy")
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
@@ -243,6 +243,21 @@ def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(
     train_stage(dataclasses.replace(job, checked=20, metric="perplexity"), toy_spec)
     assert "validation loss" in capsys.readouterr().err
     assert (PATHS.model("small") / "README.md").is_file()
+
+
+@pytest.mark.usefixtures("recorder")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_keeps_its_number_format_unless_it_is_trained(job: TrainingJob, dtype: torch.dtype) -> None:
+    large, small = PATHS.model("large"), PATHS.model("small")
+    save_model(load_model(large).to(dtype), load_tokenizer(PATHS.tokenizer), large)
+    from_large = dataclasses.replace(TINY, pretrained=str(large))
+    train_stage(dataclasses.replace(job, model=from_large, training=TrainingSettings(steps=0), checked=20), toy_spec)
+    saved = load_model(small, dtype="auto")
+    assert same_weights(saved, load_model(large, dtype="auto")) and {weight.dtype for weight in saved.parameters()} == {dtype}
+    assert (large / "model.safetensors").stat().st_size == (small / "model.safetensors").stat().st_size
+    assert float(PATHS.training_log("small").read_text(encoding="utf-8").splitlines()[1][3:]) > 0
+    trained = open_context(dataclasses.replace(job, model=from_large)).model
+    assert {weight.dtype for weight in trained.parameters()} == {torch.float32}
 
 
 @pytest.mark.usefixtures("recorder")
