@@ -250,6 +250,7 @@ def endless(settings: TrainingSettings) -> TrainingSettings:
         offload="none",
         batch_tokens=0,
         accumulation=1,
+        activation_checkpointing=False,
         steps=_FOREVER,
         evaluate_every=_FOREVER,
         checkpoint_every=_FOREVER,

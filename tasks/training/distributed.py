@@ -287,7 +287,10 @@ def training_share(model: PreTrainedModel, training: TrainingSettings, text: Tex
     texts = max(1, training.batch_tokens // both) if training.batch_tokens else training.batch_size
     layers = config.num_hidden_layers + (getattr(config, "num_decoder_layers", 0) or 0)
     longest = max(text.max_source_tokens, text.max_target_tokens) if config.is_encoder_decoder else both
-    activations = _EAGER * layers * 2 * texts * longest * (34 * config.hidden_size + 5 * config.num_attention_heads * longest)
+    # With activation checkpointing there are those of one layer at a time, and the input of every layer, 4 s b h bytes.
+    held, inputs = (1, 4 * layers) if training.activation_checkpointing else (layers, 0)
+    of_layer = _EAGER * 2 * (34 * config.hidden_size + 5 * config.num_attention_heads * longest)
+    activations = texts * longest * (held * of_layer + inputs * config.hidden_size)
     # 3. Logits at every predicted position. Micro-batches hold activations and logits of a part of the step at a time.
     predicted = text.max_target_tokens if config.is_encoder_decoder else both
     logits = 3 * 4 * texts * predicted * config.vocab_size

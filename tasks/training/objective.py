@@ -47,6 +47,9 @@ def check_model(
             f"precision is float16, which rounds all weights, but with from_large.share_encoder the {name} model's encoder "
             "stays the large model's; set precision to bfloat16 or float32"
         )
+    if settings.activation_checkpointing and not model.supports_gradient_checkpointing:
+        said = f"transformers cannot do that for a {kind}"
+        raise InputError(f"the {name} model: activation_checkpointing is true, but {said}; set it to false")
     layers = len(decoder_layers(model)) if settings.has_auxiliary_losses and kind in ("t5", "mt5") else 0
     for problem in settings.model_problems(kind, layers, device.type, random_start=random_start):
         raise InputError(f"the {name} model: {problem}")
@@ -276,6 +279,8 @@ class Objective(torch.nn.Module):
         _add_heads(model, settings)
         self.model = model
         self.frozen = settings.trunk == "frozen"
+        if settings.activation_checkpointing:
+            model.activation_checkpointing_enable()
         self.loss: Loss = loss or (AuxiliaryLoss(settings) if settings.has_auxiliary_losses else CrossEntropyLoss())
         device = next(model.parameters()).device
         self._half = settings.precision == "bfloat16" or (settings.precision == "auto" and multiplies_bfloat16(device))

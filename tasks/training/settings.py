@@ -50,6 +50,10 @@ class TrainingSettings:
         ge=0,
     )
     accumulation: int = setting("Micro-batches of each process's share of a step, to save memory.", default=1, ge=1)
+    activation_checkpointing: bool = setting(
+        "Compute each layer's activations again in the backward pass instead of keeping them: less memory, a slower step.",
+        default=False,
+    )
     precision: str = setting(
         "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; auto is bfloat16 where the "
         "processor or the GPU multiplies it natively, and float32 elsewhere; float16 needs a GPU and does not suit T5, whose "
@@ -138,6 +142,8 @@ class TrainingSettings:
             raise ValueError("trunk is frozen, so nothing is trained; set draft_heads or exit_classifier")
         if self.trunk == "frozen" and self.exit_loss != "none":
             raise ValueError(f"exit_loss is {self.exit_loss}, which trains the trunk, but trunk is frozen; set it to none")
+        if self.trunk == "frozen" and self.activation_checkpointing:
+            raise ValueError("activation_checkpointing is true, but trunk is frozen and keeps no activations; set it to false")
 
     @property
     def has_auxiliary_losses(self) -> bool:

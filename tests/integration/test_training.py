@@ -41,6 +41,7 @@ SPLIT: list[dict[str, Any]] = [
     {"zero_stage": 2, "offload": "optimizer"},
     {"zero_stage": 3},
     {"zero_stage": 3, "offload": "parameters"},
+    {"zero_stage": 3, "activation_checkpointing": True},
 ]
 
 
@@ -114,7 +115,7 @@ def slow_unless(fast: list[int], cases: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("split", slow_unless([1, 4, 6], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
+@pytest.mark.parametrize("split", slow_unless([1, 4, 6, 7], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
 def test_every_zero_stage_equals_plain_torch(split: dict[str, Any], accumulation: int, tmp_path: Path) -> None:
     expected, curve = by_plain_torch(**split)
     model, losses = trained(tmp_path, accumulation=accumulation, **split)

@@ -1,6 +1,8 @@
 """What is trained, on which loss: against runs of the model, of its first layers, of heads written out, and by hand."""
 
+import copy
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,7 @@ from tasks.training import objective as objective_module
 from tasks.training.data import IGNORED, Batch, TokenDataset
 from tasks.training.objective import AuxiliaryLoss, CrossEntropyLoss, Objective, check_model, head_loss_sums
 from tasks.training.settings import TrainingSettings
+from tests.architectures import bart, gpt2, llama
 from tests.toys import END, toy_t5
 
 LAYERS = 3
@@ -140,6 +143,37 @@ def test_a_trained_trunk_has_dropout() -> None:
     assert loss_of(objective.eval()).item() == loss_of(objective).item()
 
 
+EVERY = {"exit_loss": "weighted", "draft_heads": 2, "exit_classifier": True}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("make", "extras"),
+    [(partial(toy_t5, 3, 2), {}), (partial(toy_t5, 3, 2), EVERY), *((one, {}) for one in (bart, gpt2, llama))],
+)
+def test_activation_checkpointing_keeps_less_and_gives_the_same_gradients(make: Any, extras: Any, precision: str) -> None:
+    begun, kept, found = make(LAYERS), list[int](), []
+
+    def count(saved: Tensor) -> Tensor:
+        kept[-1] += saved.nbytes
+        return saved
+
+    texts = TokenDataset([[5, 6, 7, END], [8, 9, END]], [[4, 3, 2, 9, END], [7, END]], 0)
+    texts.decoder_only = not begun.config.is_encoder_decoder
+    batch = texts.batch([0, 1])
+    for checkpointed in (False, True):
+        settings = TrainingSettings(**extras, precision=precision, activation_checkpointing=checkpointed)
+        objective = Objective(copy.deepcopy(begun), settings).train()
+        kept.append(0)
+        torch.manual_seed(1)  # of dropout
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved):
+            loss = objective(batch, objective.counts([batch]))
+        torch.autograd.backward(loss)
+        found.append([loss, *(weight.grad for weight in objective.parameters())])
+    torch.testing.assert_close(found[1], found[0])
+    assert kept[1] < kept[0]
+
+
 def test_extras_without_settings_are_kept() -> None:
     """Heads trained before are kept while a classifier is trained on the same frozen trunk."""
     first = objective_of(draft_heads=2, trunk="frozen")
@@ -173,6 +207,10 @@ def test_models_too_shallow_or_of_another_kind_are_refused() -> None:
     check_model(other, "small", TrainingSettings(), torch.device("cpu"))
     refused(deep, "trunk is frozen, but the model starts from random", random_start=True, trunk="frozen", draft_heads=1)
     check_model(deep, "small", TrainingSettings(trunk="frozen", draft_heads=1), torch.device("cpu"))
+    unable = SimpleNamespace(config=other.config, supports_gradient_checkpointing=False)
+    refused(
+        unable, "activation_checkpointing is true, but transformers cannot do that for a gpt2", activation_checkpointing=True
+    )
     refused(of_type("fsmt"), "is of type fsmt, which transformers trains on its source")
 
 
