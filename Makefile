@@ -100,4 +100,4 @@ audit: $(READY) ## Look up the locked packages in the advisories of PyPI; needs 
 		echo "error: packages named above have advisories; where none is, there are no answers: $$(tail -n 1 build/audit.log)" >&2; exit 1; }
 
 clean: ## Remove what the pipeline made; the environment and the DVC cache stay
-	rm -rf data/*/ models results .cache/resume .cache/datasets
+	rm -rf $(filter-out data/deepspeed/,$(wildcard data/*/)) models results .cache/resume .cache/datasets

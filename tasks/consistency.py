@@ -57,6 +57,7 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
     ):
         # Alignment of the fine-tuned model or of layers of the large one starts from weights, so that the trunk may be frozen.
         loaded = name == "align" and (task.align.start == "fine_tuned" or task.models.small.from_large is not None)
+        yield from (f"{name}: {problem}" for problem in training.deepspeed_problems())
         if model.pretrained is None:
             shape = (model.architecture, model.decoder_layers, machine.device)
             yield from (f"{name}: {problem}" for problem in training.model_problems(*shape, random_start=not loaded))

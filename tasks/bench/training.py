@@ -248,6 +248,7 @@ def endless(settings: TrainingSettings) -> TrainingSettings:
         precision="float32",
         zero_stage=0,
         offload="none",
+        deepspeed="",
         batch_tokens=0,
         accumulation=1,
         activation_checkpointing=False,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tasks.console import log
+from tasks.errors import InputError
 from tasks.training import distributed
 from tasks.training.settings import TrainingSettings
 
@@ -51,24 +54,32 @@ def create_engine(model: torch.nn.Module, settings: TrainingSettings, device: to
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
     # 2. The engine, with an optimiser and a schedule of ours; DeepSpeed steps both.
     optimizer = make_optimizer(model, settings)
-    engine, *_ = deepspeed.initialize(
-        model=model,
-        optimizer=optimizer,
-        lr_scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(settings, step)),
-        config=deepspeed_config(settings),
-        dist_init_required=False,
-    )
+    config = deepspeed_config(settings)
+    try:
+        engine, *_ = deepspeed.initialize(
+            model=model,
+            optimizer=optimizer,
+            lr_scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(settings, step)),
+            config=config,
+            dist_init_required=False,
+        )
+    except (ValueError, AssertionError, deepspeed.DeepSpeedConfigError) as error:
+        if not settings.deepspeed:
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(f"DeepSpeed refuses its configuration with {settings.deepspeed}: {reason}; correct the file") from None
     return engine
 
 
 def deepspeed_config(settings: TrainingSettings) -> dict[str, object]:
     """Return DeepSpeed's configuration. A micro-batch counts as one example, since the loss handles batch sizes itself."""
+    own = settings.own_deepspeed()
     zero: dict[str, object] = {"stage": settings.zero_stage}
-    if settings.offload != "none":
-        zero["offload_optimizer"] = {"device": "cpu"}
-    if settings.offload == "parameters":
-        zero["offload_param"] = {"device": "cpu"}
-    return {
+    offloaded = {"offload_optimizer": settings.offload != "none", "offload_param": settings.offload == "parameters"}
+    for part, wanted in offloaded.items():
+        if wanted or part in own.get("zero_optimization", {}):
+            zero[part] = {"device": "cpu" if wanted else "none"}
+    needed = {
         "train_batch_size": distributed.world_size() * settings.accumulation,
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": settings.accumulation,
@@ -79,6 +90,34 @@ def deepspeed_config(settings: TrainingSettings) -> dict[str, object]:
         "fp16": {"enabled": settings.precision == "float16"},
         "steps_per_print": sys.maxsize,
     }
+    return _overridden(own, needed, f"deepspeed file {settings.deepspeed}: ")
+
+
+_DECIDED_BY = {
+    "train_batch_size": "processes and accumulation, in micro-batches (batch_size counts texts)",
+    "train_micro_batch_size_per_gpu": "batch_size, which counts texts",
+    "gradient_accumulation_steps": "accumulation",
+    "gradient_clipping": "gradient_clipping",
+    "zero_optimization.offload_optimizer.device": "offload",
+    "zero_optimization.offload_param.device": "offload",
+    "fp16.enabled": "precision",
+}
+"""What decides a value of DeepSpeed's configuration; other values are fixed."""
+
+
+def _overridden(own: Mapping[str, Any], needed: Mapping[str, Any], where: str, above: str = "") -> dict[str, Any]:
+    """Return the user's own configuration with the values that the pipeline needs, and log each value that is replaced."""
+    merged = dict(own)
+    for key, value in needed.items():
+        name = f"{above}{key}"
+        if isinstance(value, dict) and isinstance(own.get(key, {}), dict):
+            merged[key] = _overridden(own.get(key, {}), value, where, f"{name}.")
+            continue
+        if key in own and own[key] != value:
+            decided = f", from {_DECIDED_BY[name]}" if name in _DECIDED_BY else ""
+            log.info("%s%s is %s; the pipeline sets it to %s%s", where, name, json.dumps(own[key]), json.dumps(value), decided)
+        merged[key] = value
+    return merged
 
 
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from tasks.settings import SEEDS, setting, settings
 
@@ -13,6 +15,9 @@ _OVERFLOWING = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pix2struc
 """Model types with T5's layers; their activations exceed float16's range."""
 _LAYERED = ("t5", "mt5")
 """Model types whose decoder is built from T5's blocks, which exits and heads read."""
+
+DEEPSPEED = Path("data/deepspeed")
+"""Folder of the user's own configurations of DeepSpeed, on which the stages that train depend."""
 
 
 @settings
@@ -73,6 +78,11 @@ class TrainingSettings:
         "optimiser) needs 3.",
         default="none",
         choices=("none", "optimizer", "parameters"),
+    )
+    deepspeed: str = setting(
+        "A JSON file in data/deepspeed with further configuration of DeepSpeed, such as sizes of ZeRO's buffers; what other "
+        "settings decide replaces its values. Empty: none.",
+        default="",
     )
     seed: int = setting("Orders the examples and draws dropout.", default=0, ge=0, le=SEEDS)
     exit_loss: str = setting(
@@ -149,6 +159,44 @@ class TrainingSettings:
     def has_auxiliary_losses(self) -> bool:
         """Whether the loss reads more than the model's last logits."""
         return self.exit_loss != "none" or self.draft_heads > 0 or self.exit_classifier
+
+    def own_deepspeed(self) -> dict[str, Any]:
+        """Return the user's own configuration of DeepSpeed; empty if there is none.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: the file is not JSON.
+        """
+        own: dict[str, Any] = json.loads(Path(self.deepspeed).read_text(encoding="utf-8")) if self.deepspeed else {}
+        return own
+
+    def deepspeed_problems(self) -> Iterator[str]:
+        """Yield each contradiction between these settings and the user's own configuration of DeepSpeed, with its fix."""
+        said = f"deepspeed is {self.deepspeed}"
+        if self.deepspeed and DEEPSPEED not in Path(self.deepspeed).parents:
+            yield f"{said}; it must be a file in {DEEPSPEED}, whose changes dvc sees"
+            return
+        try:
+            own = self.own_deepspeed()
+        except OSError as error:
+            yield f"{said}, which cannot be read ({error.strerror}); name a JSON file in {DEEPSPEED}, or leave it empty"
+            return
+        except ValueError as error:
+            yield f"{said}, which is not JSON: {error}"
+            return
+        zero = own.get("zero_optimization", {}) if isinstance(own, dict) else None
+        if not isinstance(zero, dict):
+            yield f"{said}, where {'zero_optimization' if isinstance(own, dict) else 'the whole'} is no object; write {{...}}"
+            return
+        if (stage := zero.get("stage", self.zero_stage)) != self.zero_stage:
+            yield f"{said}, where zero_optimization.stage is {stage}, but zero_stage is {self.zero_stage}; set both to one"
+        for section in ("optimizer", "scheduler"):
+            if section in own:
+                yield f"{said}, which sets {section}, but other settings here make that; remove it from the file"
+        allowed = {"fp16": self.precision == "float16", "bf16": False, "torch_autocast": False, "amp": False}
+        for section in (one for one, fits in allowed.items() if not fits):
+            if isinstance(found := own.get(section), dict) and found.get("enabled"):
+                yield f"{said}, which enables {section}, but precision decides that and is {self.precision}; remove it there"
 
     def model_problems(self, kind: str, layers: int, device: str, *, random_start: bool) -> Iterator[str]:
         """Yield each contradiction between these settings and a model, with its fix.

@@ -235,6 +235,8 @@ def _work(job: TrainingJob, device: torch.device) -> str:
     if job.model.pretrained is not None and Path(job.model.pretrained).exists():
         files.append(Path(job.model.pretrained))
     code = list(job.code)
+    if job.training.deepspeed:
+        files.append(Path(job.training.deepspeed))
     if job.training.choose_by == "quality":
         settings["metric"] = job.metric
         files.append(job.reference_file)

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tasks.alignment.spec import HeldOutAcceptance
+from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.layers import model_from_layers
 from tasks.models.settings import LayersSettings, ModelSettings
@@ -17,7 +19,7 @@ from tasks.training import engine, loop
 from tasks.training.data import Batch, DatasetSource, TokenDataset
 from tasks.training.loop import DivergedError
 from tasks.training.objective import CrossEntropyLoss
-from tasks.training.settings import TrainingSettings
+from tasks.training.settings import DEEPSPEED, TrainingSettings
 from tests.toys import VOCABULARY, toy_sources
 from tests.training import CPU, InterruptedRun, NoTokenizer, interrupt_at, train_on
 
@@ -107,6 +109,24 @@ def by_plain_torch(**changes: Any) -> tuple[Any, list[float]]:
 def assert_same(model: Any, other: Any, tolerance: float = 0.0) -> None:
     for (name, one), two in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=tolerance, msg=name)
+
+
+def test_an_own_configuration_of_deepspeed_is_used_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = DEEPSPEED / "own.json"
+    file.parent.mkdir(parents=True)
+    expected, curve = trained(tmp_path / "without", zero_stage=2)
+    own = {"train_batch_size": 7, "gradient_clipping": "auto", "zero_optimization": {"reduce_bucket_size": 1000}}
+    file.write_text(json.dumps(own), encoding="utf-8")
+    model, losses = trained(tmp_path / "with", zero_stage=2, deepspeed=str(file))
+    assert losses == curve
+    assert_same(model, expected)
+    own["zero_optimization"] = {"reduce_bucket_size": "many"}
+    file.write_text(json.dumps(own), encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"DeepSpeed refuses its configuration with data/deepspeed/own\.json: .*reduce_bucket_size"
+    ):
+        trained(tmp_path / "broken", zero_stage=2, deepspeed=str(file))
 
 
 def slow_unless(fast: list[int], cases: list[Any]) -> list[Any]:

@@ -104,6 +104,7 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (under("text", chat_template=True), "text: chat_template is true, but a tokenizer that is trained here has no template;"),
     (both(under("text", chat_template=True), under("tokenizer", pretrained="chat")), "text: chat_template is true,"),
     (under("finetune", "large", precision="float16"), "finetune.large: precision is float16, in which the activations of a t5"),
+    (under("align", deepspeed="own.json"), "align: deepspeed is own.json; it must be a file in data/deepspeed, whose changes"),
     (under("finetune", "small", trunk="frozen", draft_heads=2), "finetune.small: trunk is frozen, but the model starts from"),
     (both(models(architecture="llama"), under("finetune", "large", draft_heads=2)), "finetune.large: exit_loss, draft_heads"),
     (under("finetune", "large", exit_loss="first_last", exit_layer=6), "finetune.large: exit_layer is 6, but the decoder has"),

@@ -11,6 +11,7 @@ import yaml
 from tasks.fingerprint import WITHOUT_EFFECT, code_of
 from tasks.paths import TaskPaths
 from tasks.tracking.registry import copy_code
+from tasks.training.settings import DEEPSPEED
 from tests.optional import NOT_FOR_DECODING
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +80,13 @@ def test_an_edit_of_the_report_trains_nothing(name: str) -> None:
 
 def test_an_edit_of_the_report_keeps_the_rows_of_a_sweep() -> None:
     assert [file for file in code("tasks.sweep") if covers("tasks/evaluation/report", file)] == []
+
+
+def test_what_trains_depends_on_the_user_s_configurations_of_deepspeed() -> None:
+    depending = [name for name, stage in STAGES.items() if str(DEEPSPEED) in stage["deps"]]
+    assert depending == ["finetune_large", "finetune_small", "control", "align"]
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", str(DEEPSPEED)]
+    assert subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout, "dvc needs the folder to be there"
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -1,5 +1,7 @@
 """The configuration that DeepSpeed receives, the optimisers against the paper, and the schedule."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tasks.training.engine import deepspeed_config, make_optimizer, rate_factor
-from tasks.training.settings import TrainingSettings
+from tasks.training.settings import DEEPSPEED, TrainingSettings
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
@@ -36,6 +38,79 @@ def test_clipping_and_accumulation_are_always_set(monkeypatch: pytest.MonkeyPatc
     assert found["gradient_clipping"] == 0.0
     sizes = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     assert [found[name] for name in sizes] == [12, 1, 3]
+
+
+def own_file(values: object) -> str:
+    """A user's own configuration in the working folder."""
+    file = DEEPSPEED / "own.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(values), encoding="utf-8")
+    return str(file)
+
+
+def test_the_user_s_own_configuration_is_passed_through_but_for_what_settings_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    zero = {"stage": 2, "overlap_comm": True, "offload_optimizer": {"device": "nvme", "nvme_path": "/fast"}}
+    own = {"train_batch_size": 64, "gradient_clipping": 1.0, "wall_clock_breakdown": True, "zero_optimization": zero}
+    settings: dict[str, Any] = {
+        "optimizer": "adamw",
+        "zero_stage": 2,
+        "deepspeed": own_file(own | {"fp16": {"enabled": False}}),
+    }
+    assert list(TrainingSettings(**settings).deepspeed_problems()) == []
+    with caplog.at_level("INFO"):
+        found = deepspeed_config(TrainingSettings(**settings, precision="float16"))
+    kept = {
+        "wall_clock_breakdown": True,
+        "zero_optimization": zero | {"offload_optimizer": {"device": "none", "nvme_path": "/fast"}},
+    }
+    assert found == deepspeed_config(TrainingSettings(optimizer="adamw", zero_stage=2, precision="float16")) | kept
+    assert [record.getMessage() for record in caplog.records] == [
+        "deepspeed file data/deepspeed/own.json: train_batch_size is 64; the pipeline sets it to 4, from processes and "
+        "accumulation, in micro-batches (batch_size counts texts)",
+        'deepspeed file data/deepspeed/own.json: zero_optimization.offload_optimizer.device is "nvme"; the pipeline sets it to '
+        '"none", from offload',
+        "deepspeed file data/deepspeed/own.json: fp16.enabled is false; the pipeline sets it to true, from precision",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"zero_optimization": {"stage": 2}}, "where zero_optimization.stage is 2, but zero_stage is 0; set both to one"),
+        ({"zero_optimization": False}, "where zero_optimization is no object; write {...}"),
+        ([], "where the whole is no object; write {...}"),
+        ({"optimizer": {"type": "Adam"}}, "which sets optimizer, but other settings here make that; remove it from the file"),
+        ({"scheduler": {}}, "which sets scheduler, but other settings here make that; remove it from the file"),
+        *(
+            ({name: {"enabled": True}}, f"which enables {name}, but precision decides that and is auto; remove it there")
+            for name in ("fp16", "bf16", "torch_autocast")
+        ),
+    ],
+)
+def test_an_own_configuration_that_contradicts_the_settings_is_refused(
+    values: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = TrainingSettings(deepspeed=own_file(values), precision="auto")
+    assert list(settings.deepspeed_problems()) == [f"deepspeed is data/deepspeed/own.json, {said}"]
+
+
+def test_an_own_configuration_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def problems(name: str) -> list[str]:
+        return list(TrainingSettings(deepspeed=name).deepspeed_problems())
+
+    Path(own_file({})).with_name("broken.json").write_text("{", encoding="utf-8")
+    assert problems("own.json") == ["deepspeed is own.json; it must be a file in data/deepspeed, whose changes dvc sees"]
+    [missing], [broken] = problems("data/deepspeed/none.json"), problems("data/deepspeed/broken.json")
+    assert "none.json, which cannot be read (No such file or directory); name a JSON file in data/deepspeed" in missing
+    assert "broken.json, which is not JSON: " in broken
+    assert problems("data/deepspeed/own.json") == problems("") == []
 
 
 @pytest.mark.parametrize(("decay", "factors"), [("constant", [0.5, *[1] * 6]), ("linear", [0.5, 1, 1, 0.75, 0.5, 0.25, 0])])

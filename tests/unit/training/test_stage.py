@@ -49,6 +49,12 @@ def test_which_changes_make_the_work_different(job: TrainingJob) -> None:
     chosen = dataclasses.replace(job.training, choose_by="quality")
     before = work_of(job), work_of(job, model=from_folder), work_of(job, teachers=(large,)), work_of(job, training=chosen)
     assert len(set(before)) == 4
+    file = Path("own.json")
+    configured = dataclasses.replace(job.training, deepspeed=str(file))
+    file.write_text("{}", encoding="utf-8")
+    with_own = work_of(job, training=configured)
+    file.write_text('{"zero_optimization": {}}', encoding="utf-8")
+    assert len({before[0], with_own, work_of(job, training=configured)}) == 3
     # The metric counts where something is chosen by it.
     assert work_of(job, metric="rougeL") == before[0]
     assert work_of(job, metric="rougeL", training=chosen) != before[3]
