@@ -177,6 +177,20 @@ def weights_finite(engine: DeepSpeedEngine) -> bool:
 
 
 @contextlib.contextmanager
+def tf32(settings: TrainingSettings, device: torch.device) -> Iterator[None]:
+    """Multiply float32 matrices in TF32 on a GPU, if training is in float32; what measures and decodes stays out of this."""
+    if device.type != "cuda" or settings.precision != "float32":
+        yield
+        return
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+@contextlib.contextmanager
 def restored_linear() -> Iterator[None]:
     """Restore torch's `linear` at the end, also after an error; ZeRO stage 3 replaces it for the life of the process."""
     try:

@@ -22,7 +22,7 @@ from tasks.models.settings import TextSettings
 from tasks.training import checkpoints, distributed
 from tasks.training.checkpoints import BestWeights
 from tasks.training.data import Batch, BatchSource, TokenDataset, pad_rows
-from tasks.training.engine import backward, close, create_engine, gathered_weights, restored_linear, weights_finite
+from tasks.training.engine import backward, close, create_engine, gathered_weights, restored_linear, tf32, weights_finite
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 
@@ -127,7 +127,8 @@ def train(
             torch.manual_seed(own % 2**64)
             parts = [part.to(device) for part in source.microbatches(step)]
             step += 1
-            loss, count = _train_step(engine, objective, parts, settings)
+            with tf32(settings, device):
+                loss, count = _train_step(engine, objective, parts, settings)
             if not math.isfinite(loss):
                 raise DivergedError(f"the training loss is {loss}", step, resume)
             # ZeRO skips a step over a gradient that is not finite without a word; float16 training expects such steps.

@@ -60,9 +60,9 @@ class TrainingSettings:
         default=False,
     )
     precision: str = setting(
-        "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; auto is bfloat16 where the "
-        "processor or the GPU multiplies it natively, and float32 elsewhere; float16 needs a GPU and does not suit T5, whose "
-        "activations overflow.",
+        "Number format of the arithmetic. float32 multiplies in TF32 on a GPU; bfloat16 keeps weights and optimiser in "
+        "float32; auto is bfloat16 where the processor or the GPU multiplies it natively, and float32 elsewhere; float16 needs "
+        "a GPU and does not suit T5, whose activations overflow.",
         default="float32",
         choices=("float32", "bfloat16", "float16", "auto"),
     )

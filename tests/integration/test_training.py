@@ -129,6 +129,30 @@ def test_an_own_configuration_of_deepspeed_is_used_or_refused(tmp_path: Path, mo
         trained(tmp_path / "broken", zero_stage=2, deepspeed=str(file))
 
 
+class _Noting(CrossEntropyLoss):
+    """A loss that notes how float32 matrices are multiplied where it is computed."""
+
+    def __init__(self) -> None:
+        self.seen = set[tuple[bool, str]]()
+
+    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+        self.seen.add((torch.is_grad_enabled(), torch.backends.cuda.matmul.fp32_precision))
+        return super().sums(model, batch)
+
+
+def test_steps_alone_are_in_tf32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, which this pretends to be: evaluations are in full float32, as decoding is."""
+    noting, measured = _Noting(), set[str]()
+    monkeypatch.setattr(loop, "tf32", lambda settings, _: engine.tf32(settings, torch.device("cuda")))
+
+    def measure(_: Any) -> dict[str, float]:
+        measured.add(torch.backends.cuda.matmul.fp32_precision)
+        return {}
+
+    train_on(fresh_model(), TEXTS, TrainingSettings(**RECIPE), tmp_path, loss=noting, measure=measure)
+    assert (noting.seen, measured) == ({(True, "tf32"), (False, "none")}, {"none"})
+
+
 def slow_unless(fast: list[int], cases: list[Any]) -> list[Any]:
     """The cases, with only those at the indices of `fast` run every time."""
     return [case if index in fast else pytest.param(case, marks=pytest.mark.slow) for index, case in enumerate(cases)]

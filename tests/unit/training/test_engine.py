@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.training.engine import deepspeed_config, make_optimizer, rate_factor
+from tasks.training.engine import deepspeed_config, make_optimizer, rate_factor, tf32
 from tasks.training.settings import DEEPSPEED, TrainingSettings
 
 
@@ -117,6 +117,22 @@ def test_an_own_configuration_that_cannot_be_read_is_refused(tmp_path: Path, mon
 def test_the_rate_rises_is_constant_or_falls(decay: str, factors: list[float]) -> None:
     settings = TrainingSettings(warmup_steps=2, steps=6, decay=decay)
     assert [rate_factor(settings, step) for step in range(7)] == factors
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "inside"),
+    [("cuda", "float32", "tf32"), ("cuda", "bfloat16", "none"), ("cuda", "auto", "none"), ("cpu", "float32", "none")],
+)
+def test_tf32_ends_with_the_step_that_it_is_for(device: str, precision: str, inside: str) -> None:
+    def step() -> None:
+        with tf32(TrainingSettings(precision=precision), torch.device(device)):
+            assert torch.backends.cuda.matmul.fp32_precision == inside
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        step()
+    assert torch.backends.cuda.matmul.fp32_precision == "none"
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 SHAPES = [(6, 4), (3,), (2, 3, 4), (1, 1)]
