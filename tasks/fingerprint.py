@@ -81,8 +81,9 @@ def code_of(module: str, without: frozenset[str] = WITHOUT_EFFECT) -> tuple[Path
             waiting.extend(imports_of(file))
     code = {file for file in found if file.name != "__init__.py" or _does_something(file)}
     beside = (other for folder in {file.parent for file in code} - {_TASKS} for other in folder.iterdir())
-    data = [other for other in beside if other.suffix != ".py" and other.name != "__pycache__" and not any(other.rglob("*.py"))]
-    return tuple(sorted(code.union(file for one in data for file in (one, *one.rglob("*")) if file.is_file())))
+    data = [other for other in beside if other.suffix != ".py" and not any(other.rglob("*.py"))]
+    files = (file for one in data for file in (one, *one.rglob("*")) if file.is_file())
+    return tuple(sorted(code.union(file for file in files if "__pycache__" not in file.parts)))
 
 
 def imports_of(file: Path) -> Iterator[str]:

@@ -22,7 +22,7 @@ from tasks.models.settings import RECORD, ModelSettings, TrainingRecord
 from tasks.models.tokenizers import load_from
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
@@ -100,15 +100,22 @@ _CONFIGURED = {
 """By architecture the settings, by their names in the configuration of `transformers`."""
 
 
-def _random_model(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+def random_config(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedConfig:
+    """Return the configuration of a model that starts from random weights; `tokens` has its vocabulary and special ids."""
+    from transformers import AutoConfig
 
     kind = settings.architecture
     own: dict[str, Any] = {name: getattr(settings, known) for name, known in _CONFIGURED[kind].items()} | tokens
     if kind == "t5":
-        own["decoder_start_token_id"] = tokens["pad_token_id"]
-        return AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(kind, **own))
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **own, bos_token_id=None, tie_word_embeddings=True))
+        return AutoConfig.for_model(kind, **own, decoder_start_token_id=tokens["pad_token_id"])
+    return AutoConfig.for_model(kind, **own, bos_token_id=None, tie_word_embeddings=True)
+
+
+def _random_model(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    config = random_config(settings, tokens)
+    return (AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM).from_config(config)
 
 
 def _set_decoder_depth(model: PreTrainedModel) -> PreTrainedModel:

@@ -60,8 +60,6 @@ class Variant:
     grid: list[Section]
     sweep: Section
     ours: list[str]
-    train_examples: int = 0
-    """Of the data set; a shortened run labels as many as its drafters see. 0: all are labelled."""
     shots: int = 0
     """Examples of train before each source."""
     calibrate: Section = field(default_factory=dict)
@@ -105,8 +103,9 @@ class Variant:
         task["finetune"]["large"], task["align"] = _fewer_steps(self.large, rule), _fewer_steps(task["align"], rule)
         whole, steps = (self.large["steps"], self.align["steps"]), (task["finetune"]["large"]["steps"], task["align"]["steps"])
         seen = steps[1] * task["align"]["batch_size"]
-        if self.train_examples > seen:
-            task["calibrate"]["fraction"] = math.ceil(1e4 * seen / self.train_examples) / 1e4
+        examples = DATA_SETS[self.data_set].examples[0]
+        if examples > seen:
+            task["calibrate"]["fraction"] = math.ceil(1e4 * seen / examples) / 1e4
         # 2. Held-out texts.
         splits = DATA_SETS[self.data_set].splits
         task["corpus"]["hub"]["splits"] = {one: _first(splits[one], rule.examples) for one in ("validation", "test")}

@@ -29,6 +29,8 @@ class DataSet:
     no_reference: str = ""
     passage_words: int = 0
     shots: int = 0
+    examples: tuple[int, int] = (0, 0)
+    """Of train, and of validation and test together; 0: not known."""
     published: str = "none"
     """As `corpus.dataset` names it, where the report shows published numbers."""
 

@@ -1,7 +1,6 @@
 """How many processes train, how they find each other, and what a training takes of the machine, against real steps."""
 
 import argparse
-import dataclasses
 import os
 import signal
 import socket
@@ -137,7 +136,7 @@ def test_the_memory_grows_with_what_needs_it(tmp_path: Path) -> None:
     usual = need(TRAINING).memory
     assert need(replace(TRAINING, batch_size=64)).memory > 1.5 * (usual - distributed._LOADED)
     assert need(replace(TRAINING, accumulation=4)).memory < usual
-    assert need(replace(TRAINING, optimizer="adafactor")).memory < usual
+    assert need(replace(TRAINING, optimizer="adafactor"), SHAPE).memory < need(TRAINING, SHAPE).memory
     assert need(replace(TRAINING, activation_checkpointing=True), SHAPE).memory < need(TRAINING, SHAPE).memory / 1.3
     assert need(replace(TRAINING, batch_size=1, batch_tokens=32 * 192)).memory == usual
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
@@ -145,7 +144,7 @@ def test_the_memory_grows_with_what_needs_it(tmp_path: Path) -> None:
     # What is taken as it is has no gradients, and its weights in their own format.
     model, taken = initial_model(TINY, 1000, 0, 1), replace(TRAINING, steps=0)
     halved = distributed.training_share(model.bfloat16(), taken, TEXT, ()).memory
-    assert usual - need(taken).memory == 6 * (need(taken).memory - halved) == 12 * model.num_parameters()
+    assert need(taken).memory - halved == int(distributed._KEPT * 2 * model.num_parameters())
 
 
 def test_threads_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,36 +156,6 @@ def test_threads_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert need(TRAINING).threads == 2
     monkeypatch.setattr(machine, "memory_limit", lambda: 1000)
     assert distributed.room_of(torch.device("cpu")) == Share(2, 900)
-
-
-STEP = """
-import re, sys, torch
-from pathlib import Path
-from tasks.models.checkpoints import initial_model
-from tasks.models.settings import ModelSettings
-torch.set_num_threads(1)
-model = initial_model(ModelSettings(**eval(sys.argv[1])), 1000, 0, 1).train()
-optimizer = torch.optim.AdamW(model.parameters())
-ids = lambda length: torch.randint(2, 1000, (32, length))
-memory = lambda name: 1024 * int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-before = memory("VmRSS")
-for _ in range(2):
-    model(input_ids=ids(128), labels=ids(64)).loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-print(memory("VmHWM") - before)
-"""
-"""The peak is that of /proc: `ru_maxrss` begins at the peak of the process that started this one."""
-
-
-@pytest.mark.slow
-def test_the_estimate_is_near_the_peak_of_two_steps() -> None:
-    """Not too low by more than a tenth, which a machine keeps free, and less than twice as high."""
-    shape: Any = {field.name: getattr(SHAPE, field.name) for field in dataclasses.fields(SHAPE)}
-    done = subprocess.run([sys.executable, "-c", STEP, repr(shape)], capture_output=True, text=True, check=True)
-    weights = 4 * sum(one.numel() for one in initial_model(SHAPE, 1000, 0, 1).parameters())
-    measured, estimated = int(done.stdout), need(TRAINING, SHAPE).memory - distributed._LOADED - weights
-    assert 0.9 * measured < estimated < 2 * measured, (measured, estimated)
 
 
 WITHOUT_END = """
