@@ -35,9 +35,13 @@ RECIPES = {
     "adafactor": TrainingSettings(**_SHORT),
     "accumulated": TrainingSettings(**_SHORT, optimizer="adamw", accumulation=2),
     "zero": TrainingSettings(**_SHORT, optimizer="adamw", zero_stage=2, accumulation=2),
+    "partitioned": TrainingSettings(**_SHORT, zero_stage=2, accumulation=2),
+    "relative": TrainingSettings(**_SHORT | {"learning_rate": 0.05}, relative_rate=True),
+    "relative_partitioned": TrainingSettings(**_SHORT | {"learning_rate": 0.05}, relative_rate=True, zero_stage=1),
     "dropout": TrainingSettings(**_SHORT | _KEPT, optimizer="adamw"),
 }
 RECIPES["killed"] = RECIPES["dropout"]
+RECIPES["dropout_partitioned"] = RECIPES["killed_partitioned"] = TrainingSettings(**_SHORT | _KEPT, zero_stage=2)
 
 
 def examples() -> TokenDataset:

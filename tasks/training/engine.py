@@ -18,6 +18,7 @@ from torch import Tensor
 from tasks.console import log
 from tasks.errors import InputError
 from tasks.training import distributed
+from tasks.training.adafactor import PartitionedAdafactor
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ def create_engine(model: torch.nn.Module, settings: TrainingSettings, device: to
             raise
         reason = " ".join(str(error).split())
         raise InputError(f"DeepSpeed refuses its configuration with {settings.deepspeed}: {reason}; correct the file") from None
+    if isinstance(optimizer, PartitionedAdafactor):
+        zero = engine.optimizer
+        [shapes], [offsets], [size] = zero.round_robin_bit16_groups, zero.round_robin_bit16_offsets, zero.partition_size
+        begin = distributed.rank() * size
+        optimizer.lay_out([one.shape for one in shapes], offsets, slice(begin, begin + size), engine.device)
     return engine
 
 
@@ -124,13 +130,16 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings) -> torch.
     """Return AdamW, or Adafactor without a first moment (Shazeer and Stern, 2018, algorithms 4 and 5).
 
     torch's Adafactor updates many weights in one call, but its rate is always relative to each weight's root mean square and
-    at most 1/sqrt(step), as in the paper. The slower one of `transformers` takes an absolute rate.
+    at most 1/sqrt(step), as in the paper. The slower one of `transformers` takes an absolute rate. ZeRO flattens the weights,
+    which needs one that knows the matrices in them.
     """
     # Tied weights come once, frozen ones not at all.
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rate, decay = settings.learning_rate, settings.weight_decay
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(weights, lr=rate, weight_decay=decay, fused=True)
+    if settings.zero_stage:
+        return PartitionedAdafactor(weights, rate, decay, relative=settings.relative_rate)
     if settings.relative_rate:
         # Algorithm 5: the rate is relative to the weight.
         return torch.optim.Adafactor(weights, lr=rate, eps=_EPSILON, weight_decay=decay, foreach=True)

@@ -68,7 +68,7 @@ class TrainingSettings:
     )
     zero_stage: int = setting(
         "What DeepSpeed's ZeRO partitions over processes: nothing (0), optimiser states (1), also gradients (2), also weights "
-        "(3). Values above 0 need adamw: partitioning destroys Adafactor's factors.",
+        "(3). Adafactor takes up to 2; it has so few states that 1 saves it next to nothing.",
         default=0,
         ge=0,
         le=3,
@@ -135,10 +135,10 @@ class TrainingSettings:
             raise ValueError("steps is 0, but exit_loss, draft_heads and exit_classifier need training; set it, or remove them")
         if self.warmup_steps >= self.steps > 0:
             raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be less than steps, {self.steps}")
-        if self.zero_stage and self.optimizer == "adafactor":
+        if self.zero_stage == 3 and self.optimizer == "adafactor":
+            fix = "set zero_stage to 2, or optimizer to adamw"
             raise ValueError(
-                f"zero_stage is {self.zero_stage}, but optimizer is adafactor, whose row and column factors are lost where "
-                "ZeRO flattens the weights; set zero_stage to 0, or optimizer to adamw"
+                f"zero_stage is 3, but optimizer is adafactor, whose factors are kept for stages 1 and 2 alone; {fix}"
             )
         needed = {"none": 0, "optimizer": 1, "parameters": 3}[self.offload]
         if self.zero_stage < needed:

@@ -18,7 +18,7 @@ from tests.processes import RECIPES, examples, train_recipe
 from tests.ranks import run
 from tests.training import toy_job
 
-SAME_MODEL = ("adamw", "adafactor", "accumulated", "zero")
+SAME_MODEL = ("adamw", "adafactor", "accumulated", "zero", "partitioned", "relative", "relative_partitioned")
 
 
 def in_two(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -67,6 +67,14 @@ def test_two_processes_train_the_same_model_as_one(one: Path, two: Path, name: s
     assert alone["validation_loss"][-1] < alone["validation_loss"][0] - 0.1
 
 
+@pytest.mark.slow
+def test_partitioned_adafactor_trains_the_same_model_as_whole(one: Path, two: Path) -> None:
+    for whole, partitioned in (("adafactor", "partitioned"), ("relative", "relative_partitioned")):
+        for folder in (one, two):
+            assert curves(folder, partitioned)["loss"] == pytest.approx(curves(one, whole)["loss"], rel=1e-5)
+            assert farthest(one / f"{whole}.safetensors", folder / f"{partitioned}.safetensors") < 1e-3
+
+
 def test_a_mean_of_means_would_be_a_different_loss() -> None:
     # Otherwise the tests above could not distinguish them: one process has far more tokens than the other, or all of them.
     texts, recipe = examples(), RECIPES["adamw"]
@@ -78,17 +86,19 @@ def test_a_mean_of_means_would_be_a_different_loss() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_and_ends_with_the_same_bits(tmp_path: Path) -> None:
-    killed = in_two(tmp_path, "killed", "--killed")
+@pytest.mark.parametrize("which", ["", "_partitioned"])
+def test_a_killed_run_resumes_and_ends_with_the_same_bits(which: str, tmp_path: Path) -> None:
+    name, whole = f"killed{which}", f"dropout{which}"
+    killed = in_two(tmp_path, name, "--killed")
     assert killed.returncode == 1
     [error] = [line for line in killed.stderr.splitlines() if line.startswith("error: ")]
     assert error.startswith("error: rank 1 of 2 was killed by SIGKILL")
     assert "Traceback" not in killed.stderr
-    assert not (tmp_path / "killed.json").exists()
-    resumed = in_two(tmp_path, "killed", "dropout")
+    assert not (tmp_path / f"{name}.json").exists()
+    resumed = in_two(tmp_path, name, whole)
     assert resumed.returncode == 0, resumed.stderr
-    assert curves(tmp_path, "killed")["resumed_from"] == 8
-    assert (tmp_path / "killed.safetensors").read_bytes() == (tmp_path / "dropout.safetensors").read_bytes()
+    assert curves(tmp_path, name)["resumed_from"] == 8
+    assert (tmp_path / f"{name}.safetensors").read_bytes() == (tmp_path / f"{whole}.safetensors").read_bytes()
 
 
 @pytest.fixture

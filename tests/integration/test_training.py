@@ -1,6 +1,7 @@
 """Training through DeepSpeed at every stage of ZeRO and in every number format: plain torch, whole weights, exact resumes."""
 
 import copy
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -44,6 +45,13 @@ SPLIT: list[dict[str, Any]] = [
     {"zero_stage": 3},
     {"zero_stage": 3, "offload": "parameters"},
     {"zero_stage": 3, "activation_checkpointing": True},
+]
+
+
+FACTORED: list[dict[str, Any]] = [
+    {"optimizer": "adafactor", "zero_stage": 1, "relative_rate": True},
+    {"optimizer": "adafactor", "zero_stage": 2},
+    {"optimizer": "adafactor", "zero_stage": 2, "offload": "optimizer"},
 ]
 
 
@@ -93,7 +101,7 @@ def by_plain_torch(**changes: Any) -> tuple[Any, list[float]]:
     if settings.optimizer == "adamw":
         optimizer: Any = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay)
     else:
-        optimizer = engine.make_optimizer(model, settings)
+        optimizer = engine.make_optimizer(model, dataclasses.replace(settings, zero_stage=0, offload="none"))
     for step in range(settings.steps):
         (batch,) = source.microbatches(step)
         optimizer.param_groups[0]["lr"] = settings.learning_rate * [0.5, 1, 1, 0.75, 0.5, 0.25][step]
@@ -159,7 +167,7 @@ def slow_unless(fast: list[int], cases: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("split", slow_unless([1, 4, 6, 7], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
+@pytest.mark.parametrize("split", slow_unless([1, 4, 6, 7, 8], [{}, {"optimizer": "adafactor"}, *SPLIT, *FACTORED]), ids=str)
 def test_every_zero_stage_equals_plain_torch(split: dict[str, Any], accumulation: int, tmp_path: Path) -> None:
     expected, curve = by_plain_torch(**split)
     model, losses = trained(tmp_path, accumulation=accumulation, **split)
@@ -215,10 +223,11 @@ RESUMED: list[dict[str, Any]] = [
     {"zero_stage": 3},
     {"zero_stage": 3, "offload": "parameters", "precision": "bfloat16"},
     {"optimizer": "adafactor", "precision": "bfloat16"},
+    {"optimizer": "adafactor", "zero_stage": 2, "relative_rate": True},
 ]
 
 
-@pytest.mark.parametrize("changes", slow_unless([5, 6], RESUMED), ids=str)
+@pytest.mark.parametrize("changes", slow_unless([5, 6, 7], RESUMED), ids=str)
 def test_an_interrupted_run_ends_with_the_same_weights(changes: dict[str, Any], tmp_path: Path) -> None:
     # Seeds are any of 64 bits: a time of day.
     settings = TrainingSettings(**{**RECIPE, "checkpoint_every": 2, "seed": 20261124153400, **changes})

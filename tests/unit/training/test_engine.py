@@ -1,6 +1,10 @@
 """The configuration that DeepSpeed receives, the optimisers against the paper, and the schedule."""
 
+import itertools
 import json
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tasks.training.adafactor import PartitionedAdafactor
 from tasks.training.engine import deepspeed_config, make_optimizer, rate_factor, tf32
 from tasks.training.settings import DEEPSPEED, TrainingSettings
 
@@ -183,6 +188,44 @@ def test_adafactor_is_that_of_the_paper(relative: bool) -> None:
         known = moved_by_the_paper(start, relative=relative)
         torch.testing.assert_close(weight.double(), known, rtol=2e-5, atol=2e-6)
         assert (weight - start).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 30])
+@pytest.mark.parametrize("relative", [False, True])
+def test_adafactor_in_parts_is_that_of_the_paper(relative: bool, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread is a process with its part of all weights in a row, as ZeRO cuts it."""
+    starts = [torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in SHAPES]
+    offsets = [0, *itertools.accumulate(start.numel() for start in starts)]
+    size = math.ceil(offsets.pop() / parts)
+    barrier, given = threading.Barrier(parts), dict[int, Tensor]()
+
+    def all_reduce(numbers: Tensor) -> Tensor:
+        given[threading.get_ident()] = numbers.clone()
+        barrier.wait()
+        numbers.copy_(torch.stack([*given.values()]).sum(0))
+        barrier.wait()
+        return numbers
+
+    monkeypatch.setattr("tasks.training.adafactor.distributed.all_reduce", all_reduce)
+
+    def part_of(tensors: list[Tensor], part: int) -> Tensor:
+        row = torch.cat([one.flatten() for one in tensors])
+        return torch.nn.functional.pad(row, (0, parts * size - len(row)))[part * size :][:size].clone()
+
+    def moved(part: int) -> Tensor:
+        flat = torch.nn.Parameter(part_of(starts, part))
+        optimizer = PartitionedAdafactor([flat], RATE, 0.0, relative=relative)
+        optimizer.lay_out([one.shape for one in starts], offsets, slice(part * size, (part + 1) * size), flat.device)
+        for step in range(1, STEPS + 1):
+            flat.grad = part_of([gradient(tuple(start.shape), step) for start in starts], part)
+            optimizer.step()
+        return flat.detach()
+
+    with ThreadPoolExecutor(parts) as threads:
+        found = torch.cat([*threads.map(moved, range(parts))])
+    for start, offset in zip(starts, offsets, strict=True):
+        known = moved_by_the_paper(start, relative=relative).flatten()
+        torch.testing.assert_close(found[offset : offset + start.numel()].double(), known, rtol=2e-5, atol=2e-6)
 
 
 def test_the_settings_choose_the_optimizer_and_its_parameters() -> None:

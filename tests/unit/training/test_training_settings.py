@@ -11,7 +11,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"steps": 0, "draft_heads": 1}, "steps is 0, but exit_loss, draft_heads and exit_classifier need training"),
     ({"steps": 10, "warmup_steps": 10}, "warmup_steps is 10; it must be less than steps, 10"),
     ({"relative_rate": True, "optimizer": "adamw"}, "relative_rate is set, but optimizer is adamw; it must be adafactor"),
-    ({"zero_stage": 1}, "zero_stage is 1, but optimizer is adafactor, .* set zero_stage to 0, or optimizer to adamw"),
+    ({"zero_stage": 3}, "zero_stage is 3, but optimizer is adafactor, .* set zero_stage to 2, or optimizer to adamw"),
     ({"offload": "optimizer", "optimizer": "adamw"}, "offload is optimizer, but zero_stage is 0; it must be at least 1"),
     ({"offload": "parameters", "zero_stage": 2, "optimizer": "adamw"}, "offload is parameters, but zero_stage is 2; it must"),
     ({"patience": 2}, "patience is 2, but choose_by is last; name a measurement, such as validation_loss"),
