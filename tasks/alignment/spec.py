@@ -119,18 +119,29 @@ class HeldOutAcceptance:
         """
         self._held_out, self._vocabulary, self._device = held_out, vocabulary, device
         self._large = large
+        # A prompt of a decoder-only model may be ten times as long as another; padding would cost as much as text.
+        lengths = [len(source) + len(target) for source, target in zip(held_out.sources, held_out.targets, strict=True)]
+        self._order = sorted(range(len(lengths)), key=lengths.__getitem__)
         self._kept: list[Tensor] | None = None
 
     def __call__(self, model: PreTrainedModel) -> dict[str, float]:
         """Return `{"acceptance_rate": …, "acceptance_greedy": …}` of a model in evaluation mode, in 0…1 up to rounding."""
-        shared = agreeing = 0.0
-        positions = 0
+        sums = {name: sum(values) for name, values in self.by_text(model).items()}
+        return {name: sums[name] / sums["positions"] for name in ("acceptance_rate", "acceptance_greedy")}
+
+    def by_text(self, model: PreTrainedModel) -> dict[str, list[float]]:
+        """Return the sums of both over the positions of each text, and its `positions`; shortest texts first."""
+        found: dict[str, list[Tensor]] = {"acceptance_rate": [], "acceptance_greedy": [], "positions": []}
         for p, q in zip(self._references(), self._distributions(model), strict=True):
-            # Σ min(p, q) is the probability that p accepts a token drawn from q.
-            shared += float(torch.minimum(p, q).sum(-1).sum(dtype=torch.float64))
-            agreeing += float((p.argmax(-1) == q.argmax(-1)).sum())
-            positions += len(p)
-        return {"acceptance_rate": shared / positions, "acceptance_greedy": agreeing / positions}
+            # Σ min(p, q) is the probability that p accepts a token drawn from q; each (positions,).
+            found["acceptance_rate"].append(torch.minimum(p, q).sum(-1).cpu())
+            found["acceptance_greedy"].append((p.argmax(-1) == q.argmax(-1)).cpu())
+            found["positions"].append(torch.ones(len(p)))
+        lengths = [len(self._held_out.targets[index]) for index in self._order]
+        return {
+            name: [float(text.sum(dtype=torch.float64)) for text in torch.split(torch.cat(parts), lengths)]
+            for name, parts in found.items()
+        }
 
     def _references(self) -> Iterable[Tensor]:
         """Return the large model's distributions by batch."""
@@ -145,10 +156,8 @@ class HeldOutAcceptance:
         model.eval()
         texts = self._held_out
         size = evaluation_batch(max(map(len, texts.targets)), self._vocabulary)
-        # A prompt of a decoder-only model may be ten times as long as another; padding would cost as much as text.
-        order = sorted(range(len(texts)), key=lambda index: len(texts.sources[index]) + len(texts.targets[index]))
-        for begin in range(0, len(order), size):
-            batch = texts.batch(order[begin : begin + size])
+        for begin in range(0, len(texts), size):
+            batch = texts.batch(self._order[begin : begin + size])
             yield target_log_probs(model, batch.to(self._device), self._vocabulary).exp()
 
 

@@ -161,8 +161,15 @@ class BucketBatchSampler:
     The order depends on seed and step alone, so that training can resume anywhere.
     """
 
-    def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
-        """Read the lengths of `examples`, or those that they are batched by, and seed and batch size from `settings`."""
+    def __init__(self, examples: TokenDataset, settings: TrainingSettings, chosen: Sequence[int] | None = None) -> None:
+        """Read the lengths of `examples`, or those that they are batched by, and seed and batch size from `settings`.
+
+        Args:
+            examples: What the indices belong to.
+            settings: The training settings.
+            chosen: Indices of the examples to train on; None: all.
+        """
+        self._chosen = range(len(examples)) if chosen is None else chosen
         by = examples if examples.batched_like is None else examples.batched_like
         self._lengths = [(len(source), len(target)) for source, target in zip(by.sources, by.targets, strict=True)]
         self._size, self._budget, self._seed = settings.batch_size, settings.batch_tokens, settings.seed
@@ -181,10 +188,10 @@ class BucketBatchSampler:
     def _shuffled(self, rng: random.Random) -> list[list[int]]:
         """Return every example once, in shuffled batches of similar length."""
         # 1. Shuffle the examples.
-        indices = list(range(len(self._lengths)))
+        indices = list(self._chosen)
         rng.shuffle(indices)
         # 2. Sort them by length, but only within windows of many batches.
-        mean = max(1, sum(map(sum, self._lengths)) // len(self._lengths))
+        mean = max(1, sum(sum(self._lengths[index]) for index in indices) // len(indices))
         window = _WINDOW * (self._size if not self._budget else max(1, self._budget // mean))
         for begin in range(0, len(indices), window):
             indices[begin : begin + window] = self._alike(indices[begin : begin + window])
@@ -237,11 +244,11 @@ class BatchSource(Protocol):
 
 
 class DatasetSource:
-    """A dataset in the order of its seed."""
+    """A dataset, or the examples that are chosen of it, in the order of its seed."""
 
-    def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
+    def __init__(self, examples: TokenDataset, settings: TrainingSettings, chosen: Sequence[int] | None = None) -> None:
         self._examples, self._accumulation = examples, settings.accumulation
-        self._order = BucketBatchSampler(examples, settings)
+        self._order = BucketBatchSampler(examples, settings, chosen)
 
     def microbatches(self, step: int) -> list[Batch]:
         return split_microbatches(self._examples, self._order.batch_at(step), self._accumulation)

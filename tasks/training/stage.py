@@ -31,7 +31,7 @@ from tasks.paths import TaskPaths
 from tasks.training import distributed
 from tasks.training.checkpoints import writing_to_resume
 from tasks.training.data import BatchSource, JsonlDataset, TokenDataset
-from tasks.training.loop import Evaluator, HeldOutQuality, TrainingResult, as_csv, train
+from tasks.training.loop import Evaluator, HeldOutQuality, LogMetrics, TrainingResult, as_csv, train
 from tasks.training.objective import Loss, Objective, check_model
 from tasks.training.settings import TrainingSettings
 
@@ -247,25 +247,10 @@ def _work(job: TrainingJob, device: torch.device) -> str:
 def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
     """Train, record and save."""
     job = opened.job
-    objective = Objective(opened.model, job.training, spec.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
-    # Wait until the device has room; the ranks of one training share the machine as their settings say.
-    share = distributed.training_share(opened.model, job.training, job.text, job.teachers)
-    alone, kind = distributed.world_size() == 1, opened.device.type
-    sharing = share_lock(kind, share, distributed.room_of(opened.device)) if alone else contextlib.nullcontext()
-    with sharing, working_lock(kind), _recording(opened, parameters) as record:
+    with room_to_train(opened), _recording(opened, parameters) as record:
         # 1. Train; only rank 0 records and saves.
-        outcome = train(
-            objective,
-            spec.source,
-            opened.held_out,
-            job.training,
-            opened.device,
-            measure=_measurements(opened, spec.measure),
-            resume=opened.resume,
-            log=(lambda _metrics, _step: None) if record is None else record.log_metrics,
-            label=job.label,
-        )
+        outcome = train_opened(opened, spec, None if record is None else record.log_metrics)
         if record is None:
             return
         # 2. The curves show every evaluation, the last metrics the weights that are kept.
@@ -285,6 +270,32 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
         if opened.resume.exists():
             remove(opened.resume.rename(opened.resume.with_suffix(".done")))
     _report(job, parameters, outcome, check)
+
+
+@contextlib.contextmanager
+def room_to_train(opened: TrainingContext) -> Iterator[None]:
+    """Hold a share of the device, once it has room; the ranks of one training share the machine as their settings say."""
+    job = opened.job
+    share = distributed.training_share(opened.model, job.training, job.text, job.teachers)
+    alone, kind = distributed.world_size() == 1, opened.device.type
+    sharing = share_lock(kind, share, distributed.room_of(opened.device)) if alone else contextlib.nullcontext()
+    with sharing, working_lock(kind):
+        yield
+
+
+def train_opened(opened: TrainingContext, spec: TrainingSpec, log: LogMetrics | None) -> TrainingResult:
+    """Train the model of an opened job in place, from its last checkpoint on; see `train`."""
+    return train(
+        Objective(opened.model, opened.job.training, spec.loss),
+        spec.source,
+        opened.held_out,
+        opened.job.training,
+        opened.device,
+        measure=_measurements(opened, spec.measure),
+        resume=opened.resume,
+        log=log or (lambda _metrics, _step: None),
+        label=opened.job.label,
+    )
 
 
 def _measurements(opened: TrainingContext, measure: Evaluator | None) -> Evaluator | None:

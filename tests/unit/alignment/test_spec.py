@@ -171,6 +171,13 @@ def test_acceptance_is_the_mean_over_positions_not_over_texts() -> None:
     assert found == {"acceptance_rate": pytest.approx(0.9), "acceptance_greedy": 1.0}
 
 
+def test_each_text_has_its_own_sums_the_shortest_first() -> None:
+    measure = HeldOutAcceptance(Says([0.5, 0.3, 0.2]), TokenDataset([[5, 1]] * 3, [[3, 1], [3, 4, 5, 1], [1]], 0), 3, CPU)
+    found = measure.by_text(Says([0.4, 0.3, 0.3]))
+    assert found["positions"] == found["acceptance_greedy"] == [1, 2, 4]
+    assert found["acceptance_rate"] == pytest.approx([0.9, 1.8, 3.6])
+
+
 def test_predictions_past_the_vocabulary_are_cut_before_the_softmax() -> None:
     padded = Says([0.25, 0.15, 0.1, 0.5])
     assert measured(padded, Says([0.5, 0.3, 0.2]), [[1]])["acceptance_rate"] == pytest.approx(1.0)

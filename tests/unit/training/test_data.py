@@ -94,6 +94,15 @@ def test_any_step_can_be_asked_for_in_any_order() -> None:
     assert [other.batch_at(step) for step in range(30)] != whole
 
 
+def test_a_part_comes_in_batches_of_its_own_and_the_whole_as_ever() -> None:
+    examples, settings = texts(drawn(300)), TrainingSettings(batch_size=8)
+    part = BucketBatchSampler(examples, settings, range(0, 300, 3))
+    epoch = [index for step in range(13) for index in part.batch_at(step)]
+    assert sorted(epoch) == list(range(0, 300, 3))
+    whole, named = BucketBatchSampler(examples, settings), BucketBatchSampler(examples, settings, range(300))
+    assert all(whole.batch_at(step) == named.batch_at(step) for step in range(40))
+
+
 def test_other_targets_of_the_same_inputs_come_in_the_same_batches() -> None:
     lengths = drawn(300)
     other = texts([(source, 41 - target) for source, target in lengths])
