@@ -45,11 +45,12 @@ def _train(arm: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> 
                     remove(other)
     for seed in task.seeds:
         settings = dataclasses.replace(task.align if arm == "aligned" else task.align.control, seed=seed)
-        job = _job(arm, settings, task, machine, paths)
+        job = alignment_job(arm, settings, task, machine, paths)
         train_stage(job, partial(alignment_spec, settings=settings, large_folder=paths.model("large")))
 
 
-def _job(arm: str, settings: AlignSettings, task: Task, machine: MachineSettings, paths: TaskPaths) -> TrainingJob:
+def alignment_job(arm: str, settings: AlignSettings, task: Task, machine: MachineSettings, paths: TaskPaths) -> TrainingJob:
+    """Return the training of one drafter of an arm."""
     aligned = arm == "aligned"
     return TrainingJob(
         name=arm,

@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("dvc repro", "bring a task's report up to date (run NAME), or all active tasks'"),
     "flow": ("flows.pipeline", "the same under Prefect, with stages side by side"),
     "worth": ("tasks.worth", "forecast what a drafter would bring a large model, before training one"),
+    "curve": ("tasks.learning_curve", "forecast what more calibration texts would bring the aligned drafter"),
     "generate": ("tasks.generate", "decode texts with a finished pair"),
     "serve": ("tasks.serve", "put a pair behind an OpenAI-style endpoint"),
     "export": ("tasks.export", "write a pair in the form of another engine"),
