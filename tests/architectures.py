@@ -22,6 +22,13 @@ _FOLDED = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, s
 _FREE = {"decoder_start_token_id": END, "forced_bos_token_id": None, "forced_eos_token_id": None}
 
 
+def _sizes(layers: int, vocabulary: int) -> dict[str, Any]:
+    """The settings of Llama and of what is configured alike."""
+    tokens = _TOKENS | {"vocab_size": vocabulary}
+    heads = {"num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": 8}
+    return tokens | heads | {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": layers}
+
+
 def gpt2(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -33,10 +40,19 @@ def gpt2(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
 def llama(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokens = _TOKENS | {"vocab_size": vocabulary}
-    heads = {"num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": 8}
-    shape = {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": layers}
-    return LlamaForCausalLM(LlamaConfig(**tokens | heads | shape | options))
+    return LlamaForCausalLM(LlamaConfig(**_sizes(layers, vocabulary) | options))
+
+
+def qwen2(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    return Qwen2ForCausalLM(Qwen2Config(**_sizes(layers, vocabulary) | options))
+
+
+def qwen3(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(Qwen3Config(**_sizes(layers, vocabulary) | options))
 
 
 def gemma2(layers: int) -> Any:
@@ -127,8 +143,10 @@ VARIANTS = {
     "llama biased": Family(functools.partial(llama, attention_bias=True, mlp_bias=True, **_GROUPED), 0.1, 1.0, 0.1),
     "llama linear": Family(functools.partial(llama, rope_parameters=_LINEAR, **_GROUPED), 0.1, 1.0),
     "llama llama3": Family(functools.partial(llama, rope_parameters=_LLAMA3, **_GROUPED), 0.1, 1.0),
+    "qwen2": Family(functools.partial(qwen2, **_GROUPED), 0.1, 1.0, 0.1),
+    "qwen3": Family(functools.partial(qwen3, **_GROUPED), 0.1, 1.0, 0.1),
 }
-"""Variants of those architectures that fast runtimes support."""
+"""Variants of those architectures that fast runtimes support, and what resembles them."""
 FAST = ("t5", "mt5", "gpt2", "llama", *VARIANTS)
 """Models that fast runtimes support."""
 

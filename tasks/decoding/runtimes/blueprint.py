@@ -1,4 +1,4 @@
-"""The weights of a transformer as the fast runtimes use them: one plain structure for T5, Llama and GPT-2.
+"""The weights of a transformer as the fast runtimes use them: one plain structure for T5, Llama, Qwen and GPT-2.
 
 Projections of the same input are parts of one matrix; relative-position biases and rotary angles are tables. `blueprint_of`
 fills this structure from a `transformers` model, by one reader for each architecture.
@@ -80,6 +80,8 @@ class Layer:
     feed_in: Linear
     """(inner width, width); with a gate, its rows come first."""
     feed_out: Linear
+    head_norms: tuple[Norm, Norm] | None = None
+    """Norms (head width,) of each query and of each key, before they are rotated."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,9 @@ def _llama(model: PreTrainedModel) -> Blueprint | None:
     attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
     # Other kinds of scaling make the angles depend on the length of the text, or rotate only a part of each head.
     rotates_whole_heads = rotary.rope_type in ("default", "linear", "llama3") and 2 * len(rotary.inv_freq) == attention.head_dim
-    if not rotates_whole_heads or config.hidden_act != "silu":
+    # Qwen's layers may attend to the last tokens alone.
+    windowed = any(getattr(layer.self_attn, "sliding_window", None) for layer in inner.layers)
+    if not rotates_whole_heads or windowed or config.hidden_act != "silu":
         return None
     head, tokens = _head(model.lm_head)
     decoder = Stack(
@@ -242,6 +246,8 @@ def _llama_layer(layer: LlamaDecoderLayer) -> Layer:
         feed_norm=Norm(layer.post_attention_layernorm.weight),
         feed_in=_fused(feed.gate_proj, feed.up_proj),
         feed_out=_linear(feed.down_proj),
+        # Qwen3 alone has them.
+        head_norms=(Norm(attention.q_norm.weight), Norm(attention.k_norm.weight)) if hasattr(attention, "q_norm") else None,
     )
 
 
@@ -334,4 +340,11 @@ def _fused(*modules: torch.nn.Module) -> Linear:
     return Linear(first.weight, torch.cat(biases) if biases else None, tuple(part.weight for part in others))
 
 
-_READERS: dict[str, Callable[[PreTrainedModel], Blueprint | None]] = {"t5": _t5, "mt5": _t5, "llama": _llama, "gpt2": _gpt2}
+_READERS: dict[str, Callable[[PreTrainedModel], Blueprint | None]] = {
+    "t5": _t5,
+    "mt5": _t5,
+    "llama": _llama,
+    "qwen2": _llama,
+    "qwen3": _llama,
+    "gpt2": _gpt2,
+}

@@ -1,4 +1,4 @@
-"""The GPU runtime of T5, Llama and GPT-2 in PyTorch: few operations on static caches, recorded as CUDA graphs.
+"""The GPU runtime in PyTorch: few operations on static caches, recorded as CUDA graphs.
 
 From top to bottom: the decoder, its encoder, its greedy continuation, and its check of drafts. The last two run whole on the
 device, and the host fetches a few numbers.

@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def layer_in(layer: Layer, dtype: torch.dtype) -> Layer:
     """Convert a layer. The source's key-value projection is left out, because all layers share one matrix: see `joined`."""
-    cross = layer.cross
+    cross, heads = layer.cross, layer.head_norms
     return Layer(
         norm=norm_in(layer.norm, dtype),
         query_key_value=linear_in(layer.query_key_value, dtype),
@@ -41,6 +41,7 @@ def layer_in(layer: Layer, dtype: torch.dtype) -> Layer:
         feed_norm=norm_in(layer.feed_norm, dtype),
         feed_in=linear_in(layer.feed_in, dtype),
         feed_out=linear_in(layer.feed_out, dtype),
+        head_norms=None if heads is None else (norm_in(heads[0], dtype), norm_in(heads[1], dtype)),
     )
 
 
@@ -163,6 +164,8 @@ class FusedStack:
         # 1. Attend to the text so far.
         heads = (rows, len(hidden) // rows, shape.heads, shape.head_width)
         projected = _linear(_normed(hidden, layer.norm, shape.epsilon), layer.query_key_value)
+        if layer.head_norms is not None:
+            projected = self._with_normed_heads(projected, layer.head_norms)
         query, keys, values = self._kept(projected, angles, rows, caches)
         hidden = _added(hidden, self._attend(query.view(heads), keys, values, mask), layer.out)
         # 2. Attend to the source.
@@ -193,6 +196,15 @@ class FusedStack:
             raise ValueError("a decoder-only model reads no source")
         rows, positions, _ = hidden.shape
         return _linear(hidden, self._source).view(rows, positions, len(self.layers), -1).permute(2, 0, 1, 3)
+
+    def _with_normed_heads(self, projected: Tensor, norms: tuple[Norm, Norm]) -> Tensor:
+        """Norm the queries and the keys among queries, keys and values (tokens, size), each head by itself."""
+        shape = self.shape
+        heads = projected.view(len(projected), -1, shape.head_width)
+        # (tokens, heads of each, head width)
+        query, key, value = heads.tensor_split([shape.heads, shape.heads + shape.key_value_heads], 1)
+        normed = [_normed(part, norm, shape.epsilon) for part, norm in zip((query, key), norms, strict=True)]
+        return torch.cat([*normed, value], 1).flatten(1)
 
     def _kept(
         self, projected: Tensor, angles: Tensor | None, rows: int, caches: CacheView | None

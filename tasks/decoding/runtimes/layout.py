@@ -48,7 +48,7 @@ class Layer(ctypes.Structure):
     _fields_ = _fields(
         (Norm, "norm"),
         (Linear, "query_key_value out"),
-        (Norm, "cross_norm"),
+        (Norm, "query_norm key_norm cross_norm"),
         (Linear, "cross_query cross_key_value cross_out"),
         (Norm, "feed_norm"),
         (Linear, "feed_in feed_out"),

@@ -1,4 +1,4 @@
-"""The compiled CPU runtime of T5, Llama and GPT-2: one function call for each run, on caches that are never moved.
+"""The compiled CPU runtime: one function call for each run, on caches that are never moved.
 
 From top to bottom: the caches of a stack, a stack that runs on them, the encoder, and the decoder.
 """

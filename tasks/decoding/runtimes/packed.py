@@ -129,11 +129,14 @@ class PackedStack:
 
     def _layer(self, layer: blueprint.Layer) -> layout.Layer:
         cross = layer.cross
+        query_norm, key_norm = layer.head_norms or (None, None)
         return layout.Layer(
             norm=self._norm(layer.norm),
             query_key_value=self._linear(layer.query_key_value),
             out=self._linear(layer.out),
-            cross_norm=layout.Norm() if cross is None else self._norm(cross.norm),
+            query_norm=self._norm(query_norm),
+            key_norm=self._norm(key_norm),
+            cross_norm=self._norm(None if cross is None else cross.norm),
             cross_query=self._linear(None if cross is None else cross.query),
             cross_key_value=self._linear(None if cross is None else cross.key_value),
             cross_out=self._linear(None if cross is None else cross.out),
@@ -142,7 +145,9 @@ class PackedStack:
             feed_out=self._linear(layer.feed_out),
         )
 
-    def _norm(self, norm: blueprint.Norm) -> layout.Norm:
+    def _norm(self, norm: blueprint.Norm | None) -> layout.Norm:
+        if norm is None:
+            return layout.Norm()
         # Copies, because a page of a file and those around it take more memory than a norm.
         weight, bias = (None if one is None else one.detach().clone() for one in (norm.weight, norm.bias))
         return layout.Norm(self.pointer(weight), self.pointer(bias))

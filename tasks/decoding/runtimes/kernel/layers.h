@@ -148,8 +148,14 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
     for (int64_t token = 0; token < tokens; token++) {
         float* query = scratch.projected.data() + token * scratch.wide;
         float* key = query + stack.heads * width;
-        // Rotate query and key by the position, and cache key and value there.
+        // Norm the heads of query and key, rotate them by the position, and cache key and value there.
         const TokenPosition token_position = positions[token];
+        if (layer.query_norm.weight) {
+            for (int64_t head = 0; head < stack.heads + stack.key_value_heads; head++) {
+                float* here = query + head * width;
+                normalise(head < stack.heads ? layer.query_norm : layer.key_norm, stack.epsilon, here, here, width);
+            }
+        }
         if (cache.cosines) {
             const float *cosines = cache.cosines + token_position.position * width, *sines = cache.sines + token_position.position * width;
             for (int64_t head = 0; head < stack.heads + stack.key_value_heads; head++) turn(query + head * width, cosines, sines, width);

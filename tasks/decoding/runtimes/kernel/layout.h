@@ -25,6 +25,7 @@ struct Norm {
 struct Layer {
     Norm norm;
     Linear query_key_value, out;
+    Norm query_norm, key_norm;  // of each head; without weights: none
     Norm cross_norm;
     Linear cross_query, cross_key_value, cross_out;
     Norm feed_norm;

@@ -13,7 +13,7 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.runtimes.native import NativeDecoder
-from tests.architectures import gpt2, llama
+from tests.architectures import gpt2, llama, qwen2, qwen3
 from tests.tape import TapeRecorder
 
 Fast = TypeVar("Fast", bound=Decoder)
@@ -37,9 +37,8 @@ def t5(model_type: str, activation: str, tied: bool = False, layers: int = 2) ->
     return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
 
 
-_llama = functools.partial(
-    llama, 2, VOCABULARY, hidden_size=20, intermediate_size=17, num_attention_heads=4, num_key_value_heads=2, head_dim=6
-)
+_SIZES = {"hidden_size": 20, "intermediate_size": 17, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
+_llama = functools.partial(llama, 2, VOCABULARY, **_SIZES)
 _gpt2 = functools.partial(gpt2, 2, VOCABULARY, n_embd=20, n_inner=17, n_head=4, n_positions=POSITIONS, tie_word_embeddings=True)
 _ROPE = {"rope_theta": 100.0, "factor": 4.0}
 _BANDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
@@ -53,13 +52,15 @@ BUILDERS: dict[str, Callable[..., Any]] = {
     "llama with biases": functools.partial(_llama, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "llama, linear": functools.partial(_llama, rope_parameters={"rope_type": "linear", **_ROPE}),
     "llama, llama3": functools.partial(_llama, rope_parameters={"rope_type": "llama3", **_ROPE, **_BANDS}),
+    "qwen2": functools.partial(qwen2, 2, VOCABULARY, **_SIZES),
+    "qwen3, tied": functools.partial(qwen3, 2, VOCABULARY, **_SIZES, attention_bias=True, tie_word_embeddings=True),
     "gpt2": _gpt2,
     "gpt2 gelu, unscaled": functools.partial(
         _gpt2, activation_function="gelu", scale_attn_weights=False, tie_word_embeddings=False
     ),
 }
 KINDS = tuple(BUILDERS)
-FEW = ("t5 relu", "t5 gated-gelu", "llama", "gpt2")
+FEW = ("t5 relu", "t5 gated-gelu", "llama", "qwen3, tied", "gpt2")
 """One model of each kind of computation."""
 
 

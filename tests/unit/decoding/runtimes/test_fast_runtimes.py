@@ -24,7 +24,7 @@ MOST = 200
 # Every kind natively; each kind of computation in the fused runtime; recordings do not depend on the architecture.
 COVERING = [
     *((kind, "native") for kind in odd.KINDS),
-    *((kind, "fused") for kind in ("t5 gated-gelu", "llama with biases")),
+    *((kind, "fused") for kind in ("t5 gated-gelu", "llama with biases", "qwen2", "qwen3, tied")),
     *((kind, "recorded") for kind in ("t5 relu", "llama", "gpt2")),
 ]
 covering = pytest.mark.parametrize(("kind", "runtime"), COVERING)
