@@ -82,6 +82,8 @@ class Layer:
     feed_out: Linear
     head_norms: tuple[Norm, Norm] | None = None
     """Norms (head width,) of each query and of each key, before they are rotated."""
+    window: int = 0
+    """Tokens that self-attention reads, the last ones and the token itself; 0: all."""
 
 
 @dataclass(frozen=True)
@@ -211,9 +213,7 @@ def _llama(model: PreTrainedModel) -> Blueprint | None:
     attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
     # Other kinds of scaling make the angles depend on the length of the text, or rotate only a part of each head.
     rotates_whole_heads = rotary.rope_type in ("default", "linear", "llama3") and 2 * len(rotary.inv_freq) == attention.head_dim
-    # Qwen's layers may attend to the last tokens alone.
-    windowed = any(getattr(layer.self_attn, "sliding_window", None) for layer in inner.layers)
-    if not rotates_whole_heads or windowed or config.hidden_act != "silu":
+    if not rotates_whole_heads or config.hidden_act != "silu":
         return None
     head, tokens = _head(model.lm_head)
     decoder = Stack(
@@ -248,6 +248,8 @@ def _llama_layer(layer: LlamaDecoderLayer) -> Layer:
         feed_out=_linear(feed.down_proj),
         # Qwen3 alone has them.
         head_norms=(Norm(attention.q_norm.weight), Norm(attention.k_norm.weight)) if hasattr(attention, "q_norm") else None,
+        # Llama's layers have none, and Qwen's may have one.
+        window=getattr(attention, "sliding_window", None) or 0,
     )
 
 

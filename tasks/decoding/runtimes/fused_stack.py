@@ -42,6 +42,7 @@ def layer_in(layer: Layer, dtype: torch.dtype) -> Layer:
         feed_in=linear_in(layer.feed_in, dtype),
         feed_out=linear_in(layer.feed_out, dtype),
         head_norms=None if heads is None else (norm_in(heads[0], dtype), norm_in(heads[1], dtype)),
+        window=layer.window,
     )
 
 
@@ -150,10 +151,10 @@ class FusedStack:
             hidden = hidden + functional.embedding(positions.clamp(max=known - 1), shape.learned_positions).flatten(0, 1)
         # (2, rows · new, 1, head width): cosines, then sines
         angles = self._angles[:, positions.flatten(), None] if shape.rotary is not None else None
-        mask = self._grouped(mask)
+        masks = {window: self._grouped(self._within(window, mask, positions)) for window in {one.window for one in self.layers}}
         for index, layer in enumerate(self.layers):
             cached = None if caches is None else caches.of(index)
-            hidden = self._block(layer, hidden, angles, mask, rows, cached)
+            hidden = self._block(layer, hidden, angles, masks[layer.window], rows, cached)
         return _normed(hidden, shape.norm, shape.epsilon).view(rows, new, -1)
 
     def _block(
@@ -224,6 +225,13 @@ class FusedStack:
             caches.own.flatten(0, 1).index_copy_(0, caches.slot_mapping, fresh)
             keys, values = _halves(caches.own[:rows, : caches.kv_length], shape.key_value_heads)
         return query, keys, values
+
+    def _within(self, window: int, mask: Tensor, positions: Tensor) -> Tensor:
+        """Mask what lies before the window of each query at `positions` (rows, new)."""
+        if not window:
+            return mask
+        before = self.columns[: mask.shape[-1]] <= positions[..., None] - window  # (rows, new, keys)
+        return mask.masked_fill(before[:, None], -torch.inf)
 
     def _grouped(self, mask: Tensor) -> Tensor:
         """Repeat the mask for groups of queries that share a key head."""

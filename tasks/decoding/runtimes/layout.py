@@ -52,6 +52,7 @@ class Layer(ctypes.Structure):
         (Linear, "cross_query cross_key_value cross_out"),
         (Norm, "feed_norm"),
         (Linear, "feed_in feed_out"),
+        (_INT64, "window"),
     )
 
 

@@ -143,6 +143,7 @@ class PackedStack:
             feed_norm=self._norm(layer.feed_norm),
             feed_in=self._linear(layer.feed_in),
             feed_out=self._linear(layer.feed_out),
+            window=layer.window,
         )
 
     def _norm(self, norm: blueprint.Norm | None) -> layout.Norm:

@@ -15,11 +15,11 @@ constexpr int kChains = 4;
 // Queries that read the same keys and values together: the registers hold the sums of each, and a factor.
 constexpr int kQueries = kRegisters / (kChains + 1);
 
-// One query of a head: the token's own row of the scratch, and how far it reads.
+// One query of a head: the token's own row of the scratch, and the positions that it reads.
 struct Query {
     const float* vector;
-    const float* bias;  // null: none
-    int64_t length;
+    const float* bias;      // null: none
+    int64_t first, length;  // from the first to the one before `length`
     float* result;
 };
 
@@ -86,8 +86,9 @@ inline void weigh(const float* const (&factors)[count], const float* terms, int6
     }
 }
 
-// Turns `length` scores into shares of one, zero from there to `whole`; returns what they must be multiplied by to sum up to one.
-inline float raise(float* scores, int64_t length, int64_t whole) {
+// Turns the scores from `first` to `length` into shares of one, zero elsewhere; returns what they must be multiplied by to sum up to one.
+inline float raise(float* scores, int64_t first, int64_t length, int64_t whole) {
+    for (int64_t j = 0; j < first; j++) scores[j] = -INFINITY;
     for (int64_t j = length; j < whole; j++) scores[j] = -INFINITY;
     Vec tops = Vec{} - INFINITY;
     for (int64_t j = 0; j < whole; j += kLanes) {
@@ -106,15 +107,19 @@ inline float raise(float* scores, int64_t length, int64_t whole) {
 }
 
 // `count` queries of one text over its keys (width, capacity) and values (capacity, width); `scores` holds `count` rows of whole
-// vectors. All positions that any of the queries reads must have been written.
+// vectors. All positions that any of the queries reads must have been written; the first query reads from furthest back.
 template <int count>
 __attribute__((noinline)) void attend(const Query* queries, const float* keys, const float* values, int64_t capacity, int64_t width,
                                       float scale, float* scores) {
     const float* vectors[count];
     const float* shares[count];
     float factors[count];
+    // Whole vectors that no query reads are left out: each of the others stays in its lane and its chain, and sums are the same to the bit.
+    const int64_t skipped = queries[0].first / kLanes * kLanes;
+    keys += skipped;
+    values += skipped * width;
     int64_t longest = 0;
-    for (int query = 0; query < count; query++) longest = std::max(longest, queries[query].length);
+    for (int query = 0; query < count; query++) longest = std::max(longest, queries[query].length - skipped);
     const int64_t whole = (longest + kLanes - 1) / kLanes * kLanes;
     for (int query = 0; query < count; query++) {
         vectors[query] = queries[query].vector;
@@ -124,16 +129,17 @@ __attribute__((noinline)) void attend(const Query* queries, const float* keys, c
                  [&](int query, int64_t j, Vec sum) { store(scores + query * whole + j, sum * scale); });
     for (int query = 0; query < count; query++) {
         float* own = scores + query * whole;
+        const int64_t length = queries[query].length - skipped;
         if (queries[query].bias)
-            for (int64_t j = 0; j < queries[query].length; j++) own[j] += queries[query].bias[j];
-        factors[query] = raise(own, queries[query].length, whole);
+            for (int64_t j = 0; j < length; j++) own[j] += queries[query].bias[skipped + j];
+        factors[query] = raise(own, queries[query].first - skipped, length, whole);
     }
     weigh<count>(shares, values, width, longest, width,
                  [&](int query, int64_t d, Vec sum) { store(queries[query].result + d, sum * factors[query]); });
     for (int64_t d = width / kLanes * kLanes; d < width; d++)
         for (int query = 0; query < count; query++) {
             float sum = 0;
-            for (int64_t j = 0; j < queries[query].length; j++) sum += shares[query][j] * values[j * width + d];
+            for (int64_t j = 0; j < queries[query].length - skipped; j++) sum += shares[query][j] * values[j * width + d];
             queries[query].result[d] = sum * factors[query];
         }
 }

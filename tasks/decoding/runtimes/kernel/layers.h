@@ -98,11 +98,11 @@ struct HeadCache {
     const float* bias;  // by key minus query position, of the head's first query head; null: none
 };
 
-// All tokens' queries, one head of keys and values after the other, so that these stay in cache. `cache_of(head)` gives them, and
-// `length_of(token)` how far a token reads.
+// All tokens' queries, one head of keys and values after the other, so that these stay in cache. `cache_of(head)` gives them,
+// `length_of(token)` how far a token reads, and `window` how many of the last positions up to there; 0: all.
 template <typename CacheOf, typename LengthOf>
 void attend_by_head(const Stack& stack, const std::vector<TokenPosition>& positions, Scratch& scratch, int64_t heads, int threads,
-                    CacheOf cache_of, LengthOf length_of) {
+                    int64_t window, CacheOf cache_of, LengthOf length_of) {
     const int64_t width = stack.head_width, group = stack.heads / heads, tokens = positions.size();
     const bool share = threads > 1 && 2 * tokens * length_of(positions.back()) * stack.heads * width > kWorthSharing;
     const int64_t scores = kQueries * (cache_of(0).capacity + kLanes);
@@ -113,13 +113,14 @@ void attend_by_head(const Stack& stack, const std::vector<TokenPosition>& positi
         int count = 0;
         for (int64_t token = 0; token < tokens; token++) {
             const auto [slot, position, source] = positions[token];
+            const int64_t length = length_of(positions[token]), first = window ? std::max<int64_t>(0, length - window) : 0;
             // Queries of one text and one head go through together; the next text has other keys.
             const bool last = token + 1 == tokens || positions[token + 1].slot != slot;
             for (int64_t one = 0; one < group; one++) {
                 const int64_t place = (head * group + one) * width;
                 together[count++] = {scratch.projected.data() + token * scratch.wide + place,
                                      cache.bias ? cache.bias + one * (2 * cache.capacity + 1) - position : nullptr,
-                                     length_of(positions[token]), scratch.attended.data() + token * scratch.inner + place};
+                                     first, length, scratch.attended.data() + token * scratch.inner + place};
                 if (count < kQueries && !(last && one + 1 == group)) continue;
                 attend_together(together, count, cache.keys + slot * cache.slot_stride, cache.values + slot * cache.slot_stride,
                                 cache.capacity, width, stack.score_scale, own_scores);
@@ -170,7 +171,7 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
     };
     // A decoder's token reads itself and what is before it; an encoder's reads the whole row.
     const auto length_of = [&](const TokenPosition& token) { return stack.causal ? token.position + 1 : length; };
-    attend_by_head(stack, positions, scratch, stack.key_value_heads, threads, cache_of, length_of);
+    attend_by_head(stack, positions, scratch, stack.key_value_heads, threads, layer.window, cache_of, length_of);
     product<format>(layer.out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true, threads);
 }
 
@@ -186,7 +187,7 @@ void cross_attention(const Stack& stack, const Cache& cache, int index, const st
         return HeadCache{cache.cross_keys + at, cache.cross_values + at, slot_stride, cache.source_capacity, nullptr};
     };
     const auto length_of = [](const TokenPosition& token) { return token.source; };
-    attend_by_head(stack, positions, scratch, stack.heads, threads, cache_of, length_of);
+    attend_by_head(stack, positions, scratch, stack.heads, threads, 0, cache_of, length_of);
     product<format>(layer.cross_out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true,
                     threads);
 }

@@ -30,6 +30,7 @@ struct Layer {
     Linear cross_query, cross_key_value, cross_out;
     Norm feed_norm;
     Linear feed_in, feed_out;
+    int64_t window;  // tokens that self-attention reads, the last ones; 0: all
 };
 
 struct Stack {

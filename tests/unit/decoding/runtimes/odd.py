@@ -42,6 +42,7 @@ _llama = functools.partial(llama, 2, VOCABULARY, **_SIZES)
 _gpt2 = functools.partial(gpt2, 2, VOCABULARY, n_embd=20, n_inner=17, n_head=4, n_positions=POSITIONS, tie_word_embeddings=True)
 _ROPE = {"rope_theta": 100.0, "factor": 4.0}
 _BANDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+_WINDOWS = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 1}
 BUILDERS: dict[str, Callable[..., Any]] = {
     "t5 relu": functools.partial(t5, "t5", "relu"),
     "t5 gated-gelu": functools.partial(t5, "t5", "gated-gelu"),
@@ -54,6 +55,7 @@ BUILDERS: dict[str, Callable[..., Any]] = {
     "llama, llama3": functools.partial(_llama, rope_parameters={"rope_type": "llama3", **_ROPE, **_BANDS}),
     "qwen2": functools.partial(qwen2, 2, VOCABULARY, **_SIZES),
     "qwen3, tied": functools.partial(qwen3, 2, VOCABULARY, **_SIZES, attention_bias=True, tie_word_embeddings=True),
+    "qwen3, windows": functools.partial(qwen3, 3, VOCABULARY, **_SIZES, **_WINDOWS),
     "gpt2": _gpt2,
     "gpt2 gelu, unscaled": functools.partial(
         _gpt2, activation_function="gelu", scale_attn_weights=False, tie_word_embeddings=False

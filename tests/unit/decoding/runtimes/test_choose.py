@@ -98,7 +98,6 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "gpt2 of another activation": built("gpt2", activation_function="gelu_fast"),
     "llama of another activation": built("llama", hidden_act="gelu"),
     "t5 of another activation": functools.partial(t5, "t5", "gated-tanh"),
-    "qwen3 with windows": built("qwen3, tied", use_sliding_window=True, sliding_window=4, max_window_layers=1),
     "dynamic": built("llama", **rope("dynamic")),
     "yarn": built("llama", **rope("yarn")),
     "longrope": built("llama", **rope("longrope", **_LONG)),
