@@ -55,13 +55,12 @@ def qwen3(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
     return Qwen3ForCausalLM(Qwen3Config(**_sizes(layers, vocabulary) | options))
 
 
-def gemma2(layers: int) -> Any:
+def gemma2(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
     """Every other layer attends to four tokens only; the logits are capped."""
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
-    heads = {"num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 4}
-    shape = {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": layers}
-    return Gemma2ForCausalLM(Gemma2Config(**_TOKENS, **heads, **shape, tie_word_embeddings=False))
+    kind = {"sliding_window": 4, "tie_word_embeddings": False}
+    return Gemma2ForCausalLM(Gemma2Config(**_sizes(layers, vocabulary) | kind | options))
 
 
 def bloom(layers: int) -> Any:
@@ -147,7 +146,7 @@ VARIANTS = {
     "qwen3": Family(functools.partial(qwen3, **_GROUPED), 0.1, 1.0, 0.1),
 }
 """Variants of those architectures that fast runtimes support, and what resembles them."""
-FAST = ("t5", "mt5", "gpt2", "llama", *VARIANTS)
+FAST = ("t5", "mt5", "gpt2", "llama", "gemma2", *VARIANTS)
 """Models that fast runtimes support."""
 
 

@@ -1,4 +1,4 @@
-"""The weights of a transformer as the fast runtimes use them: one plain structure for T5, Llama, Qwen and GPT-2.
+"""The weights of a transformer as the fast runtimes use them: one plain structure for T5, Llama, Qwen, Gemma and GPT-2.
 
 Projections of the same input are parts of one matrix; relative-position biases and rotary angles are tables. `blueprint_of`
 fills this structure from a `transformers` model, by one reader for each architecture.
@@ -18,6 +18,7 @@ from tasks.models.pruned_head import PrunedHead
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer, Gemma2RMSNorm
     from transformers.models.gpt2.modeling_gpt2 import GPT2Block
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
     from transformers.models.t5.modeling_t5 import T5Attention, T5Block, T5LayerNorm, T5Stack
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 Table = Callable[[int], Tensor]
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 """Those of the fast runtimes, in the order of the kernel's `Activation`."""
+_OTHER_NAMES = {"gelu_pytorch_tanh": "gelu_new"}
+"""Activations that `transformers` has under two names."""
+_GEMMA_NORMS = ("Gemma2RMSNorm",)
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class Layer:
     feed_out: Linear
     head_norms: tuple[Norm, Norm] | None = None
     """Norms (head width,) of each query and of each key, before they are rotated."""
+    post_norms: tuple[Norm, Norm] | None = None
+    """Norms of what self-attention and what feed-forward add to the hidden state."""
     window: int = 0
     """Tokens that self-attention reads, the last ones and the token itself; 0: all."""
 
@@ -109,6 +115,12 @@ class Stack:
     """Factor of the last hidden state before the head."""
     head_tokens: Tensor | None = None
     """int64 (outputs of the head,), ascending: the token of each output; none: output i is token i."""
+    embedding_scale: float = 1.0
+    """Factor of the embedding."""
+    score_cap: float = 0.0
+    """Attention scores x become c tanh(x / c); 0: they stay."""
+    logit_cap: float = 0.0
+    """Logits likewise."""
     learned_positions: Tensor | None = None
     """(positions, width), added to the embedding."""
     position_bias: Table | None = field(default=None, compare=False)
@@ -211,9 +223,7 @@ def _t5_bias(attention: T5Attention, longest: int) -> Tensor:
 def _llama(model: PreTrainedModel) -> Blueprint | None:
     config, inner = model.config, model.model
     attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
-    # Other kinds of scaling make the angles depend on the length of the text, or rotate only a part of each head.
-    rotates_whole_heads = rotary.rope_type in ("default", "linear", "llama3") and 2 * len(rotary.inv_freq) == attention.head_dim
-    if not rotates_whole_heads or config.hidden_act != "silu":
+    if config.hidden_act != "silu":
         return None
     head, tokens = _head(model.lm_head)
     decoder = Stack(
@@ -230,13 +240,12 @@ def _llama(model: PreTrainedModel) -> Blueprint | None:
         norm=Norm(inner.norm.weight),
         head=head,
         head_tokens=tokens,
-        # cos and sin by position, so that the runtimes need no angle of their own.
-        rotary=lambda positions: _angles(rotary, positions),
+        rotary=_rotary(rotary, attention.head_dim),
     )
     return Blueprint(decoder)
 
 
-def _llama_layer(layer: LlamaDecoderLayer) -> Layer:
+def _llama_layer(layer: LlamaDecoderLayer | Gemma2DecoderLayer) -> Layer:
     attention, feed = layer.self_attn, layer.mlp
     return Layer(
         norm=Norm(layer.input_layernorm.weight),
@@ -253,6 +262,14 @@ def _llama_layer(layer: LlamaDecoderLayer) -> Layer:
     )
 
 
+def _rotary(rotary: LlamaRotaryEmbedding, head_width: int) -> Table:
+    """Return cos and sin by position, so that the runtimes need no angle of their own."""
+    # Other kinds of scaling make the angles depend on the length of the text, or rotate only a part of each head.
+    if rotary.rope_type not in ("default", "linear", "llama3") or 2 * len(rotary.inv_freq) != head_width:
+        raise _UnknownError
+    return lambda positions: _angles(rotary, positions)
+
+
 @torch.inference_mode()
 def _angles(rotary: LlamaRotaryEmbedding, positions: int) -> Tensor:
     # θ_i of the model, already stretched where its configuration scales positions.
@@ -260,6 +277,54 @@ def _angles(rotary: LlamaRotaryEmbedding, positions: int) -> Tensor:
     indices = torch.arange(positions, device=frequencies.device)[None]
     cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), indices)
     return torch.cat([cosines, sines]).contiguous()
+
+
+def _gemma2(model: PreTrainedModel) -> Blueprint | None:
+    config, inner = model.config, model.model
+    attention, embedding = inner.layers[0].self_attn, inner.embed_tokens
+    activation = _OTHER_NAMES.get(config.hidden_activation, config.hidden_activation)
+    if activation not in ACTIVATIONS or config.use_bidirectional_attention:
+        return None
+    head, tokens = _head(model.lm_head)
+    decoder = Stack(
+        heads=config.num_attention_heads,
+        key_value_heads=config.num_key_value_heads,
+        head_width=attention.head_dim,
+        epsilon=config.rms_norm_eps,
+        activation=activation,
+        gated=True,
+        causal=True,
+        score_scale=attention.scaling,
+        embedding=embedding.weight,
+        layers=tuple(_gemma2_layer(layer) for layer in inner.layers),
+        norm=_gemma_norm(inner.norm),
+        head=head,
+        head_tokens=tokens,
+        # In the number format of the embedding, to which the model rounds it.
+        embedding_scale=float(embedding.embed_scale.to(embedding.weight.dtype)),
+        score_cap=attention.attn_logit_softcapping or 0.0,
+        logit_cap=config.final_logit_softcapping or 0.0,
+        rotary=_rotary(inner.rotary_emb, attention.head_dim),
+    )
+    return Blueprint(decoder)
+
+
+def _gemma2_layer(layer: Gemma2DecoderLayer) -> Layer:
+    return replace(
+        _llama_layer(layer),
+        norm=_gemma_norm(layer.input_layernorm),
+        # The norms that Llama's layers name alike come before feed-forward.
+        feed_norm=_gemma_norm(layer.pre_feedforward_layernorm),
+        post_norms=(_gemma_norm(layer.post_attention_layernorm), _gemma_norm(layer.post_feedforward_layernorm)),
+    )
+
+
+@torch.no_grad()
+def _gemma_norm(module: Gemma2RMSNorm) -> Norm:
+    # Another norm would not add 1 to its weight.
+    if type(module).__name__ not in _GEMMA_NORMS:
+        raise _UnknownError
+    return Norm(1 + module.weight.float())
 
 
 def _gpt2(model: PreTrainedModel) -> Blueprint | None:
@@ -348,5 +413,6 @@ _READERS: dict[str, Callable[[PreTrainedModel], Blueprint | None]] = {
     "llama": _llama,
     "qwen2": _llama,
     "qwen3": _llama,
+    "gemma2": _gemma2,
     "gpt2": _gpt2,
 }

@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def layer_in(layer: Layer, dtype: torch.dtype) -> Layer:
     """Convert a layer. The source's key-value projection is left out, because all layers share one matrix: see `joined`."""
-    cross, heads = layer.cross, layer.head_norms
+    cross = layer.cross
     return Layer(
         norm=norm_in(layer.norm, dtype),
         query_key_value=linear_in(layer.query_key_value, dtype),
@@ -41,7 +41,8 @@ def layer_in(layer: Layer, dtype: torch.dtype) -> Layer:
         feed_norm=norm_in(layer.feed_norm, dtype),
         feed_in=linear_in(layer.feed_in, dtype),
         feed_out=linear_in(layer.feed_out, dtype),
-        head_norms=None if heads is None else (norm_in(heads[0], dtype), norm_in(heads[1], dtype)),
+        head_norms=norms_in(layer.head_norms, dtype),
+        post_norms=norms_in(layer.post_norms, dtype),
         window=layer.window,
     )
 
@@ -55,6 +56,11 @@ def joined(linears: list[Linear]) -> Linear:
 def norm_in(norm: Norm, dtype: torch.dtype) -> Norm:
     """Convert a norm."""
     return Norm(norm.weight.detach().to(dtype), None if norm.bias is None else norm.bias.detach().to(dtype))
+
+
+def norms_in(norms: tuple[Norm, Norm] | None, dtype: torch.dtype) -> tuple[Norm, Norm] | None:
+    """Convert two norms, if there are any."""
+    return None if norms is None else (norm_in(norms[0], dtype), norm_in(norms[1], dtype))
 
 
 def linear_in(linear: Linear, dtype: torch.dtype, outputs: int | None = None) -> Linear:
@@ -145,6 +151,8 @@ class FusedStack:
         shape = self.shape
         rows, new = ids.shape
         hidden = functional.embedding(ids, shape.embedding).flatten(0, 1)  # (rows · new, width)
+        if shape.embedding_scale != 1:
+            hidden = hidden * shape.embedding_scale
         if shape.learned_positions is not None:
             known = shape.learned_positions.shape[0]
             # Padding may lie beyond the last position.
@@ -162,29 +170,38 @@ class FusedStack:
     ) -> Tensor:
         """Run one layer on `hidden` (rows · new, width), which it may change in place."""
         shape = self.shape
+        own_norm, feed_norm = layer.post_norms or (None, None)
         # 1. Attend to the text so far.
         heads = (rows, len(hidden) // rows, shape.heads, shape.head_width)
         projected = _linear(_normed(hidden, layer.norm, shape.epsilon), layer.query_key_value)
         if layer.head_norms is not None:
             projected = self._with_normed_heads(projected, layer.head_norms)
         query, keys, values = self._kept(projected, angles, rows, caches)
-        hidden = _added(hidden, self._attend(query.view(heads), keys, values, mask), layer.out)
+        hidden = self._added(hidden, self._attend(query.view(heads), keys, values, mask), layer.out, own_norm)
         # 2. Attend to the source.
         if layer.cross is not None and caches is not None:
             query = _linear(_normed(hidden, layer.cross.norm, shape.epsilon), layer.cross.query)
             keys, values = _halves(caches.cross, shape.heads)
             read = self._attend(query.view(heads), keys, values, caches.source_mask)
-            hidden = _added(hidden, read, layer.cross.out)
+            hidden = self._added(hidden, read, layer.cross.out)
         # 3. Feed forward.
         inner = _linear(_normed(hidden, layer.feed_norm, shape.epsilon), layer.feed_in)
-        return _added(hidden, self._activated(inner), layer.feed_out)
+        return self._added(hidden, self._activated(inner), layer.feed_out, feed_norm)
+
+    def _added(self, hidden: Tensor, states: Tensor, linear: Linear, norm: Norm | None = None) -> Tensor:
+        """Add the projection of `states`, normed if there is a norm, to `hidden` (tokens, width) in place, and return it."""
+        if norm is not None:
+            return hidden.add_(_normed(_linear(states, linear), norm, self.shape.epsilon))
+        # The residual connection and the product in one operation.
+        hidden.addmm_(states, linear.weight.t())
+        return hidden if linear.bias is None else hidden.add_(linear.bias)
 
     def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits (rows, new, vocabulary) and the argmax tokens, int64 (rows, new): -1 where logits are broken."""
         if self.shape.head is None:
             raise ValueError("an encoder predicts nothing")
         scaled = hidden if self.shape.head_scale == 1 else hidden * self.shape.head_scale
-        logits = _linear(scaled, self.shape.head)
+        logits = _capped(_linear(scaled, self.shape.head), self.shape.logit_cap)
         if self.shape.head_tokens is not None:
             logits = spread(logits, self.shape.head_tokens, self._vocabulary)
         # Broken logits have no finite maximum; -1 tells the host without another pass or a wait.
@@ -249,13 +266,12 @@ class FusedStack:
         shared = keys.shape[2]
         grouped = query.transpose(1, 2) if shared == heads else query.view(rows, new, shared, -1, width).permute(0, 2, 3, 1, 4)
         # Queries that share a key head are rows of one matrix: (rows, shared, group · new, width).
-        read = functional.scaled_dot_product_attention(
-            grouped.reshape(rows, shared, -1, width),
-            keys.transpose(1, 2),
-            values.transpose(1, 2),
-            attn_mask=mask,
-            scale=self.shape.score_scale,
-        )
+        grouped, keys, values = grouped.reshape(rows, shared, -1, width), keys.transpose(1, 2), values.transpose(1, 2)
+        if self.shape.score_cap:
+            scores = _capped(grouped @ keys.transpose(2, 3) * self.shape.score_scale, self.shape.score_cap)
+            read = torch.softmax(scores + mask, -1, dtype=torch.float32).to(values.dtype) @ values
+        else:
+            read = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask, scale=self.shape.score_scale)
         return read.view(rows, shared, -1, new, width).permute(0, 3, 1, 2, 4).reshape(rows * new, -1)
 
     def _activated(self, inner: Tensor) -> Tensor:
@@ -277,11 +293,9 @@ def _linear(states: Tensor, linear: Linear) -> Tensor:
     return functional.linear(states, linear.weight, linear.bias)
 
 
-def _added(hidden: Tensor, states: Tensor, linear: Linear) -> Tensor:
-    """Add the projection of `states` to `hidden` (tokens, width) in place, and return it."""
-    # The residual connection and the product in one operation.
-    hidden.addmm_(states, linear.weight.t())
-    return hidden if linear.bias is None else hidden.add_(linear.bias)
+def _capped(numbers: Tensor, cap: float) -> Tensor:
+    """Keep numbers between -cap and cap, smoothly; 0: there is no cap."""
+    return numbers if cap == 0 else torch.tanh(numbers / cap) * cap
 
 
 def _turned(states: Tensor, angles: Tensor, width: int) -> Tensor:

@@ -52,6 +52,7 @@ class Layer(ctypes.Structure):
         (Linear, "cross_query cross_key_value cross_out"),
         (Norm, "feed_norm"),
         (Linear, "feed_in feed_out"),
+        (Norm, "post_norm feed_post_norm"),
         (_INT64, "window"),
     )
 
@@ -61,7 +62,7 @@ class Stack(ctypes.Structure):
 
     _fields_ = _fields(
         (_INT32, "layers width heads key_value_heads head_width activation gated causal format threads"),
-        (_FLOAT, "epsilon score_scale head_scale"),
+        (_FLOAT, "epsilon score_scale head_scale embedding_scale score_cap logit_cap"),
         (ctypes.POINTER(Layer), "layer"),
         (_POINTER, "embedding learned_positions"),
         (Norm, "norm"),

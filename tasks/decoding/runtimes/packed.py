@@ -94,6 +94,9 @@ class PackedStack:
             epsilon=stack.epsilon,
             score_scale=stack.score_scale,
             head_scale=stack.head_scale,
+            embedding_scale=stack.embedding_scale,
+            score_cap=stack.score_cap,
+            logit_cap=stack.logit_cap,
             layer=layers,
             embedding=self.pointer(stack.embedding) if tied is None else None,
             learned_positions=self.pointer(stack.learned_positions),
@@ -130,6 +133,7 @@ class PackedStack:
     def _layer(self, layer: blueprint.Layer) -> layout.Layer:
         cross = layer.cross
         query_norm, key_norm = layer.head_norms or (None, None)
+        post_norm, feed_post_norm = layer.post_norms or (None, None)
         return layout.Layer(
             norm=self._norm(layer.norm),
             query_key_value=self._linear(layer.query_key_value),
@@ -143,6 +147,8 @@ class PackedStack:
             feed_norm=self._norm(layer.feed_norm),
             feed_in=self._linear(layer.feed_in),
             feed_out=self._linear(layer.feed_out),
+            post_norm=self._norm(post_norm),
+            feed_post_norm=self._norm(feed_post_norm),
             window=layer.window,
         )
 

@@ -84,6 +84,9 @@ inline Vec exponential(Vec x) {
     return x < -87.0f ? Vec{} : scaled;
 }
 
+// cap tanh(x / cap).
+inline Vec capped(Vec x, float cap) { return cap - 2.0f * cap / (1.0f + exponential(x * (2.0f / cap))); }
+
 inline float total(Vec value) {
     float sum = 0;
     for (int lane = 0; lane < kLanes; lane++) sum += value[lane];

@@ -106,11 +106,11 @@ inline float raise(float* scores, int64_t first, int64_t length, int64_t whole) 
     return 1.0f / total(sums);
 }
 
-// `count` queries of one text over its keys (width, capacity) and values (capacity, width); `scores` holds `count` rows of whole
+// `count` queries of one text over its keys (width, capacity) and values (capacity, width). A `cap` other than 0 is that of scores. `scores` holds `count` rows of whole
 // vectors. All positions that any of the queries reads must have been written; the first query reads from furthest back.
 template <int count>
 __attribute__((noinline)) void attend(const Query* queries, const float* keys, const float* values, int64_t capacity, int64_t width,
-                                      float scale, float* scores) {
+                                      float scale, float cap, float* scores) {
     const float* vectors[count];
     const float* shares[count];
     float factors[count];
@@ -130,6 +130,8 @@ __attribute__((noinline)) void attend(const Query* queries, const float* keys, c
     for (int query = 0; query < count; query++) {
         float* own = scores + query * whole;
         const int64_t length = queries[query].length - skipped;
+        if (cap != 0)
+            for (int64_t j = 0; j < whole; j += kLanes) store(own + j, capped(load(own + j), cap));
         if (queries[query].bias)
             for (int64_t j = 0; j < length; j++) own[j] += queries[query].bias[skipped + j];
         factors[query] = raise(own, queries[query].first - skipped, length, whole);
@@ -146,15 +148,15 @@ __attribute__((noinline)) void attend(const Query* queries, const float* keys, c
 
 // 1 to kQueries queries of one text.
 inline void attend_together(const Query* queries, int count, const float* keys, const float* values, int64_t capacity, int64_t width,
-                            float scale, float* scores) {
+                            float scale, float cap, float* scores) {
     switch (count) {
-        case 1: return attend<1>(queries, keys, values, capacity, width, scale, scores);
-        case 2: return attend<2>(queries, keys, values, capacity, width, scale, scores);
-        case 3: return attend<3>(queries, keys, values, capacity, width, scale, scores);
+        case 1: return attend<1>(queries, keys, values, capacity, width, scale, cap, scores);
+        case 2: return attend<2>(queries, keys, values, capacity, width, scale, cap, scores);
+        case 3: return attend<3>(queries, keys, values, capacity, width, scale, cap, scores);
 #if defined(__AVX512BW__)
-        case 4: return attend<4>(queries, keys, values, capacity, width, scale, scores);
-        case 5: return attend<5>(queries, keys, values, capacity, width, scale, scores);
-        case 6: return attend<6>(queries, keys, values, capacity, width, scale, scores);
+        case 4: return attend<4>(queries, keys, values, capacity, width, scale, cap, scores);
+        case 5: return attend<5>(queries, keys, values, capacity, width, scale, cap, scores);
+        case 6: return attend<6>(queries, keys, values, capacity, width, scale, cap, scores);
 #endif
     }
 }

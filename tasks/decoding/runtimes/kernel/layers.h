@@ -123,7 +123,7 @@ void attend_by_head(const Stack& stack, const std::vector<TokenPosition>& positi
                                      first, length, scratch.attended.data() + token * scratch.inner + place};
                 if (count < kQueries && !(last && one + 1 == group)) continue;
                 attend_together(together, count, cache.keys + slot * cache.slot_stride, cache.values + slot * cache.slot_stride,
-                                cache.capacity, width, stack.score_scale, own_scores);
+                                cache.capacity, width, stack.score_scale, stack.score_cap, own_scores);
                 count = 0;
             }
         }
@@ -133,6 +133,23 @@ void attend_by_head(const Stack& stack, const std::vector<TokenPosition>& positi
         for (int64_t head = 0; head < heads; head++) attend_head(head, scratch.scores.data() + head * scores);
     } else {
         for (int64_t head = 0; head < heads; head++) attend_head(head, scratch.scores.data());
+    }
+}
+
+// Adds what a block gives to the hidden state, behind its own norm if it has one.
+template <Format format>
+void add_block(const Stack& stack, const Linear& linear, const Norm& norm, const float* x, int64_t x_stride, Scratch& scratch, int64_t tokens,
+               int threads) {
+    if (!norm.weight) {
+        product<format>(linear, x, x_stride, scratch.hidden.data(), scratch.narrow, tokens, true, threads);
+        return;
+    }
+    // The block has read the normed states, whose place is free.
+    product<format>(linear, x, x_stride, scratch.normed.data(), scratch.narrow, tokens, false, threads);
+    for (int64_t token = 0; token < tokens; token++) {
+        float *from = scratch.normed.data() + token * scratch.narrow, *to = scratch.hidden.data() + token * scratch.narrow;
+        normalise(norm, stack.epsilon, from, from, stack.width);
+        for (int64_t i = 0; i < stack.width; i++) to[i] += from[i];
     }
 }
 
@@ -172,7 +189,7 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
     // A decoder's token reads itself and what is before it; an encoder's reads the whole row.
     const auto length_of = [&](const TokenPosition& token) { return stack.causal ? token.position + 1 : length; };
     attend_by_head(stack, positions, scratch, stack.key_value_heads, threads, layer.window, cache_of, length_of);
-    product<format>(layer.out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true, threads);
+    add_block<format>(stack, layer.out, layer.post_norm, scratch.attended.data(), scratch.inner, scratch, tokens, threads);
 }
 
 template <Format format>
@@ -207,6 +224,8 @@ void embed(const Stack& stack, const int32_t* tokens, const std::vector<TokenPos
         else if constexpr (format != kInt8)
             unpack_row<format>(stack.tied, tokens[token], to);
         std::fill(to + stack.width, to + scratch.narrow, 0.0f);
+        if (stack.embedding_scale != 1.0f)
+            for (int64_t i = 0; i < stack.width; i++) to[i] *= stack.embedding_scale;
         if (stack.learned_positions) {
             const float* position = stack.learned_positions + positions[token].position * stack.width;
             for (int64_t i = 0; i < stack.width; i++) to[i] += position[i];
@@ -235,7 +254,7 @@ void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, c
         for (int64_t token = 0; token < count; token++)
             activate(stack, scratch.fed.data() + token * scratch.feed, layer.feed_in.outputs);
         // Each block adds to the hidden state: the residual connection is the product's `add`.
-        product<format>(layer.feed_out, scratch.fed.data(), scratch.feed, scratch.hidden.data(), scratch.narrow, count, true, threads);
+        add_block<format>(stack, layer.feed_out, layer.feed_post_norm, scratch.fed.data(), scratch.feed, scratch, count, threads);
     }
     for (int64_t token = 0; token < count; token++)
         normalise(stack.norm, stack.epsilon, scratch.hidden.data() + token * scratch.narrow, result + token * stack.width, stack.width);
@@ -325,6 +344,11 @@ void predict(const Stack& stack, const float* hidden, int64_t tokens, float* log
         hidden = scaled.data();
     }
     product<format>(stack.head, hidden, stack.width, logits, stride, tokens, false, stack.threads);
+    if (stack.logit_cap == 0) return;
+    for (int64_t token = 0; token < tokens; token++) {
+        float* here = logits + token * stride;
+        for (int64_t i = 0; i < padded(stack.head.outputs); i += kLanes) store(here + i, capped(load(here + i), stack.logit_cap));
+    }
 }
 
 // The token of an output of the head, and the output of a token that has one. Outputs ascend with tokens, so that the first of equal

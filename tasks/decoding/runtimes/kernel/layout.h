@@ -30,12 +30,14 @@ struct Layer {
     Linear cross_query, cross_key_value, cross_out;
     Norm feed_norm;
     Linear feed_in, feed_out;
+    Norm post_norm, feed_post_norm;  // of what self-attention and feed-forward add; without weights: none
     int64_t window;  // tokens that self-attention reads, the last ones; 0: all
 };
 
 struct Stack {
     int32_t layers, width, heads, key_value_heads, head_width, activation, gated, causal, format, threads;
-    float epsilon, score_scale, head_scale;
+    float epsilon, score_scale, head_scale, embedding_scale;
+    float score_cap, logit_cap;  // 0: none
     const Layer* layer;
     const float *embedding, *learned_positions;
     Norm norm;

@@ -16,7 +16,7 @@ from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.reference import CausalDecoder, TransformersDecoder
 from tasks.errors import InputError
-from tests.architectures import gemma2, models
+from tests.architectures import models
 from tests.unit.decoding.runtimes.odd import BUILDERS, FEW, KINDS, NATIVE, begin, model_of, randomized, reference, t5
 
 
@@ -102,7 +102,8 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "yarn": built("llama", **rope("yarn")),
     "longrope": built("llama", **rope("longrope", **_LONG)),
     "umt5": umt5,
-    "gemma2": functools.partial(gemma2, 1),
+    "gemma2 both ways": built("gemma2", use_bidirectional_attention=True),
+    "gemma2 with another norm": lambda: replaced("gemma2", "model.layers.1.input_layernorm", other_norm),
     "bart": lambda: copy.deepcopy(models("bart")[0]),  # randomized below, and others share it
     "t5 with another norm": lambda: replaced("t5 relu", "decoder.final_layer_norm", other_norm),
     "llama with another norm": lambda: replaced("llama", "model.norm", other_norm),

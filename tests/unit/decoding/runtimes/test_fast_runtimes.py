@@ -24,8 +24,18 @@ MOST = 200
 # Every kind natively; each kind of computation in the fused runtime; recordings do not depend on the architecture.
 COVERING = [
     *((kind, "native") for kind in odd.KINDS),
-    *((kind, "fused") for kind in ("t5 gated-gelu", "llama with biases", "qwen2", "qwen3, tied", "qwen3, windows")),
-    *((kind, "recorded") for kind in ("t5 relu", "llama", "qwen3, windows", "gpt2")),
+    *(
+        (kind, "fused")
+        for kind in (
+            "t5 gated-gelu",
+            "llama with biases",
+            "qwen2",
+            "qwen3, tied",
+            "qwen3, windows",
+            "gemma2, tied, without caps",
+        )
+    ),
+    *((kind, "recorded") for kind in ("t5 relu", "llama", "qwen3, windows", "gemma2", "gpt2")),
 ]
 covering = pytest.mark.parametrize(("kind", "runtime"), COVERING)
 broken_logits = r"^the (native|fused) model gave NaN, .infinity or no finite logit at step "
