@@ -63,6 +63,15 @@ def gemma2(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
     return Gemma2ForCausalLM(Gemma2Config(**_sizes(layers, vocabulary) | kind | options))
 
 
+def gemma3(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
+    """The last layer attends to all tokens; the others attend to four, by angles of their own."""
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    kinds = ["sliding_attention"] * (layers - 1) + ["full_attention"]
+    kind = {"layer_types": kinds, "sliding_window": 4, "tie_word_embeddings": False}
+    return Gemma3ForCausalLM(Gemma3TextConfig(**_sizes(layers, vocabulary) | kind | options))
+
+
 def bloom(layers: int) -> Any:
     """It takes no position ids and derives them from the mask."""
     from transformers import BloomConfig, BloomForCausalLM
@@ -142,6 +151,7 @@ VARIANTS = {
     "llama biased": Family(functools.partial(llama, attention_bias=True, mlp_bias=True, **_GROUPED), 0.1, 1.0, 0.1),
     "llama linear": Family(functools.partial(llama, rope_parameters=_LINEAR, **_GROUPED), 0.1, 1.0),
     "llama llama3": Family(functools.partial(llama, rope_parameters=_LLAMA3, **_GROUPED), 0.1, 1.0),
+    "gemma3": Family(gemma3, 0.4, 2.0, 0.1),
     "qwen2": Family(functools.partial(qwen2, **_GROUPED), 0.1, 1.0, 0.1),
     "qwen3": Family(functools.partial(qwen3, **_GROUPED), 0.1, 1.0, 0.1),
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer, Gemma2RMSNorm
     from transformers.models.gpt2.modeling_gpt2 import GPT2Block
-    from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
     from transformers.models.t5.modeling_t5 import T5Attention, T5Block, T5LayerNorm, T5Stack
     from transformers.pytorch_utils import Conv1D
 
@@ -29,7 +29,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 """Those of the fast runtimes, in the order of the kernel's `Activation`."""
 _OTHER_NAMES = {"gelu_pytorch_tanh": "gelu_new"}
 """Activations that `transformers` has under two names."""
-_GEMMA_NORMS = ("Gemma2RMSNorm",)
+_GEMMA_NORMS = ("Gemma2RMSNorm", "Gemma3RMSNorm")
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,8 @@ class Stack:
     """Maps the longest distance d to biases (heads, 2 d + 1), indexed by key position - query position + d."""
     rotary: Table | None = field(default=None, compare=False)
     """Maps a number of positions to the cosines and sines that rotate queries and keys: (2, positions, head width)."""
+    window_rotary: Table | None = field(default=None, compare=False)
+    """Those of the layers with a window; none: `rotary`."""
 
     @property
     def width(self) -> int:
@@ -240,7 +242,7 @@ def _llama(model: PreTrainedModel) -> Blueprint | None:
         norm=Norm(inner.norm.weight),
         head=head,
         head_tokens=tokens,
-        rotary=_rotary(rotary, attention.head_dim),
+        rotary=_rotary(rotary, rotary.inv_freq, rotary.rope_type, attention.head_dim),
     )
     return Blueprint(decoder)
 
@@ -262,31 +264,54 @@ def _llama_layer(layer: LlamaDecoderLayer | Gemma2DecoderLayer) -> Layer:
     )
 
 
-def _rotary(rotary: LlamaRotaryEmbedding, head_width: int) -> Table:
-    """Return cos and sin by position, so that the runtimes need no angle of their own."""
+def _rotary(rotary: torch.nn.Module, frequencies: Tensor, rope_type: str, head_width: int, *kind: str) -> Table:
+    """Return cos and sin by position, so that the runtimes need no angle of their own.
+
+    Takes the model's module, its angles θ_i, how they are scaled, and the kind of layers where there are several.
+    """
     # Other kinds of scaling make the angles depend on the length of the text, or rotate only a part of each head.
-    if rotary.rope_type not in ("default", "linear", "llama3") or 2 * len(rotary.inv_freq) != head_width:
+    if rope_type not in ("default", "linear", "llama3") or 2 * len(frequencies) != head_width:
         raise _UnknownError
-    return lambda positions: _angles(rotary, positions)
 
+    @torch.inference_mode()
+    def angles(positions: int) -> Tensor:
+        indices = torch.arange(positions, device=frequencies.device)[None]
+        cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), indices, *kind)
+        return torch.cat([cosines, sines]).contiguous()
 
-@torch.inference_mode()
-def _angles(rotary: LlamaRotaryEmbedding, positions: int) -> Tensor:
-    # θ_i of the model, already stretched where its configuration scales positions.
-    frequencies = rotary.inv_freq.float()
-    indices = torch.arange(positions, device=frequencies.device)[None]
-    cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), indices)
-    return torch.cat([cosines, sines]).contiguous()
+    return angles
 
 
 def _gemma2(model: PreTrainedModel) -> Blueprint | None:
+    attention, rotary = model.model.layers[0].self_attn, model.model.rotary_emb
+    decoder = replace(
+        _gemma_stack(model),
+        score_cap=attention.attn_logit_softcapping or 0.0,
+        rotary=_rotary(rotary, rotary.inv_freq, rotary.rope_type, attention.head_dim),
+    )
+    return Blueprint(decoder)
+
+
+def _gemma3(model: PreTrainedModel) -> Blueprint | None:
+    attention, rotary = model.model.layers[0].self_attn, model.model.rotary_emb
+    # Layers with a window have angles of their own; a model may have layers of one kind alone.
+    tables = {
+        kind: _rotary(rotary, getattr(rotary, f"{kind}_inv_freq"), rope_type, attention.head_dim, kind)
+        for kind, rope_type in rotary.rope_type.items()
+    }
+    # The model has a setting for capped scores, which it does not use.
+    decoder = replace(_gemma_stack(model), rotary=tables.get("full_attention"), window_rotary=tables.get("sliding_attention"))
+    return Blueprint(decoder)
+
+
+def _gemma_stack(model: PreTrainedModel) -> Stack:
     config, inner = model.config, model.model
     attention, embedding = inner.layers[0].self_attn, inner.embed_tokens
     activation = _OTHER_NAMES.get(config.hidden_activation, config.hidden_activation)
     if activation not in ACTIVATIONS or config.use_bidirectional_attention:
-        return None
+        raise _UnknownError
     head, tokens = _head(model.lm_head)
-    decoder = Stack(
+    return Stack(
         heads=config.num_attention_heads,
         key_value_heads=config.num_key_value_heads,
         head_width=attention.head_dim,
@@ -296,25 +321,25 @@ def _gemma2(model: PreTrainedModel) -> Blueprint | None:
         causal=True,
         score_scale=attention.scaling,
         embedding=embedding.weight,
-        layers=tuple(_gemma2_layer(layer) for layer in inner.layers),
+        layers=tuple(_gemma_layer(layer) for layer in inner.layers),
         norm=_gemma_norm(inner.norm),
         head=head,
         head_tokens=tokens,
         # In the number format of the embedding, to which the model rounds it.
         embedding_scale=float(embedding.embed_scale.to(embedding.weight.dtype)),
-        score_cap=attention.attn_logit_softcapping or 0.0,
         logit_cap=config.final_logit_softcapping or 0.0,
-        rotary=_rotary(inner.rotary_emb, attention.head_dim),
     )
-    return Blueprint(decoder)
 
 
-def _gemma2_layer(layer: Gemma2DecoderLayer) -> Layer:
+def _gemma_layer(layer: Gemma2DecoderLayer) -> Layer:
+    attention = layer.self_attn
     return replace(
         _llama_layer(layer),
         norm=_gemma_norm(layer.input_layernorm),
         # The norms that Llama's layers name alike come before feed-forward.
         feed_norm=_gemma_norm(layer.pre_feedforward_layernorm),
+        # Gemma 3 alone has them.
+        head_norms=(_gemma_norm(attention.q_norm), _gemma_norm(attention.k_norm)) if hasattr(attention, "q_norm") else None,
         post_norms=(_gemma_norm(layer.post_attention_layernorm), _gemma_norm(layer.post_feedforward_layernorm)),
     )
 
@@ -414,5 +439,6 @@ _READERS: dict[str, Callable[[PreTrainedModel], Blueprint | None]] = {
     "qwen2": _llama,
     "qwen3": _llama,
     "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
     "gpt2": _gpt2,
 }

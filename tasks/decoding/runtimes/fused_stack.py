@@ -108,13 +108,15 @@ class FusedStack:
         self._dtype = dtype
         self._device = stack.embedding.device
         self.layers = [layer_in(layer, dtype) for layer in stack.layers]
+        self._windows = {layer.window for layer in self.layers}
         self._activation = ACTIVATIONS[stack.activation]
         self._groups = stack.heads // stack.key_value_heads
         crosses = [layer.cross.key_value for layer in stack.layers if layer.cross is not None]
         self._source = linear_in(joined(crosses), dtype) if crosses else None
         self.longest = 0
         self._bias = torch.empty(0)
-        self._angles = torch.empty(0)
+        self._angles: dict[int, Tensor] = {}
+        """By the window of a layer."""
         self.columns = torch.empty(0, dtype=torch.long)
 
     def fit(self, longest: int) -> bool:
@@ -131,11 +133,13 @@ class FusedStack:
             # Keys behind the query lie beyond the distance 0, at the index `longest`: a causal mask and a bias in one.
             bias[:, longest + 1 :] = -torch.inf
         self._bias = bias.to(self._dtype)
-        if shape.rotary is not None:
-            angles = shape.rotary(longest).detach().clone()
-            # So that turning is x cos + roll(x) sin.
-            angles[1, :, : shape.head_width // 2].neg_()
-            self._angles = angles.to(self._dtype)
+        for window in self._windows:
+            rotary = shape.window_rotary if window and shape.window_rotary is not None else shape.rotary
+            if rotary is not None:
+                angles = rotary(longest).detach().clone()
+                # So that turning is x cos + roll(x) sin.
+                angles[1, :, : shape.head_width // 2].neg_()
+                self._angles[window] = angles.to(self._dtype)
         return True
 
     def mask(self, positions: Tensor, kv_length: int) -> Tensor:
@@ -158,11 +162,11 @@ class FusedStack:
             # Padding may lie beyond the last position.
             hidden = hidden + functional.embedding(positions.clamp(max=known - 1), shape.learned_positions).flatten(0, 1)
         # (2, rows · new, 1, head width): cosines, then sines
-        angles = self._angles[:, positions.flatten(), None] if shape.rotary is not None else None
-        masks = {window: self._grouped(self._within(window, mask, positions)) for window in {one.window for one in self.layers}}
+        angles = {window: table[:, positions.flatten(), None] for window, table in self._angles.items()}
+        masks = {window: self._grouped(self._within(window, mask, positions)) for window in self._windows}
         for index, layer in enumerate(self.layers):
             cached = None if caches is None else caches.of(index)
-            hidden = self._block(layer, hidden, angles, masks[layer.window], rows, cached)
+            hidden = self._block(layer, hidden, angles.get(layer.window), masks[layer.window], rows, cached)
         return _normed(hidden, shape.norm, shape.epsilon).view(rows, new, -1)
 
     def _block(

@@ -79,7 +79,7 @@ class Cache(ctypes.Structure):
         (_INT64, "layer_stride slots capacity"),
         (_POINTER, "cross_keys cross_values"),
         (_INT64, "source_capacity"),
-        (_POINTER, "source_lengths bias cosines sines"),
+        (_POINTER, "source_lengths bias cosines sines window_cosines window_sines"),
     )
 
 

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tasks.decoding.decoder import Capabilities, CheckedDraft, Continuation, EncoderOutput, GreedyAcceptance, Rows, Step
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes import layout
-from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack
+from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack, Table
 from tasks.decoding.runtimes.layout import (
     LoopModel,
     NativeLoopModel,
@@ -99,9 +99,15 @@ class NativeKVCache:
             self._tables.append(shape.position_bias(capacity).float().contiguous())
             cache.bias = self._tables[-1].data_ptr()
         if shape.rotary is not None:
-            angles = shape.rotary(capacity).float()
-            self._tables.append(angles)
-            cache.cosines, cache.sines = angles[0].data_ptr(), angles[1].data_ptr()
+            cache.cosines, cache.sines = self._angles(shape.rotary, capacity)
+        if shape.window_rotary is not None:
+            cache.window_cosines, cache.window_sines = self._angles(shape.window_rotary, capacity)
+
+    def _angles(self, rotary: Table, capacity: int) -> tuple[int, int]:
+        """Make a table, and return the addresses of its cosines and of its sines."""
+        angles = rotary(capacity).float()
+        self._tables.append(angles)
+        return angles[0].data_ptr(), angles[1].data_ptr()
 
     def fit_sources(self, lengths: Sequence[int]) -> None:
         """Grow to sources of these lengths, one a slot, dropping the contents."""

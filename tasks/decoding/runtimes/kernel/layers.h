@@ -161,6 +161,9 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
     const int64_t slot_stride = stack.key_value_heads * width * cache.capacity;
     product<format>(layer.query_key_value, scratch.normed.data(), scratch.narrow, scratch.projected.data(), scratch.wide, tokens,
                     false, threads);
+    const bool own_angles = layer.window && cache.window_cosines;
+    const float* all_cosines = own_angles ? cache.window_cosines : cache.cosines;
+    const float* all_sines = own_angles ? cache.window_sines : cache.sines;
     float* all_keys = cache.keys + index * cache.layer_stride;
     float* all_values = cache.values + index * cache.layer_stride;
     for (int64_t token = 0; token < tokens; token++) {
@@ -174,8 +177,8 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
                 normalise(head < stack.heads ? layer.query_norm : layer.key_norm, stack.epsilon, here, here, width);
             }
         }
-        if (cache.cosines) {
-            const float *cosines = cache.cosines + token_position.position * width, *sines = cache.sines + token_position.position * width;
+        if (all_cosines) {
+            const float *cosines = all_cosines + token_position.position * width, *sines = all_sines + token_position.position * width;
             for (int64_t head = 0; head < stack.heads + stack.key_value_heads; head++) turn(query + head * width, cosines, sines, width);
         }
         remember(all_keys + token_position.slot * slot_stride, all_values + token_position.slot * slot_stride, key,

@@ -55,6 +55,7 @@ struct Cache {
     const int32_t* source_lengths;  // of each slot
     const float* bias;              // (heads, 2 capacity + 1), by distance
     const float *cosines, *sines;   // (capacity, head width)
+    const float *window_cosines, *window_sines;  // of layers with a window; null: those
 };
 
 // A greedy acceptance rule in numbers (`tasks/decoding/decoder.py`: GreedyAcceptance): a token is kept where one of them keeps it.

@@ -13,7 +13,7 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.runtimes.native import NativeDecoder
-from tests.architectures import gemma2, gpt2, llama, qwen2, qwen3
+from tests.architectures import gemma2, gemma3, gpt2, llama, qwen2, qwen3
 from tests.tape import TapeRecorder
 
 Fast = TypeVar("Fast", bound=Decoder)
@@ -44,6 +44,10 @@ _ROPE = {"rope_theta": 100.0, "factor": 4.0}
 _BANDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 _WINDOWS = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 1}
 _CAPS = {"sliding_window": 11, "query_pre_attn_scalar": 2, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
+_TWO_ROPES = {
+    "full_attention": {"rope_type": "linear", **_ROPE},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
+}
 BUILDERS: dict[str, Callable[..., Any]] = {
     "t5 relu": functools.partial(t5, "t5", "relu"),
     "t5 gated-gelu": functools.partial(t5, "t5", "gated-gelu"),
@@ -61,13 +65,17 @@ BUILDERS: dict[str, Callable[..., Any]] = {
     "gemma2, tied, without caps": functools.partial(
         gemma2, 2, VOCABULARY, **_SIZES, tie_word_embeddings=True, attn_logit_softcapping=None, final_logit_softcapping=None
     ),
+    "gemma3": functools.partial(gemma3, 3, VOCABULARY, **_SIZES, rope_parameters=_TWO_ROPES, **_CAPS),
+    "gemma3, windows alone": functools.partial(
+        gemma3, 2, VOCABULARY, **_SIZES, layer_types=["sliding_attention"] * 2, tie_word_embeddings=True
+    ),
     "gpt2": _gpt2,
     "gpt2 gelu, unscaled": functools.partial(
         _gpt2, activation_function="gelu", scale_attn_weights=False, tie_word_embeddings=False
     ),
 }
 KINDS = tuple(BUILDERS)
-FEW = ("t5 relu", "t5 gated-gelu", "llama", "qwen3, tied", "gemma2", "gpt2")
+FEW = ("t5 relu", "t5 gated-gelu", "llama", "qwen3, tied", "gemma2", "gemma3", "gpt2")
 """One model of each kind of computation."""
 
 

@@ -102,6 +102,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "yarn": built("llama", **rope("yarn")),
     "longrope": built("llama", **rope("longrope", **_LONG)),
     "umt5": umt5,
+    "gemma3 that rotates by length": built("gemma3", rope_parameters={"full_attention": rope("dynamic")["rope_parameters"]}),
     "gemma2 both ways": built("gemma2", use_bidirectional_attention=True),
     "gemma2 with another norm": lambda: replaced("gemma2", "model.layers.1.input_layernorm", other_norm),
     "bart": lambda: copy.deepcopy(models("bart")[0]),  # randomized below, and others share it
