@@ -80,14 +80,20 @@ def bloom(layers: int) -> Any:
     return BloomForCausalLM(config)
 
 
-def bart(layers: int) -> Any:
+def bart(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
     from transformers import BartConfig, BartForConditionalGeneration
 
-    depth = {"encoder_layers": 1, "decoder_layers": layers, "max_position_embeddings": _POSITIONS}
-    config = BartConfig(
-        **_TOKENS | {"bos_token_id": END}, **_FOLDED, **_FREE, **depth, d_model=WIDTH, tie_word_embeddings=False
-    )
-    return BartForConditionalGeneration(config)
+    depth = {"encoder_layers": 1, "decoder_layers": layers, "max_position_embeddings": _POSITIONS, "d_model": WIDTH}
+    tokens = _TOKENS | {"vocab_size": vocabulary, "bos_token_id": END, "tie_word_embeddings": False}
+    return BartForConditionalGeneration(BartConfig(**tokens | _FOLDED | _FREE | depth | options))
+
+
+def marian(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
+    from transformers import MarianConfig, MarianMTModel
+
+    depth = {"encoder_layers": 1, "decoder_layers": layers, "max_position_embeddings": _POSITIONS, "d_model": WIDTH}
+    kind = {"vocab_size": vocabulary, "activation_function": "swish", "scale_embedding": True, "tie_word_embeddings": False}
+    return MarianMTModel(MarianConfig(**_TOKENS | _FOLDED | _FREE | depth | kind | {"decoder_start_token_id": START} | options))
 
 
 def fsmt(layers: int) -> Any:
@@ -151,12 +157,13 @@ VARIANTS = {
     "llama biased": Family(functools.partial(llama, attention_bias=True, mlp_bias=True, **_GROUPED), 0.1, 1.0, 0.1),
     "llama linear": Family(functools.partial(llama, rope_parameters=_LINEAR, **_GROUPED), 0.1, 1.0),
     "llama llama3": Family(functools.partial(llama, rope_parameters=_LLAMA3, **_GROUPED), 0.1, 1.0),
+    "marian": Family(marian, 0.13, 2.0 * WIDTH**-0.5, 0.1),
     "gemma3": Family(gemma3, 0.4, 2.0, 0.1),
     "qwen2": Family(functools.partial(qwen2, **_GROUPED), 0.1, 1.0, 0.1),
     "qwen3": Family(functools.partial(qwen3, **_GROUPED), 0.1, 1.0, 0.1),
 }
 """Variants of those architectures that fast runtimes support, and what resembles them."""
-FAST = ("t5", "mt5", "gpt2", "llama", "gemma2", *VARIANTS)
+FAST = ("t5", "mt5", "bart", "gpt2", "llama", "gemma2", *VARIANTS)
 """Models that fast runtimes support."""
 
 

@@ -1,4 +1,4 @@
-"""The weights of a transformer as the fast runtimes use them: one plain structure for T5, Llama, Qwen, Gemma and GPT-2.
+"""The weights of a transformer as the fast runtimes use them: one plain structure for all architectures.
 
 Projections of the same input are parts of one matrix; relative-position biases and rotary angles are tables. `blueprint_of`
 fills this structure from a `transformers` model, by one reader for each architecture.
@@ -6,6 +6,7 @@ fills this structure from a `transformers` model, by one reader for each archite
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,16 +19,18 @@ from tasks.models.pruned_head import PrunedHead
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.models.bart.modeling_bart import BartDecoder, BartDecoderLayer, BartEncoder, BartEncoderLayer
     from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer, Gemma2RMSNorm
     from transformers.models.gpt2.modeling_gpt2 import GPT2Block
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
+    from transformers.models.marian.modeling_marian import MarianDecoder, MarianDecoderLayer, MarianEncoder, MarianEncoderLayer
     from transformers.models.t5.modeling_t5 import T5Attention, T5Block, T5LayerNorm, T5Stack
     from transformers.pytorch_utils import Conv1D
 
 Table = Callable[[int], Tensor]
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 """Those of the fast runtimes, in the order of the kernel's `Activation`."""
-_OTHER_NAMES = {"gelu_pytorch_tanh": "gelu_new"}
+_OTHER_NAMES = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
 """Activations that `transformers` has under two names."""
 _GEMMA_NORMS = ("Gemma2RMSNorm", "Gemma3RMSNorm")
 
@@ -74,7 +77,7 @@ class CrossAttention:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: self-attention, cross-attention in an encoder-decoder, and feed-forward, each after a norm."""
+    """One layer: self-attention, cross-attention in an encoder-decoder, and feed-forward, each with a norm."""
 
     norm: Norm
     query_key_value: Linear
@@ -109,7 +112,10 @@ class Stack:
     embedding: Tensor
     """(vocabulary, width)."""
     layers: tuple[Layer, ...]
-    norm: Norm
+    norm: Norm | None
+    """Of the last hidden state, if there is one."""
+    norm_last: bool = False
+    """Whether the norm of a block comes behind it, once the block is added to the hidden state."""
     head: Linear | None = None
     head_scale: float = 1.0
     """Factor of the last hidden state before the head."""
@@ -123,6 +129,8 @@ class Stack:
     """Logits likewise."""
     learned_positions: Tensor | None = None
     """(positions, width), added to the embedding."""
+    embedding_norm: Norm | None = None
+    """Of the sum of both."""
     position_bias: Table | None = field(default=None, compare=False)
     """Maps the longest distance d to biases (heads, 2 d + 1), indexed by key position - query position + d."""
     rotary: Table | None = field(default=None, compare=False)
@@ -158,6 +166,14 @@ def blueprint_of(model: PreTrainedModel) -> Blueprint | None:
 
 class _UnknownError(Exception):
     """A module is not the one that its architecture normally has."""
+
+
+def _activation(name: str) -> str:
+    """Return our name of an activation of `transformers`."""
+    ours = _OTHER_NAMES.get(name, name)
+    if ours not in ACTIVATIONS:
+        raise _UnknownError
+    return ours
 
 
 def _t5(model: PreTrainedModel) -> Blueprint | None:
@@ -307,8 +323,7 @@ def _gemma3(model: PreTrainedModel) -> Blueprint | None:
 def _gemma_stack(model: PreTrainedModel) -> Stack:
     config, inner = model.config, model.model
     attention, embedding = inner.layers[0].self_attn, inner.embed_tokens
-    activation = _OTHER_NAMES.get(config.hidden_activation, config.hidden_activation)
-    if activation not in ACTIVATIONS or config.use_bidirectional_attention:
+    if config.use_bidirectional_attention:
         raise _UnknownError
     head, tokens = _head(model.lm_head)
     return Stack(
@@ -316,7 +331,7 @@ def _gemma_stack(model: PreTrainedModel) -> Stack:
         key_value_heads=config.num_key_value_heads,
         head_width=attention.head_dim,
         epsilon=config.rms_norm_eps,
-        activation=activation,
+        activation=_activation(config.hidden_activation),
         gated=True,
         causal=True,
         score_scale=attention.scaling,
@@ -392,6 +407,69 @@ def _gpt2_layer(block: GPT2Block) -> Layer:
     )
 
 
+def _bart(model: PreTrainedModel) -> Blueprint | None:
+    if not model.config.is_encoder_decoder:
+        return None
+    sides = model.model.encoder, model.model.decoder
+    # Sources are held to the decoder's tokens and positions.
+    if len({(len(side.embed_tokens.weight), len(side.embed_positions.weight)) for side in sides}) > 1:
+        return None
+    encoder, decoder = map(_bart_stack, sides)
+    head, tokens = _head(model.lm_head)
+    bias = model.final_logits_bias[0]
+    # A head without a bias can be shared, and mostly it is none.
+    if bias.any():
+        chosen = bias if tokens is None else bias[tokens]
+        head = replace(head, bias=chosen if head.bias is None else head.bias + chosen)
+    return Blueprint(replace(decoder, head=head, head_tokens=tokens), encoder)
+
+
+def _bart_stack(stack: BartDecoder | BartEncoder | MarianDecoder | MarianEncoder) -> Stack:
+    config, attention, positions = stack.config, stack.layers[0].self_attn, stack.embed_positions
+    normed = hasattr(stack, "layernorm_embedding")
+    return Stack(
+        heads=attention.num_heads,
+        key_value_heads=attention.num_heads,
+        head_width=attention.head_dim,
+        epsilon=stack.layers[0].final_layer_norm.eps,
+        activation=_activation(config.activation_function),
+        gated=False,
+        causal=attention.is_causal,
+        score_scale=attention.scaling,
+        embedding=stack.embed_tokens.weight,
+        layers=tuple(_bart_layer(layer) for layer in stack.layers),
+        norm=None,
+        norm_last=True,
+        embedding_scale=math.sqrt(config.d_model) if config.scale_embedding else 1.0,
+        # BART's first rows are no positions.
+        learned_positions=positions.weight[getattr(positions, "offset", 0) :],
+        embedding_norm=_layer_norm(stack.layernorm_embedding) if normed else None,
+    )
+
+
+def _bart_layer(layer: BartDecoderLayer | BartEncoderLayer | MarianDecoderLayer | MarianEncoderLayer) -> Layer:
+    own, cross = layer.self_attn, None
+    if hasattr(layer, "encoder_attn"):
+        other = layer.encoder_attn
+        norm, key_value = _layer_norm(layer.encoder_attn_layer_norm), _fused(other.k_proj, other.v_proj)
+        cross = CrossAttention(norm, _linear(other.q_proj), key_value, _linear(other.out_proj))
+    return Layer(
+        norm=_layer_norm(layer.self_attn_layer_norm),
+        query_key_value=_fused(own.q_proj, own.k_proj, own.v_proj),
+        out=_linear(own.out_proj),
+        cross=cross,
+        feed_norm=_layer_norm(layer.final_layer_norm),
+        feed_in=_linear(layer.fc1),
+        feed_out=_linear(layer.fc2),
+    )
+
+
+def _layer_norm(module: torch.nn.Module) -> Norm:
+    if type(module) is not torch.nn.LayerNorm:
+        raise _UnknownError
+    return Norm(module.weight, module.bias)
+
+
 @torch.no_grad()
 def _head(module: torch.nn.Module) -> tuple[Linear, Tensor | None]:
     """Return an output head, and the token of each of its outputs if it has those of a draft vocabulary alone."""
@@ -441,4 +519,6 @@ _READERS: dict[str, Callable[[PreTrainedModel], Blueprint | None]] = {
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
     "gpt2": _gpt2,
+    "bart": _bart,
+    "marian": _bart,
 }

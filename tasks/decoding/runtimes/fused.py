@@ -112,6 +112,7 @@ class FusedDecoder(SlotDecoder):
         self.require_known(sources)
         if self._encoder is None:
             return encode_prompts(sources, self.name, self.device)
+        self.require_positions(max(map(len, sources)))
         return self._encoder.encode(sources)
 
     @torch.inference_mode()
@@ -258,9 +259,10 @@ class FusedEncoder:
         """Return hidden states (rows, positions, width) of `inputs`: each row's length, then its padded ids."""
         ids = inputs[:, 1:]
         columns = self._stack.columns[: ids.shape[1]]  # (positions,)
-        mask = self._stack.mask(columns.expand_as(ids), len(columns))
+        positions = columns.expand_as(ids)
+        mask = self._stack.mask(positions, len(columns))
         padding = (columns >= inputs[:, :1])[:, None, None]  # (rows, 1, 1, positions)
-        return self._stack.run(ids, columns, mask.masked_fill(padding, torch.finfo(mask.dtype).min))
+        return self._stack.run(ids, positions, mask.masked_fill(padding, torch.finfo(mask.dtype).min))
 
 
 def stage_rows(rows: Rows, width: int, most: int, device: torch.device, graphs: GraphCache | None = None) -> Tensor:

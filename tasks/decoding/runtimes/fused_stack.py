@@ -101,7 +101,8 @@ class FusedStack:
             layers=(),
             embedding=stack.embedding.detach().to(dtype),
             learned_positions=None if learned is None else learned.detach().to(dtype),
-            norm=norm_in(stack.norm, dtype),
+            norm=None if stack.norm is None else norm_in(stack.norm, dtype),
+            embedding_norm=None if stack.embedding_norm is None else norm_in(stack.embedding_norm, dtype),
             head=None if stack.head is None else linear_in(stack.head, dtype, vocabulary),
         )
         self._vocabulary = vocabulary
@@ -161,13 +162,17 @@ class FusedStack:
             known = shape.learned_positions.shape[0]
             # Padding may lie beyond the last position.
             hidden = hidden + functional.embedding(positions.clamp(max=known - 1), shape.learned_positions).flatten(0, 1)
+        if shape.embedding_norm is not None:
+            hidden = _normed(hidden, shape.embedding_norm, shape.epsilon)
         # (2, rows · new, 1, head width): cosines, then sines
         angles = {window: table[:, positions.flatten(), None] for window, table in self._angles.items()}
         masks = {window: self._grouped(self._within(window, mask, positions)) for window in self._windows}
         for index, layer in enumerate(self.layers):
             cached = None if caches is None else caches.of(index)
             hidden = self._block(layer, hidden, angles.get(layer.window), masks[layer.window], rows, cached)
-        return _normed(hidden, shape.norm, shape.epsilon).view(rows, new, -1)
+        if shape.norm is not None:
+            hidden = _normed(hidden, shape.norm, shape.epsilon)
+        return hidden.view(rows, new, -1)
 
     def _block(
         self, layer: Layer, hidden: Tensor, angles: Tensor | None, mask: Tensor, rows: int, caches: CacheView | None
@@ -177,28 +182,34 @@ class FusedStack:
         own_norm, feed_norm = layer.post_norms or (None, None)
         # 1. Attend to the text so far.
         heads = (rows, len(hidden) // rows, shape.heads, shape.head_width)
-        projected = _linear(_normed(hidden, layer.norm, shape.epsilon), layer.query_key_value)
+        projected = _linear(self._read(hidden, layer.norm), layer.query_key_value)
         if layer.head_norms is not None:
             projected = self._with_normed_heads(projected, layer.head_norms)
         query, keys, values = self._kept(projected, angles, rows, caches)
-        hidden = self._added(hidden, self._attend(query.view(heads), keys, values, mask), layer.out, own_norm)
+        hidden = self._added(hidden, self._attend(query.view(heads), keys, values, mask), layer.out, layer.norm, own_norm)
         # 2. Attend to the source.
         if layer.cross is not None and caches is not None:
-            query = _linear(_normed(hidden, layer.cross.norm, shape.epsilon), layer.cross.query)
+            query = _linear(self._read(hidden, layer.cross.norm), layer.cross.query)
             keys, values = _halves(caches.cross, shape.heads)
             read = self._attend(query.view(heads), keys, values, caches.source_mask)
-            hidden = self._added(hidden, read, layer.cross.out)
+            hidden = self._added(hidden, read, layer.cross.out, layer.cross.norm)
         # 3. Feed forward.
-        inner = _linear(_normed(hidden, layer.feed_norm, shape.epsilon), layer.feed_in)
-        return self._added(hidden, self._activated(inner), layer.feed_out, feed_norm)
+        inner = _linear(self._read(hidden, layer.feed_norm), layer.feed_in)
+        return self._added(hidden, self._activated(inner), layer.feed_out, layer.feed_norm, feed_norm)
 
-    def _added(self, hidden: Tensor, states: Tensor, linear: Linear, norm: Norm | None = None) -> Tensor:
-        """Add the projection of `states`, normed if there is a norm, to `hidden` (tokens, width) in place, and return it."""
-        if norm is not None:
-            return hidden.add_(_normed(_linear(states, linear), norm, self.shape.epsilon))
-        # The residual connection and the product in one operation.
-        hidden.addmm_(states, linear.weight.t())
-        return hidden if linear.bias is None else hidden.add_(linear.bias)
+    def _read(self, hidden: Tensor, norm: Norm) -> Tensor:
+        """Return what a block with that norm reads."""
+        return hidden if self.shape.norm_last else _normed(hidden, norm, self.shape.epsilon)
+
+    def _added(self, hidden: Tensor, states: Tensor, linear: Linear, norm: Norm, post_norm: Norm | None = None) -> Tensor:
+        """Add the projection of `states`, behind its own norm if it has one, to `hidden` (tokens, width), and change that."""
+        if post_norm is not None:
+            hidden.add_(_normed(_linear(states, linear), post_norm, self.shape.epsilon))
+        else:
+            # The residual connection and the product in one operation.
+            hidden.addmm_(states, linear.weight.t())
+            hidden = hidden if linear.bias is None else hidden.add_(linear.bias)
+        return _normed(hidden, norm, self.shape.epsilon) if self.shape.norm_last else hidden
 
     def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits (rows, new, vocabulary) and the argmax tokens, int64 (rows, new): -1 where logits are broken."""

@@ -61,11 +61,11 @@ class Stack(ctypes.Structure):
     """`kernel/layout.h`: Stack."""
 
     _fields_ = _fields(
-        (_INT32, "layers width heads key_value_heads head_width activation gated causal format threads"),
+        (_INT32, "layers width heads key_value_heads head_width activation gated causal norm_last format threads"),
         (_FLOAT, "epsilon score_scale head_scale embedding_scale score_cap logit_cap"),
         (ctypes.POINTER(Layer), "layer"),
         (_POINTER, "embedding learned_positions"),
-        (Norm, "norm"),
+        (Norm, "embedding_norm norm"),
         (Linear, "head tied"),
         (_POINTER, "head_tokens"),
     )

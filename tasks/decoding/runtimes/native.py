@@ -257,6 +257,7 @@ class NativeDecoder(SlotDecoder):
         self.require_known(sources)
         if self._encoder is None:
             return encode_prompts(sources, self.name, self.device)
+        self.require_positions(max(map(len, sources)))
         return self._encoder.encode(sources, self.name)
 
     def start(self, encoder_output: EncoderOutput) -> Rows:

@@ -212,10 +212,20 @@ void cross_attention(const Stack& stack, const Cache& cache, int index, const st
                     threads);
 }
 
-void normalise_all(const Stack& stack, const Norm& norm, Scratch& scratch, int64_t tokens) {
-    for (int64_t token = 0; token < tokens; token++)
-        normalise(norm, stack.epsilon, scratch.hidden.data() + token * scratch.narrow, scratch.normed.data() + token * scratch.narrow,
-                  stack.width);
+void normalise_all(const Stack& stack, const Norm& norm, const float* from, float* to, int64_t stride, int64_t tokens) {
+    for (int64_t token = 0; token < tokens; token++) normalise(norm, stack.epsilon, from + token * stride, to + token * stride, stack.width);
+}
+
+// What a block reads goes to `normed`: its norm comes before it, or behind it, once it is added to the hidden state.
+void enter_block(const Stack& stack, const Norm& norm, Scratch& scratch, int64_t tokens) {
+    if (stack.norm_last)
+        std::copy_n(scratch.hidden.data(), tokens * scratch.narrow, scratch.normed.data());
+    else
+        normalise_all(stack, norm, scratch.hidden.data(), scratch.normed.data(), scratch.narrow, tokens);
+}
+
+void leave_block(const Stack& stack, const Norm& norm, Scratch& scratch, int64_t tokens) {
+    if (stack.norm_last) normalise_all(stack, norm, scratch.hidden.data(), scratch.hidden.data(), scratch.narrow, tokens);
 }
 
 template <Format format>
@@ -233,6 +243,7 @@ void embed(const Stack& stack, const int32_t* tokens, const std::vector<TokenPos
             const float* position = stack.learned_positions + positions[token].position * stack.width;
             for (int64_t i = 0; i < stack.width; i++) to[i] += position[i];
         }
+        if (stack.embedding_norm.weight) normalise(stack.embedding_norm, stack.epsilon, to, to, stack.width);
     }
 }
 
@@ -246,21 +257,29 @@ void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, c
     embed<format>(stack, tokens, positions, scratch);
     for (int index = 0; index < stack.layers; index++) {
         const Layer& layer = stack.layer[index];
-        normalise_all(stack, layer.norm, scratch, count);
+        enter_block(stack, layer.norm, scratch, count);
         self_attention<format>(stack, cache, index, positions, scratch, length, threads);
+        leave_block(stack, layer.norm, scratch, count);
         if (layer.cross_query.weight) {
-            normalise_all(stack, layer.cross_norm, scratch, count);
+            enter_block(stack, layer.cross_norm, scratch, count);
             cross_attention<format>(stack, cache, index, positions, scratch, threads);
+            leave_block(stack, layer.cross_norm, scratch, count);
         }
-        normalise_all(stack, layer.feed_norm, scratch, count);
+        enter_block(stack, layer.feed_norm, scratch, count);
         product<format>(layer.feed_in, scratch.normed.data(), scratch.narrow, scratch.fed.data(), scratch.feed, count, false, threads);
         for (int64_t token = 0; token < count; token++)
             activate(stack, scratch.fed.data() + token * scratch.feed, layer.feed_in.outputs);
         // Each block adds to the hidden state: the residual connection is the product's `add`.
         add_block<format>(stack, layer.feed_out, layer.feed_post_norm, scratch.fed.data(), scratch.feed, scratch, count, threads);
+        leave_block(stack, layer.feed_norm, scratch, count);
     }
-    for (int64_t token = 0; token < count; token++)
-        normalise(stack.norm, stack.epsilon, scratch.hidden.data() + token * scratch.narrow, result + token * stack.width, stack.width);
+    for (int64_t token = 0; token < count; token++) {
+        const float* last = scratch.hidden.data() + token * scratch.narrow;
+        if (stack.norm.weight)
+            normalise(stack.norm, stack.epsilon, last, result + token * stack.width, stack.width);
+        else
+            std::copy_n(last, stack.width, result + token * stack.width);
+    }
 }
 
 // RowBatch [from, to), as many at a time as go through together; a bidirectional row goes whole.

@@ -35,12 +35,12 @@ struct Layer {
 };
 
 struct Stack {
-    int32_t layers, width, heads, key_value_heads, head_width, activation, gated, causal, format, threads;
+    int32_t layers, width, heads, key_value_heads, head_width, activation, gated, causal, norm_last, format, threads;
     float epsilon, score_scale, head_scale, embedding_scale;
     float score_cap, logit_cap;  // 0: none
     const Layer* layer;
     const float *embedding, *learned_positions;
-    Norm norm;
+    Norm embedding_norm, norm;  // without weights: none
     Linear head;
     Linear tied;  // the packed matrix whose outputs are the embedding's rows, where `embedding` is null
     const int32_t* head_tokens;  // the token of each output of a head over a draft vocabulary, ascending; otherwise null

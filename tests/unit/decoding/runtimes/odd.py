@@ -13,14 +13,14 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.runtimes.native import NativeDecoder
-from tests.architectures import gemma2, gemma3, gpt2, llama, qwen2, qwen3
+from tests.architectures import bart, gemma2, gemma3, gpt2, llama, marian, qwen2, qwen3
 from tests.tape import TapeRecorder
 
 Fast = TypeVar("Fast", bound=Decoder)
 NATIVE = Runtime("native")
 VOCABULARY = 37
 POSITIONS = 450
-"""Learned positions of the GPT-2 models."""
+"""Learned positions of the GPT-2, BART and Marian models."""
 _TOKENS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 1}
 
 
@@ -48,6 +48,8 @@ _TWO_ROPES = {
     "full_attention": {"rope_type": "linear", **_ROPE},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10.0},
 }
+_POST = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in (("ffn_dim", 17), ("attention_heads", 4))}
+_POST |= {"d_model": 20, "max_position_embeddings": POSITIONS}
 BUILDERS: dict[str, Callable[..., Any]] = {
     "t5 relu": functools.partial(t5, "t5", "relu"),
     "t5 gated-gelu": functools.partial(t5, "t5", "gated-gelu"),
@@ -69,13 +71,15 @@ BUILDERS: dict[str, Callable[..., Any]] = {
     "gemma3, windows alone": functools.partial(
         gemma3, 2, VOCABULARY, **_SIZES, layer_types=["sliding_attention"] * 2, tie_word_embeddings=True
     ),
+    "bart": functools.partial(bart, 2, VOCABULARY, **_POST, scale_embedding=True),
+    "marian": functools.partial(marian, 2, VOCABULARY, **_POST, tie_word_embeddings=True),
     "gpt2": _gpt2,
     "gpt2 gelu, unscaled": functools.partial(
         _gpt2, activation_function="gelu", scale_attn_weights=False, tie_word_embeddings=False
     ),
 }
 KINDS = tuple(BUILDERS)
-FEW = ("t5 relu", "t5 gated-gelu", "llama", "qwen3, tied", "gemma2", "gemma3", "gpt2")
+FEW = ("t5 relu", "t5 gated-gelu", "llama", "qwen3, tied", "gemma2", "gemma3", "bart", "gpt2")
 """One model of each kind of computation."""
 
 
@@ -88,6 +92,9 @@ def randomized(model: Any, seed: int = 0) -> Any:
                 weight += 0.2 * torch.randn_like(weight)
             else:
                 torch.nn.init.normal_(weight, std=0.3)
+        for name, buffer in model.named_buffers():
+            if name == "final_logits_bias":
+                torch.nn.init.normal_(buffer)
     return model.eval()
 
 

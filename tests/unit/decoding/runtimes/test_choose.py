@@ -14,13 +14,15 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.reference import CausalDecoder, TransformersDecoder
+from tasks.decoding.runtimes.reference import CausalDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
 from tests.architectures import models
 from tests.unit.decoding.runtimes.odd import BUILDERS, FEW, KINDS, NATIVE, begin, model_of, randomized, reference, t5
 
 
 def plain_kind(kind: str) -> type:
+    if kind in ("bart", "marian"):
+        return PerRowDecoder
     return TransformersDecoder if "t5" in kind else CausalDecoder
 
 
@@ -105,7 +107,9 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "gemma3 that rotates by length": built("gemma3", rope_parameters={"full_attention": rope("dynamic")["rope_parameters"]}),
     "gemma2 both ways": built("gemma2", use_bidirectional_attention=True),
     "gemma2 with another norm": lambda: replaced("gemma2", "model.layers.1.input_layernorm", other_norm),
-    "bart": lambda: copy.deepcopy(models("bart")[0]),  # randomized below, and others share it
+    "fsmt": lambda: copy.deepcopy(models("fsmt")[0]),  # randomized below, and others share it
+    "marian of two vocabularies": built("marian", decoder_vocab_size=41, share_encoder_decoder_embeddings=False),
+    "bart with another norm": lambda: replaced("bart", "model.decoder.layers.1.final_layer_norm", other_norm),
     "t5 with another norm": lambda: replaced("t5 relu", "decoder.final_layer_norm", other_norm),
     "llama with another norm": lambda: replaced("llama", "model.norm", other_norm),
     "llama with an adapter": lambda: replaced("llama", "model.layers.1.self_attn.v_proj", Adapted),

@@ -22,8 +22,16 @@ from tests.unit.decoding.runtimes import odd
 MOST = 200
 """Tokens of a row; the caches grow three times."""
 # Every kind natively; each kind of computation in the fused runtime; recordings do not depend on the architecture.
-FUSED = ("t5 gated-gelu", "llama with biases", "qwen2", "qwen3, tied", "gemma2, tied, without caps", "gemma3, windows alone")
-RECORDED = ("t5 relu", "llama", "qwen3, windows", "gemma2", "gemma3", "gpt2")
+FUSED = (
+    "t5 gated-gelu",
+    "llama with biases",
+    "qwen2",
+    "qwen3, tied",
+    "gemma2, tied, without caps",
+    "gemma3, windows alone",
+    "bart",
+)
+RECORDED = ("t5 relu", "llama", "qwen3, windows", "gemma2", "gemma3", "marian", "gpt2")
 COVERING = [
     *((kind, "native") for kind in odd.KINDS),
     *((kind, "fused") for kind in FUSED),
@@ -129,6 +137,16 @@ def test_learned_positions_may_be_used_up_but_not_exceeded(runtime: str) -> None
     assert 1 <= len(ours.continue_greedily(row[:1], 1, DraftRule()).tokens) <= 2
     ours.rewind([odd.POSITIONS - 1])
     odd.assert_close(ours.forward([row[-1:]]), theirs.forward([row[-1:]]))
+
+
+@odd.every_runtime
+def test_sources_are_held_to_learned_positions(runtime: str) -> None:
+    ours, theirs = odd.fast(odd.model_of("bart"), runtime), odd.reference(odd.model_of("bart"))
+    sources = odd.random_rows(random.Random(0), [odd.POSITIONS, 3])
+    starts = [odd.begin(decoder, sources) for decoder in (ours, theirs)]
+    odd.assert_close(ours.forward(starts[0]), theirs.forward(starts[1]))
+    with pytest.raises(ValueError, match=f"a text of {odd.POSITIONS + 1} tokens, but the model has {odd.POSITIONS} positions"):
+        ours.encode([[4], [*sources[0], 5]])
 
 
 def test_the_default_dtype_does_not_matter() -> None:
@@ -386,7 +404,7 @@ def test_padding_of_the_vocabulary_is_not_read(value: float) -> None:
 def test_broken_weights_are_noticed_anywhere(kind: str, part: str) -> None:
     model = copy.deepcopy(odd.model_of(kind))
     inner = model.get_decoder()
-    block = (inner.block if "t5" in kind else inner.h if kind == "gpt2" else inner.layers)[0]
+    block = (inner.block if kind.startswith("t5") else inner.h if kind == "gpt2" else inner.layers)[0]
     weight = {
         "layers": next(weight for weight in block.parameters() if weight.dim() == 2),
         "embedding": inner.get_input_embeddings().weight,
