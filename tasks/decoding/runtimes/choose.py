@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
+from tasks.console import log
 from tasks.decoding.decoder import AUTO, Decoder, Rows, Runtime
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes import compiled
@@ -61,6 +62,8 @@ def open_decoder(
             f"int8 takes the native runtime, which does not take the {name} model here; set machine.dtype to float32 (and "
             "machine.drafter_dtype to same)"
         )
+    if runtime.name == "auto":
+        log.info("the %s runtime %s; the %s model runs in the reference runtime", kind, opened, name)
     return _reference(model, name, vocabulary)
 
 

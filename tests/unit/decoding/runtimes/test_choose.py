@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -119,13 +120,16 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_other_computations_run_in_the_reference(name: str) -> None:
+def test_other_computations_run_in_the_reference(name: str, caplog: pytest.LogCaptureFixture) -> None:
     model = randomized(REFUSED[name]())
     assert blueprint_of(model) is None
     kind = model.config.model_type
     with pytest.raises(InputError, match=f"^the native runtime does not know models of type {kind} configured like the"):
         open_decoder(model, "large", runtime=NATIVE)
-    decoder = open_decoder(model, "large")
+    with caplog.at_level(logging.INFO, "draftline"):
+        decoder = open_decoder(model, "large")
+    said = f"the fused runtime does not know models of type {kind} configured like the large one; the large model runs in the"
+    assert [record.message for record in caplog.records if record.name == "draftline"] == [f"{said} reference runtime"]
     assert not isinstance(decoder, NativeDecoder)
     sources = [[4, 5, 6], [7]]
     step, expected = (one.forward(begin(one, sources)) for one in (decoder, reference(model)))
