@@ -177,9 +177,6 @@ def _activation(name: str) -> str:
 
 
 def _t5(model: PreTrainedModel) -> Blueprint | None:
-    config = model.config
-    if config.dense_act_fn not in ACTIVATIONS:
-        return None
     head, tokens = _head(model.lm_head)
     decoder = _t5_stack(model.decoder, head, head_scale(model))
     return Blueprint(replace(decoder, head_tokens=tokens), encoder=_t5_stack(model.encoder, None, 1.0))
@@ -192,7 +189,7 @@ def _t5_stack(stack: T5Stack, head: Linear | None, scale: float) -> Stack:
         key_value_heads=attention.n_heads,
         head_width=attention.key_value_proj_dim,
         epsilon=_epsilon(stack.final_layer_norm),
-        activation=stack.config.dense_act_fn,
+        activation=_activation(stack.config.dense_act_fn),
         gated=stack.config.is_gated_act,
         causal=stack.config.is_decoder,
         score_scale=attention.scaling,
@@ -241,15 +238,13 @@ def _t5_bias(attention: T5Attention, longest: int) -> Tensor:
 def _llama(model: PreTrainedModel) -> Blueprint | None:
     config, inner = model.config, model.model
     attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
-    if config.hidden_act != "silu":
-        return None
     head, tokens = _head(model.lm_head)
     decoder = Stack(
         heads=config.num_attention_heads,
         key_value_heads=config.num_key_value_heads,
         head_width=attention.head_dim,
         epsilon=_epsilon(inner.norm),
-        activation="silu",
+        activation=_activation(config.hidden_act),
         gated=True,
         causal=True,
         score_scale=attention.scaling,
@@ -369,8 +364,7 @@ def _gemma_norm(module: Gemma2RMSNorm) -> Norm:
 
 def _gpt2(model: PreTrainedModel) -> Blueprint | None:
     config, inner = model.config, model.transformer
-    odd = config.scale_attn_by_inverse_layer_idx or config.reorder_and_upcast_attn or config.add_cross_attention
-    if config.activation_function not in ACTIVATIONS or odd:
+    if config.scale_attn_by_inverse_layer_idx or config.reorder_and_upcast_attn or config.add_cross_attention:
         return None
     attention = inner.h[0].attn
     head, tokens = _head(model.lm_head)
@@ -379,7 +373,7 @@ def _gpt2(model: PreTrainedModel) -> Blueprint | None:
         key_value_heads=attention.num_heads,
         head_width=attention.head_dim,
         epsilon=config.layer_norm_epsilon,
-        activation=config.activation_function,
+        activation=_activation(config.activation_function),
         gated=False,
         causal=True,
         score_scale=attention.scaling,

@@ -62,7 +62,7 @@ BUILDERS: dict[str, Callable[..., Any]] = {
     "llama, llama3": functools.partial(_llama, rope_parameters={"rope_type": "llama3", **_ROPE, **_BANDS}),
     "qwen2": functools.partial(qwen2, 2, VOCABULARY, **_SIZES),
     "qwen3, tied": functools.partial(qwen3, 2, VOCABULARY, **_SIZES, attention_bias=True, tie_word_embeddings=True),
-    "qwen3, windows": functools.partial(qwen3, 3, VOCABULARY, **_SIZES, **_WINDOWS),
+    "qwen3, windows": functools.partial(qwen3, 3, VOCABULARY, **_SIZES, **_WINDOWS, hidden_act="gelu"),
     "gemma2": functools.partial(gemma2, 3, VOCABULARY, **_SIZES, **_CAPS),
     "gemma2, tied, without caps": functools.partial(
         gemma2, 2, VOCABULARY, **_SIZES, tie_word_embeddings=True, attn_logit_softcapping=None, final_logit_softcapping=None

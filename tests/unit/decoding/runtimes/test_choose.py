@@ -99,7 +99,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "gpt2 by layer": built("gpt2", scale_attn_by_inverse_layer_idx=True),
     "gpt2 upcast": built("gpt2", reorder_and_upcast_attn=True),
     "gpt2 of another activation": built("gpt2", activation_function="gelu_fast"),
-    "llama of another activation": built("llama", hidden_act="gelu"),
+    "llama of another activation": built("llama", hidden_act="gelu_fast"),
     "t5 of another activation": functools.partial(t5, "t5", "gated-tanh"),
     "dynamic": built("llama", **rope("dynamic")),
     "yarn": built("llama", **rope("yarn")),
