@@ -32,6 +32,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 """Those of the fast runtimes, in the order of the kernel's `Activation`."""
 _OTHER_NAMES = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
 """Activations that `transformers` has under two names."""
+_LONGEST_WINDOW = 1 << 31
 _GEMMA_NORMS = ("Gemma2RMSNorm", "Gemma3RMSNorm")
 
 
@@ -270,9 +271,19 @@ def _llama_layer(layer: LlamaDecoderLayer | Gemma2DecoderLayer) -> Layer:
         feed_out=_linear(feed.down_proj),
         # Qwen3 alone has them.
         head_norms=(Norm(attention.q_norm.weight), Norm(attention.k_norm.weight)) if hasattr(attention, "q_norm") else None,
-        # Llama's layers have none, and Qwen's may have one.
-        window=getattr(attention, "sliding_window", None) or 0,
+        window=_window(attention),
     )
+
+
+def _window(attention: torch.nn.Module) -> int:
+    """Return the window of a layer's attention, which Llama has never, and 0 for none."""
+    window = getattr(attention, "sliding_window", None)
+    if window is None:
+        return 0
+    # A token reads itself at least, and compiled code counts in 64 bits.
+    if window < 1:
+        raise _UnknownError
+    return min(int(window), _LONGEST_WINDOW)
 
 
 def _rotary(rotary: torch.nn.Module, frequencies: Tensor, rope_type: str, head_width: int, *kind: str) -> Table:

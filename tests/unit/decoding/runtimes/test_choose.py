@@ -136,6 +136,12 @@ def test_other_computations_run_in_the_reference(name: str, caplog: pytest.LogCa
     assert torch.equal(step.logits, expected.logits)
 
 
+@pytest.mark.parametrize("window", [0, -1])
+def test_a_window_of_no_token_is_not_read(window: int) -> None:
+    assert blueprint_of(BUILDERS["qwen3, windows"](sliding_window=window)) is None
+    assert blueprint_of(BUILDERS["qwen3, windows"](sliding_window=1 << 70)) is not None
+
+
 def test_unsupported_number_formats_and_devices_are_refused() -> None:
     model = copy.deepcopy(model_of("llama")).half()
     assert type(open_decoder(model, "large")) is CausalDecoder
