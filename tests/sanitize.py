@@ -28,7 +28,7 @@ from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes import compiled
 from tasks.errors import InputError
-from tests.architectures import gpt2, llama
+from tests.architectures import bart, gemma3, gpt2, llama
 from tests.pair_folders import agreeing_pair
 from tests.toys import VOCABULARY, toy_t5
 
@@ -67,7 +67,7 @@ def bounds(done: Counter[str]) -> None:
     from tasks.decoding.decoder import Runtime
     from tasks.decoding.runtimes.choose import open_decoder
 
-    for model, int8 in itertools.product((toy_t5(2, 1, 2), gpt2(2), llama(2)), (False, True)):
+    for model, int8 in itertools.product((toy_t5(2, 1, 2), bart(2), gpt2(2), llama(2), gemma3(2)), (False, True)):
         decoder: Any = open_decoder(model.eval(), "large", VOCABULARY, Runtime("native", int8))
 
         ragged: list[list[list[int]]] = [[], [[3]], [[3]] * 3, [[], []], [[3] * 70, []]]
