@@ -271,14 +271,19 @@ def main() -> None:
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
     steps = progress(total=2, desc=f"prepare {arguments.task}", unit="step")
-    # 1. Read and check what is there, without waiting for a timing of this machine.
+    # 1. Refuse what the GPU at hand cannot hold, before anything is downloaded; a machine without one needs no torch for that.
+    if Path("/dev/nvidiactl").exists():
+        from tasks.presets.plan import require_fit
+
+        require_fit(task, params.machine)
+    # 2. Read and check what is there, without waiting for a timing of this machine.
     corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
     for split in SPLITS:
         if not corpus[split]:
             raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
     found = check_references(corpus, task.metric)
     check_starts(task.models.large, task.models.small)
-    # 2. Write the corpus, train the tokenizer, and measure the texts in its tokens.
+    # 3. Write the corpus, train the tokenizer, and measure the texts in its tokens.
     with folder_lock(paths.resume("prepare")), host_lock(), steps:
         paths.forget_metrics()
         write_corpus(corpus, paths.corpus)

@@ -124,6 +124,19 @@ class Variant:
         return task
 
 
+@dataclass(frozen=True)
+class Card:
+    """A GPU, as its maker's data sheet describes it; bytes, bytes a second, and operations a second of dense matrices."""
+
+    name: str
+    memory: float
+    bandwidth: float
+    float32: float
+    """In TF32 where there is that."""
+    bfloat16: float
+    """0: not native."""
+
+
 def _fewer_steps(training: Section, rule: Scale) -> Section:
     steps = min(training["steps"], max(rule.fewest, training["steps"] // rule.divisor))
     if steps == training["steps"]:
@@ -194,6 +207,8 @@ def _variants() -> Iterator[Variant]:
         yield Variant(**entry)
 
 
-MODELS: dict[str, Section] = _packaged("models.yaml")["models"]
+_PUBLISHED = _packaged("models.yaml")
+MODELS: dict[str, Section] = _PUBLISHED["models"]
 """For each published model its tokenizer, its number format, and its shape as its configuration names it."""
+CARDS = {name: Card(name, **values) for name, values in _PUBLISHED["cards"].items()}
 VARIANTS = list(_variants())

@@ -1,11 +1,15 @@
-"""Lists the papers' experiments, shows one as a task, or adds it to params.yaml.
+"""Lists the papers' experiments, shows one as a task, adds it to params.yaml, or plans what a task takes of a GPU.
 
-`python -m tasks.presets` prints a table; `python -m tasks.presets add xsum --paper bild --scale day` writes a task.
+`python -m tasks.presets` prints a table; `python -m tasks.presets add xsum --paper bild --scale day` writes a task, and
+`python -m tasks.presets plan xsum-bild` prints its memory and hours.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +21,13 @@ from tasks.corpora.data_sets import DATA_SETS, LOCK
 from tasks.errors import InputError, one_line_errors
 from tasks.files import atomic_write
 from tasks.init import added
-from tasks.presets import FULL, SCALES, VARIANTS, Variant, variant_of
+from tasks.presets import CARDS, FULL, SCALES, VARIANTS, Variant, variant_of
 
 _ACTIONS = {"show": "print a variant as a task of params.yaml", "add": "write a variant into params.yaml and activate it"}
+_ESTIMATED = (
+    "Estimates. Peaks of training are counted on the models' shapes. Hours assume 35 % of a card's arithmetic in training and "
+    "50 % of its bandwidth in decoding, with all texts of the greatest length."
+)
 _COLUMNS = ("variant", "printed in", "data set on the hub", "metric", "tokens", "small and large models")
 
 
@@ -48,6 +56,55 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
+def planned(given: argparse.Namespace) -> None:
+    """Print what a task takes: of the card that is named or at hand, otherwise of every known card; without one, all variants.
+
+    Raises:
+        InputError: there is no such task, or a stage does not fit the one card.
+    """
+    from tasks.presets.plan import Plan, card_at_hand, overview, table
+
+    if given.task is None:
+        answer(given, f"{_ESTIMATED}\n\n{overview({one.name: _task(one.section(), auto=True) for one in VARIANTS})}")
+        return
+    params = config.load(given.params)
+    task, chosen = params.task(given.task), CARDS.get(given.card) or card_at_hand()
+    said, found = [_ESTIMATED], {}
+    for card in [chosen] if chosen else CARDS.values():
+        said.append(f"\n{card.name}, {card.memory / 1e9:.0f} GB:\n")
+        try:
+            stages = Plan(task, card, params.machine.dtype).stages()
+            found[card.name] = [dataclasses.asdict(one) for one in stages]
+            said.append(table(stages))
+        except InputError as error:
+            if chosen:
+                raise
+            said.append(f"{error}.")
+    answer(given, "\n".join(said), **found)
+
+
+def _task(section: dict[str, Any], *, auto: bool) -> config.Task:
+    """A variant as the schema reads it; `auto`: with trainings in bfloat16 where the card has that."""
+    for training in (section["finetune"]["large"], section["align"]) if auto else ():
+        training["precision"] = "auto"
+    return config.Task.model_validate_json(json.dumps(section))
+
+
+def sized(section: dict[str, Any], card: str) -> dict[str, Any]:
+    """A task with the micro-batches, activation checkpointing, precision and decoding batches by which it fits a card.
+
+    Raises:
+        InputError: a stage does not fit.
+    """
+    from tasks.presets.plan import SECTIONS, Plan
+
+    fitting = Plan(_task(section, auto=True), CARDS[card]).stages()
+    for one in fitting:
+        if one.stage in SECTIONS:
+            functools.reduce(dict.__getitem__, SECTIONS[one.stage].split("."), section).update(one.settings)
+    return section
+
+
 def add(given: argparse.Namespace, variant: Variant, section: dict[str, Any]) -> str:
     """Write a task into the parameter file and activate it; returns what to say.
 
@@ -68,7 +125,7 @@ def main() -> None:
     """List the variants, show one, or add one."""
     parser = command_parser(__doc__)
     parser.set_defaults(action="list")
-    actions = parser.add_subparsers(dest="action", metavar="list, show, add")
+    actions = parser.add_subparsers(dest="action", metavar="list, show, add, plan")
     add_json(parser)
     listing = actions.add_parser("list", help="print all variants (the default)")
     add_json(listing)
@@ -78,13 +135,22 @@ def main() -> None:
         one.add_argument("--paper", default="", help="whose use of the data set; without it the first that is listed")
         one.add_argument("--pair", default="", metavar="SMALL:LARGE", help="without it the first pair of the variant")
         one.add_argument("--scale", default=FULL, choices=(FULL, *SCALES), help="how much of it is run (default: %(default)s)")
+        one.add_argument("--card", choices=CARDS, help="set micro-batches and batches to what fits this GPU")
         one.add_argument("--run-generated-code", action="store_true", help="for pass_at_1: run programs that models write")
         if action == "add":
             one.add_argument("--name", default="", help="of the task; without it that of the variant")
             one.add_argument("--folder", default="", help="a local copy of the data set, in place of the hub")
             one.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
         add_json(one)
+    plan = actions.add_parser("plan", help="print memory, disk and hours of a task", description="Print what a task takes.")
+    plan.add_argument("task", nargs="?", help="a task of the parameter file; without it, a line for each variant")
+    plan.add_argument("--card", choices=CARDS, help="a GPU; without it the one at hand, or all of these")
+    plan.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
+    add_json(plan)
     given = parser.parse_args()
+    if given.action == "plan":
+        planned(given)
+        return
     if given.action in (None, "list"):
         answer(given, table(), **{one.name: {**vars(one), "printed": one.printed} for one in VARIANTS})
         return
@@ -92,6 +158,8 @@ def main() -> None:
     section = variant.section(given.pair, given.scale)
     if given.run_generated_code and "run_generated_code" in section:
         section["run_generated_code"] = True
+    if given.card:
+        section = sized(section, given.card)
     if given.action == "show":
         answer(given, "\n".join(task_lines(variant, variant.name, section)), **{variant.name: section})
     else:

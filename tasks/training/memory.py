@@ -31,7 +31,7 @@ class TextCost:
     activations: int
     """Bytes of the tensors that the backward pass reads, and of the gradient of the logits."""
     recomputed: int
-    """With activation checkpointing: the input of every layer, and the larger of what one layer keeps and what all else keeps."""
+    """With activation checkpointing: the input of every layer, and what one layer or all else keeps, whichever is more."""
     operations: int
     """Floating-point operations of a forward pass; a backward pass takes twice as many."""
 

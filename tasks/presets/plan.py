@@ -1,0 +1,287 @@
+"""What each stage of a task takes of a card: memory, disk, arithmetic and hours, from the shapes of its models.
+
+Nothing is downloaded. Peaks of training are counted by `tasks.training.memory`. Hours assume that training reaches `_TRAINING`
+of a card's arithmetic and decoding `_DECODING` of its bandwidth, all texts being of the greatest length: they are estimates, to
+tell an hour from a month.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tasks.console import log, markdown_table
+from tasks.corpora.data_sets import DATA_SETS
+from tasks.errors import InputError
+from tasks.evaluation.sweep.grid import expand
+from tasks.presets import CARDS, MODELS, Card
+from tasks.training.memory import TextCost, text_cost
+from tasks.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from tasks.config import Task
+    from tasks.machine import MachineSettings
+    from tasks.models.settings import ModelSettings
+
+_USABLE = 0.9
+"""The part of a card's memory that a stage may fill: the rest is the driver's, and gaps between tensors."""
+_TRAINING, _DECODING = 0.35, 0.5
+_REPLAYED, _TIMED_POINTS = 20, 40
+"""Runs of either model by which a sweep's replay knows a text, and points that a planned sweep times (docs/performance.md)."""
+_UNKNOWN = (20_000, 2_000)
+"""Examples of train and held-out ones, where the data set is none of the papers'."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What a stage takes."""
+
+    stage: str
+    memory: float
+    """Peak on the card, in bytes."""
+    host: float
+    """Bytes of weights that are read before they go to the card."""
+    disk: float
+    """Bytes that stay, checkpoints to resume from among them."""
+    operations: float
+    hours: float
+    settings: dict[str, Any] = field(default_factory=dict)
+    """By which it fits."""
+
+
+SECTIONS = {
+    "finetune_large": "finetune.large",
+    "finetune_small": "finetune.small",
+    "calibrate": "calibrate",
+    "align": "align",
+    "sweep": "sweep",
+}
+"""The section of a task that holds a stage's `settings`; the control takes those of align."""
+
+
+def require_fit(task: Task, machine: MachineSettings) -> None:
+    """Refuse a task that the GPU at hand cannot hold as it is set, before anything is downloaded; without a GPU do nothing.
+
+    Raises:
+        InputError: a stage does not fit; names the settings by which it does, or the smallest other remedy.
+    """
+    card = None if machine.device == "cpu" else card_at_hand()
+    if card is None:
+        return
+    stages = Plan(task, card, machine.dtype).stages()
+    for one in stages:
+        given = functools.reduce(getattr, SECTIONS.get(one.stage, "align").split("."), task)
+        needed = {name: value for name, value in one.settings.items() if getattr(given, name) != value}
+        if needed:
+            fix = " and ".join(f"{name} to {str(value).lower()}" for name, value in needed.items())
+            raise InputError(f"{SECTIONS[one.stage]} does not fit the {card.name} ({card.memory / 1e9:.0f} GB); set {fix}")
+    log.info("%s", table(stages))
+
+
+def card_at_hand() -> Card | None:
+    """The GPU of this machine, with its own memory; of a kind that is not known the speeds are an A100's."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    found = torch.cuda.get_device_properties(0)
+    known = next((card for name, card in CARDS.items() if name in found.name), CARDS["A100"])
+    return dataclasses.replace(known, name=found.name, memory=found.total_memory)
+
+
+def config_of(model: ModelSettings, vocabulary: int, large: PreTrainedConfig | None = None) -> PreTrainedConfig:
+    """The configuration of a model: a published one's from `models.yaml`, otherwise that of its folder or of its settings.
+
+    Raises:
+        InputError: there is no such checkpoint here.
+    """
+    from transformers import AutoConfig
+
+    from tasks.models.checkpoints import random_config
+    from tasks.models.tokenizers import load_from
+
+    if model.from_large is not None and large is not None:
+        return large  # an upper bound
+    if model.pretrained is None:
+        return random_config(model, {"vocab_size": vocabulary, "pad_token_id": 0, "eos_token_id": 1})
+    if model.pretrained not in MODELS:
+        return load_from(AutoConfig.from_pretrained, model.pretrained, "model")
+    shape = {name: value for name, value in MODELS[model.pretrained].items() if name not in ("tokenizer", "dtype")}
+    return AutoConfig.for_model(shape.pop("model_type"), **shape)
+
+
+class Plan:
+    """The stages of a task on one card."""
+
+    def __init__(self, task: Task, card: Card, dtype: str = "float32") -> None:
+        """Count what a text costs; `dtype` is `machine.dtype`."""
+        self._task, self._card = task, card
+        self._lengths = task.text.max_source_tokens, task.text.max_target_tokens
+        large = config_of(task.models.large, task.tokenizer.vocabulary)
+        configs = {"large": large, "small": config_of(task.models.small, task.tokenizer.vocabulary, large)}
+        self._costs = {name: text_cost(config, *self._lengths) for name, config in configs.items()}
+        width = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
+        self._decoded = {name: width * cost.parameters for name, cost in self._costs.items()}
+        self._caches = {name: _cache_bytes(config, *self._lengths) for name, config in configs.items()}
+        hub = task.corpus.hub
+        self._examples = DATA_SETS[hub.preset].examples if hub is not None and hub.preset in DATA_SETS else _UNKNOWN
+        if task.corpus.source == "embedded":
+            embedded = task.corpus.embedded
+            self._examples = embedded.train, embedded.validation + embedded.test
+
+    def stages(self) -> list[StagePlan]:
+        """The stages that use the card, in their order.
+
+        Raises:
+            InputError: a stage does not fit by any settings; names the smallest remedy.
+        """
+        task, taught = self._task, self._stored("large")
+        # Both arms hold the large model, which measures their acceptance and may teach.
+        return [
+            self._training("finetune_large", "large", task.finetune.large, 0),
+            self._training("finetune_small", "small", task.finetune.small, 0),
+            self._calibration(),
+            self._training("control", "small", task.align.control, taught),
+            self._training("align", "small", task.align, taught),
+            self._sweep(),
+        ]
+
+    def least(self) -> float:
+        """Bytes that the largest stage needs with one text at a time."""
+        task, needed = self._task, [sum(self._decoded.values()) + sum(self._caches.values())]
+        trainings = (("large", task.finetune.large, 0.0), ("small", task.align, self._stored("large")))
+        for model, training, beside in trainings:
+            smallest = dataclasses.replace(training, activation_checkpointing=True)
+            step = self._costs[model].step_bytes(smallest, 1, half=self._in_half(training))
+            needed.append(beside + (step if training.steps else self._stored(model)))
+        return max(needed)
+
+    def _in_half(self, training: TrainingSettings) -> bool:
+        return self._card.bfloat16 > 0 and training.precision in ("auto", "bfloat16")
+
+    def _training(self, stage: str, model: str, training: TrainingSettings, beside: float) -> StagePlan:
+        cost, own = self._costs[model], self._stored(model)
+        if not training.steps:
+            return StagePlan(stage, own + beside, own, own, 0, 0)
+        if training.zero_stage or training.offload != "none":
+            # What ZeRO takes of each card depends on their number, and is not estimated.
+            return StagePlan(stage, math.nan, math.nan, 16 * cost.parameters, math.nan, math.nan)
+        half = self._in_half(training)
+        settings, memory = self._fitting(stage, cost, training, beside, half=half)
+        # One forward pass, one backward pass of twice the work, and one more forward where activations are recomputed.
+        passes = 4 if settings["activation_checkpointing"] else 3
+        texts = training.steps * training.batch_size * (len(self._task.seeds) if beside else 1)
+        operations = texts * passes * cost.operations
+        if stage == "align" and self._task.align.loss != "sequence" and not self._task.align.reads_stored:
+            operations += texts * self._costs["large"].operations
+        speed = _TRAINING * (self._card.bfloat16 if half else self._card.float32)
+        kept = (16 if training.optimizer == "adamw" else 8) * cost.parameters
+        return StagePlan(stage, memory, 4 * cost.parameters, kept, operations, operations / speed / 3600, settings)
+
+    def _fitting(
+        self, stage: str, cost: TextCost, training: TrainingSettings, beside: float, *, half: bool
+    ) -> tuple[dict[str, Any], float]:
+        """The largest micro-batches that fit, with activation checkpointing only where none fits without, and their peak."""
+        room, least = _USABLE * self._card.memory, math.inf
+        for checkpointing in sorted({training.activation_checkpointing, True}):
+            tried = dataclasses.replace(training, activation_checkpointing=checkpointing)
+            for parts in range(training.accumulation, training.batch_size + 1):
+                if training.batch_size % parts == 0:
+                    least = beside + cost.step_bytes(tried, training.batch_size // parts, half=half)
+                    if least <= room:
+                        return {"accumulation": parts, "activation_checkpointing": checkpointing}, least
+        fix = "take optimizer adamw with zero_stage 3 and offload parameters, or a smaller pair"
+        raise InputError(self._too_small(stage, least, fix))
+
+    def _calibration(self) -> StagePlan:
+        calibrate, held = self._task.calibrate, self._decoded["large"]
+        texts = calibrate.fraction * self._examples[0]
+        batch = self._batch("calibrate", calibrate.batch_size, ["large"])
+        operations = texts * self._costs["large"].operations
+        hours = 0 if calibrate.texts == "references" else self._decoding("large", texts, batch) / 3600
+        peak = held + batch * self._caches["large"]
+        return StagePlan("calibrate", peak, held, 8 * texts * sum(self._lengths), operations, hours, {"batch_size": batch})
+
+    def _sweep(self) -> StagePlan:
+        sweep, points = self._task.sweep, len(expand(self._task.sweep.grid))
+        batch = self._batch("sweep", sweep.quality_batch, ["large", "small"])
+        # 1. Quality, of each arm: the runs of a replay, or a decoding of every point.
+        runs = _REPLAYED / self._lengths[1] if sweep.sampling.greedy else points * sweep.samples
+        seconds = 2 * runs * sum(self._decoding(model, self._examples[1], batch) for model in self._costs)
+        # 2. Timing at batch 1, both arms; a point takes about as long as vanilla.
+        timed = 2 * sweep.latency_examples * sweep.latency_rounds * (min(points, _TIMED_POINTS) if sweep.plan else points)
+        seconds += self._decoding("large", timed, 1)
+        texts = 2 * runs * self._examples[1]
+        operations = sum(texts * cost.operations for cost in self._costs.values()) + timed * self._costs["large"].operations
+        held, caches = sum(self._decoded.values()), sum(self._caches.values())
+        return StagePlan("sweep", held + batch * caches, held, 0, operations, seconds / 3600, {"quality_batch": batch})
+
+    def _decoding(self, model: str, texts: float, batch: int) -> float:
+        """Seconds of decoding, in which each token of a batch reads the weights once."""
+        return math.ceil(texts / batch) * self._lengths[1] * self._decoded[model] / (_DECODING * self._card.bandwidth)
+
+    def _batch(self, stage: str, wanted: int, models: Sequence[str]) -> int:
+        held, caches = sum(self._decoded[model] for model in models), sum(self._caches[model] for model in models)
+        room = _USABLE * self._card.memory - held
+        if room < caches:
+            raise InputError(self._too_small(stage, held + caches, "set machine.dtype to bfloat16, or take a smaller pair"))
+        return int(min(wanted, room // caches))
+
+    def _too_small(self, stage: str, needed: float, fix: str) -> str:
+        card = f"the {self._card.name} has {self._card.memory / 1e9:.0f} GB"
+        return f"{stage} needs {needed / 1e9:.0f} GB for one text at a time, and {card}; {fix}"
+
+    def _stored(self, model: str) -> float:
+        """Bytes of a model's folder: in its own number format where it is taken as it is."""
+        published = MODELS.get(getattr(self._task.models, model).pretrained or "", {})
+        as_it_is = getattr(self._task.finetune, model).steps == 0
+        return (2 if as_it_is and published.get("dtype") == "bfloat16" else 4) * self._costs[model].parameters
+
+
+def _cache_bytes(config: PreTrainedConfig, source: int, target: int) -> float:
+    """Of a text that is decoded, in float32: keys and values of all layers, and its logits with a copy."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    own = getattr(config, "d_kv", None) or getattr(config, "head_dim", None)
+    depth = getattr(config, "num_decoder_layers", None) or config.num_hidden_layers
+    width = own or config.hidden_size // config.num_attention_heads
+    size: float = 4 * (2 * depth * heads * width * (source + target) + 2 * config.vocab_size)
+    return size
+
+
+def table(stages: Sequence[StagePlan]) -> str:
+    """Stages as a Markdown table."""
+    rows = []
+    for one in stages:
+        sizes = [_said(size / 1e9) for size in (one.memory, one.host, one.disk)]
+        settings = ", ".join(f"{name} {str(value).lower()}" for name, value in one.settings.items())
+        rows.append([one.stage, *sizes, _said(one.operations / 1e15), _said(one.hours), settings])
+    disk, hours = sum(one.disk for one in stages), sum(one.hours for one in stages)
+    rows.append(["all", "", "", _said(disk / 1e9), "", _said(hours), ""])
+    headings = ["stage", "GB on the card", "GB on the host", "GB on disk", "10¹⁵ operations", "hours", "fits by"]
+    return "\n".join(markdown_table(headings, rows))
+
+
+def overview(tasks: Mapping[str, Task]) -> str:
+    """Tasks as a Markdown table: the memory of the largest stage at its smallest, and the hours of all stages on each card."""
+    rows = []
+    for name, task in tasks.items():
+        hours, least = [], math.inf
+        for card in CARDS.values():
+            plan = Plan(task, card)
+            least = min(least, plan.least())
+            try:
+                hours.append(_said(sum(one.hours for one in plan.stages())))
+            except InputError:
+                hours.append("too small")
+        rows.append([f"`{name}`", _said(least / 1e9), *hours])
+    return "\n".join(markdown_table(["variant", "GB at least", *CARDS], rows))
+
+
+def _said(number: float) -> str:
+    return "not estimated" if math.isnan(number) else f"{number:,.0f}" if number >= 10 else f"{number:.2g}"

@@ -1,0 +1,98 @@
+"""What a task takes of a card: settings that fit, one line where none do, and a plan without a download."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tasks import config
+from tasks.config import Task
+from tasks.errors import InputError
+from tasks.machine import MachineSettings
+from tasks.presets import CARDS, Card, plan, variant_of
+from tasks.presets.__main__ import main
+from tasks.presets.plan import Plan, StagePlan, require_fit, table
+from tests.commands import Run, runner
+
+PARAMS = Path(config.__file__).parents[1] / "params.yaml"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in a folder with the project's own parameters, on a machine without a GPU."""
+    (tmp_path / "params.yaml").write_text(PARAMS.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plan, "card_at_hand", lambda: None)
+    return runner(main, monkeypatch, capsys)
+
+
+def xsum() -> Task:
+    return Task.model_validate_json(json.dumps(variant_of("xsum-bild").section()))
+
+
+def stages(task: Task, card: Card) -> dict[str, StagePlan]:
+    return {one.stage: one for one in Plan(task, card).stages()}
+
+
+def test_micro_batches_shrink_until_a_step_fits() -> None:
+    task = xsum()
+    found = {name: stages(task, CARDS[name])["finetune_large"] for name in ("T4", "A100", "H200")}
+    parts = [one.settings["accumulation"] for one in found.values()]
+    assert parts == sorted(parts, reverse=True) and parts[0] == 16
+    assert all(one.memory <= 0.9 * CARDS[name].memory for name, one in found.items())
+    # A card of 11 GB holds eight texts of T5-large where activations are recomputed, and a step has a third more work.
+    small = stages(task, dataclasses.replace(CARDS["T4"], memory=11e9))["finetune_large"]
+    assert small.settings == {"accumulation": 2, "activation_checkpointing": True}
+    assert small.operations == pytest.approx(4 / 3 * found["T4"].operations)
+    assert found["T4"].hours == pytest.approx(found["T4"].operations / (0.35 * 8.1e12) / 3600)
+
+
+def test_the_weights_of_published_models_are_counted() -> None:
+    """T5-large has 737.7, T5-small 60.5 million parameters, and Gemma 2 27B 27.2 billion, taken in bfloat16."""
+    found = stages(xsum(), CARDS["A100"])
+    assert found["finetune_large"].host == pytest.approx(4 * 737.7e6, rel=1e-3)
+    assert found["finetune_small"].disk == pytest.approx(4 * 60.5e6, rel=1e-3)
+    gemma = Task.model_validate_json(json.dumps(variant_of("gsm8k").section()))
+    assert stages(gemma, CARDS["H200"])["finetune_large"].memory == pytest.approx(2 * 27.2e9, rel=1e-2)
+
+
+def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, machine = xsum(), MachineSettings()
+    monkeypatch.setattr(plan, "card_at_hand", lambda: CARDS["A100"])
+    with pytest.raises(InputError, match=r"^finetune\.large does not fit the A100 \(80 GB\); set accumulation to 2$"):
+        require_fit(task, machine)
+    require_fit(task, dataclasses.replace(machine, device="cpu"))
+    monkeypatch.setattr(plan, "card_at_hand", lambda: dataclasses.replace(CARDS["T4"], memory=8e9))
+    with pytest.raises(InputError, match=r"^finetune_large needs 9 GB for one text at a time, and the T4 has 8 GB; take opt"):
+        require_fit(task, machine)
+    gemma = Task.model_validate_json(json.dumps(variant_of("gsm8k").section()))
+    with pytest.raises(InputError, match="calibrate needs 110 GB for one text at a time, and the A100 has 80 GB; set machine"):
+        Plan(gemma, CARDS["A100"]).stages()
+    assert Plan(gemma, CARDS["H200"], "bfloat16").least() < 90e9 < Plan(gemma, CARDS["H200"]).least()
+
+
+def test_what_zero_takes_is_not_estimated() -> None:
+    section = variant_of("xsum-bild").section()
+    section["finetune"]["large"] |= {"optimizer": "adamw", "zero_stage": 3}
+    task = Task.model_validate_json(json.dumps(section))
+    found = stages(task, dataclasses.replace(CARDS["T4"], memory=8e9))
+    assert math.isnan(found["finetune_large"].memory)
+    assert "| finetune_large | not estimated |" in table(list(found.values()))
+
+
+def test_a_plan_is_printed_for_one_card_or_all(run: Run) -> None:
+    assert run("add", "xsum", "--card", "A100", "--scale", "day").status == 0
+    task = config.load().task("xsum-bild")
+    assert (task.finetune.large.precision, task.align.precision) == ("auto", "auto")
+    printed = run("plan", "xsum-bild").printed
+    assert [f"{name}, " in printed for name in CARDS] == [True] * len(CARDS)
+    found = json.loads(run("plan", "xsum-bild", "--card", "A100", "--json").printed)
+    assert [one["stage"] for one in found["A100"]][::3] == ["finetune_large", "control"]
+    # As it was added, it fits.
+    trained = found["A100"][0]["settings"]
+    assert trained["accumulation"] == task.finetune.large.accumulation
+    ended = run("add", "wmt14-en-de", "--paper", "sd", "--card", "T4")
+    assert ended.status == 2 and "finetune_large needs 132 GB for one text at a time, and the T4 has 16 GB" in ended.said
+    assert "wmt14-en-de-sd" not in config.load().tasks
