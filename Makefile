@@ -18,7 +18,7 @@ PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses auto --dist loadfile
 TESTS := tests/unit tests/integration tests/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup doctor repro smoke test test-all mutants torture sanitize ui bench bench-gpu lint lock sbom audit clean
+.PHONY: help setup doctor repro smoke rehearse test test-all mutants torture sanitize ui bench bench-gpu lint lock sbom audit clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -49,6 +49,9 @@ repro: $(READY) ## Run the whole pipeline, stages side by side; what is up to da
 
 smoke: $(READY) ## Run every stage once in about a minute and a half, on tiny models in build/smoke; its numbers mean nothing
 	python -m tests.smoke
+
+rehearse: $(READY) ## Run every stage of a paper's experiment on tiny stand-ins: make rehearse TASK=xsum-bild [DEVICE=cuda]
+	python -m tests.rehearse $(or $(TASK),xsum-bild) --device $(or $(DEVICE),cpu)
 
 test: $(READY) lint ## Check style and types, run the tests except the slow ones
 	$(PYTEST) -m "not slow" $(TESTS)

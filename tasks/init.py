@@ -202,7 +202,7 @@ class Proposal:
 
     def lines(self, name: str) -> list[str]:
         """The task as lines of YAML, one a section, but two of training."""
-        found = [f"  {name}:"]
+        found = [f"  {_flow(name)}:"]
         for section, values in self.sections().items():
             if section == "finetune":
                 found += ["    finetune:", *(f"      {model}: {_flow(one)}" for model, one in values.items())]
@@ -247,7 +247,7 @@ def added(text: str, name: str, folder: str, lines: Sequence[str], path: str) ->
     whole = text.splitlines()
     if sections["active"].flow_style or sections["tasks"].flow_style:
         raise InputError(f"{path}: write active and tasks with an entry a line, not within braces")
-    for section, new in (("tasks", lines), ("active", [f"  {name}: {_flow(folder)}"])):  # the later lines first
+    for section, new in (("tasks", lines), ("active", [f"  {_flow(name)}: {_flow(folder)}"])):  # the later lines first
         begin, end = sections[section].start_mark.index, sections[section].end_mark.index
         # Comments are no tokens: those behind a section belong to what follows.
         last = max(token.end_mark.line + 1 for token in yaml.scan(text) if begin <= token.start_mark.index < end)

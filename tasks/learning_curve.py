@@ -314,6 +314,8 @@ def verdict(curve: LearningCurve, measure: str) -> str:
             f"More calibration texts would bring nothing: the steps read {curve.read:,} of {whole:,}. Raise align.steps first."
         )
     gain = f"{twice.gain:+.4f} {_interval(twice.gain_interval)}"
+    if not all(check.held for check in curve.checks if check.law == curve.law):
+        gain += " (do not rely on it: the law misses the last point)"
     if twice.gain_interval[0] > 0:
         return f"Twice the calibration texts would raise the {MEASURES[measure]}: {gain}."
     return f"Twice the calibration texts are not shown to raise the {MEASURES[measure]}: {gain}."

@@ -120,6 +120,9 @@ class AlignSettings(TrainingSettings):
         super().validate()
         if self.steps == 0 and self.unaligned == "trained":
             raise ValueError("steps is 0, so that no drafter learns anything; set it to at least 1")
+        if self.has_auxiliary_losses and self.unaligned == "as_it_is":
+            fix = "set unaligned to trained"
+            raise ValueError(f"unaligned is as_it_is, but exit_loss, draft_heads and exit_classifier need training; {fix}")
         if self.has_auxiliary_losses and self.draft_vocabulary:
             raise ValueError(
                 f"draft_vocabulary is {self.draft_vocabulary}, but exit_loss, draft_heads and exit_classifier predict all "

@@ -260,7 +260,7 @@ class HubSettings:
     @property
     def published(self) -> str:
         """The data set of the papers whose validation and test examples these are; `none` if they are others."""
-        if self.preset == "none" or self.name:
+        if self.preset == "none" or self.name or self.shots:
             return "none"
         preset, mine = DATA_SETS[self.preset], self.data_set
         same = all(getattr(mine, one) == getattr(preset, one) for one in ("configuration", "source_field", "reference_fields"))

@@ -101,9 +101,10 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
         tokenizer.all_special_ids  # noqa: B018 (the library looks an unknown token up as the unknown token)
     except RecursionError:
         raise InputError(f"the tokenizer at {source} lacks its own unknown token; copy it anew") from None
-    files = tokenizer.vocab_files_names.values()
+    # Every fast tokenizer is saved as tokenizer.json, also one that is published as other files, such as GPT-2's.
+    files = dict.fromkeys([*tokenizer.vocab_files_names.values(), "tokenizer.json"])
     # From a folder with a model configuration but no tokenizer, transformers makes an empty tokenizer.
-    if Path(source).is_dir() and files and not any((Path(source) / name).is_file() for name in files):
+    if Path(source).is_dir() and not any((Path(source) / name).is_file() for name in files):
         fix = "name a folder, a GGUF file or a hub model"
         raise InputError(f"no tokenizer at {source}: none of {', '.join(files)} is there; {fix}")
     if tokenizer.eos_token_id is None:

@@ -62,6 +62,8 @@ class Variant:
     ours: list[str]
     shots: int = 0
     """Examples of train before each source."""
+    held_out: int = 0
+    """Examples of validation, and of test, that are used; 0: all of the data set's splits."""
     calibrate: Section = field(default_factory=dict)
     text: Section = field(default_factory=dict)
     options: Section = field(default_factory=dict)
@@ -95,7 +97,13 @@ class Variant:
             "align": {"start": "pretrained", **self.align},
             "sweep": {"grid": self.grid, **self.sweep, "latency_examples": _TIMED, "latency_rounds": _ROUNDS},
         }
+        if self.held_out:
+            task["corpus"]["hub"]["splits"] = self._held_out(self.held_out)
         return task if scale == FULL else self._shortened(task, scale)
+
+    def _held_out(self, most: int) -> Section:
+        splits = DATA_SETS[self.data_set].splits
+        return {one: _first(splits[one], min(most, self.held_out or most)) for one in ("validation", "test")}
 
     def _shortened(self, task: Section, scale: str) -> Section:
         rule = SCALES[scale]
@@ -107,8 +115,7 @@ class Variant:
         if examples > seen:
             task["calibrate"]["fraction"] = math.ceil(1e4 * seen / examples) / 1e4
         # 2. Held-out texts.
-        splits = DATA_SETS[self.data_set].splits
-        task["corpus"]["hub"]["splits"] = {one: _first(splits[one], rule.examples) for one in ("validation", "test")}
+        task["corpus"]["hub"]["splits"] = self._held_out(rule.examples)
         task["sweep"]["latency_examples"] = min(_TIMED, rule.timed)
         # 3. The grid, with the ranges of its presets written out.
         task["sweep"]["grid"] = [_thinned(entry, rule.values) for entry in self.grid]
@@ -140,7 +147,7 @@ class Card:
 def _fewer_steps(training: Section, rule: Scale) -> Section:
     steps = min(training["steps"], max(rule.fewest, training["steps"] // rule.divisor))
     if steps == training["steps"]:
-        return training
+        return dict(training)
     often = max(1, steps // 4)
     warmup = {"warmup_steps": min(training["warmup_steps"], steps // 10)} if "warmup_steps" in training else {}
     return {**training, **warmup, "steps": steps, "evaluate_every": often, "checkpoint_every": often}
@@ -184,9 +191,11 @@ def variant_of(data_set: str, paper: str = "") -> Variant:
         InputError: there is none; names the nearest.
     """
     used = [one for one in VARIANTS if one.data_set == data_set]
-    fitting = [one for one in used or VARIANTS if paper in ("", one.paper) and data_set in (one.data_set, one.name)]
+    fitting = [one for one in VARIANTS if paper in ("", one.paper) and data_set in (one.data_set, one.name)]
     if fitting:
         return fitting[0]
+    if other := next((one for one in VARIANTS if one.name == data_set), None):
+        raise InputError(f"{data_set} is a variant of the paper {other.paper}; leave out --paper, or name {other.data_set}")
     if used:
         raise InputError(f"no paper {paper!r} used {data_set}; {_nearest(paper, [one.paper for one in used])}")
     raise InputError(f"there is no variant {data_set!r}; {_nearest(data_set, [*DATA_SETS, *(one.name for one in VARIANTS)])}")

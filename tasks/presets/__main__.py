@@ -64,23 +64,34 @@ def planned(given: argparse.Namespace) -> None:
     """
     from tasks.presets.plan import Plan, card_at_hand, overview, table
 
+    chosen = CARDS.get(given.card) or card_at_hand()
+    cards = [chosen] if chosen else list(CARDS.values())
     if given.task is None:
-        answer(given, f"{_ESTIMATED}\n\n{overview({one.name: _task(one.section(), auto=True) for one in VARIANTS})}")
+        found = overview({one.name: _task(one.section(), auto=True) for one in VARIANTS}, cards)
+        rows = [
+            {"variant": f"`{one.name}`", "printed in": one.printed, "pair": f"`{one.pairs[0]}`", "metric": one.metric}
+            | found[one.name]
+            for one in VARIANTS
+        ]
+        lines = markdown_table(list(rows[0]), [list(row.values()) for row in rows])
+        answer(given, "\n".join([_ESTIMATED, "", *lines]), variants=rows)
         return
     params = config.load(given.params)
-    task, chosen = params.task(given.task), CARDS.get(given.card) or card_at_hand()
-    said, found = [_ESTIMATED], {}
-    for card in [chosen] if chosen else CARDS.values():
+    task = params.task(given.task)
+    said, by_card = [_ESTIMATED], {}
+    for card in cards:
         said.append(f"\n{card.name}, {card.memory / 1e9:.0f} GB:\n")
         try:
             stages = Plan(task, card, params.machine.dtype).stages()
-            found[card.name] = [dataclasses.asdict(one) for one in stages]
+            by_card[card.name] = [
+                {name: None if value != value else value for name, value in dataclasses.asdict(one).items()} for one in stages
+            ]
             said.append(table(stages))
         except InputError as error:
             if chosen:
                 raise
             said.append(f"{error}.")
-    answer(given, "\n".join(said), **found)
+    answer(given, "\n".join(said), **by_card)
 
 
 def _task(section: dict[str, Any], *, auto: bool) -> config.Task:
@@ -90,7 +101,7 @@ def _task(section: dict[str, Any], *, auto: bool) -> config.Task:
     return config.Task.model_validate_json(json.dumps(section))
 
 
-def sized(section: dict[str, Any], card: str) -> dict[str, Any]:
+def sized(section: dict[str, Any], card: str, dtype: str) -> dict[str, Any]:
     """A task with the micro-batches, activation checkpointing, precision and decoding batches by which it fits a card.
 
     Raises:
@@ -98,10 +109,9 @@ def sized(section: dict[str, Any], card: str) -> dict[str, Any]:
     """
     from tasks.presets.plan import SECTIONS, Plan
 
-    fitting = Plan(_task(section, auto=True), CARDS[card]).stages()
+    fitting = Plan(_task(section, auto=True), CARDS[card], dtype).stages()
     for one in fitting:
-        if one.stage in SECTIONS:
-            functools.reduce(dict.__getitem__, SECTIONS[one.stage].split("."), section).update(one.settings)
+        functools.reduce(dict.__getitem__, SECTIONS[one.stage].split("."), section).update(one.settings)
     return section
 
 
@@ -137,10 +147,10 @@ def main() -> None:
         one.add_argument("--scale", default=FULL, choices=(FULL, *SCALES), help="how much of it is run (default: %(default)s)")
         one.add_argument("--card", choices=CARDS, help="set micro-batches and batches to what fits this GPU")
         one.add_argument("--run-generated-code", action="store_true", help="for pass_at_1: run programs that models write")
+        one.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
         if action == "add":
             one.add_argument("--name", default="", help="of the task; without it that of the variant")
             one.add_argument("--folder", default="", help="a local copy of the data set, in place of the hub")
-            one.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
         add_json(one)
     plan = actions.add_parser("plan", help="print memory, disk and hours of a task", description="Print what a task takes.")
     plan.add_argument("task", nargs="?", help="a task of the parameter file; without it, a line for each variant")
@@ -156,10 +166,17 @@ def main() -> None:
         return
     variant = variant_of(given.data_set, given.paper)
     section = variant.section(given.pair, given.scale)
-    if given.run_generated_code and "run_generated_code" in section:
-        section["run_generated_code"] = True
+    runs = "run_generated_code" in section
+    if given.run_generated_code and not runs:
+        raise InputError(f"{variant.name} runs no programs of models; leave out --run-generated-code")
+    if given.action == "add" and runs and not given.run_generated_code:
+        raise InputError(
+            f"the metric of {variant.name} runs programs that models write, on this machine; give --run-generated-code"
+        )
+    if runs:
+        section["run_generated_code"] = given.run_generated_code
     if given.card:
-        section = sized(section, given.card)
+        section = sized(section, given.card, config.load(given.params).machine.dtype)
     if given.action == "show":
         answer(given, "\n".join(task_lines(variant, variant.name, section)), **{variant.name: section})
     else:

@@ -1,8 +1,8 @@
 """What each stage of a task takes of a card: memory, disk, arithmetic and hours, from the shapes of its models.
 
-Nothing is downloaded. Peaks of training are counted by `tasks.training.memory`. Hours assume that training reaches `_TRAINING`
-of a card's arithmetic and decoding `_DECODING` of its bandwidth, all texts being of the greatest length: they are estimates, to
-tell an hour from a month.
+Nothing is downloaded but the configuration of a model that is none of the papers'. Peaks of training are counted by
+`tasks.training.memory`. Hours assume that training reaches `_TRAINING` of a card's arithmetic and decoding `_DECODING` of its
+bandwidth, all texts being of the greatest length: they are estimates, to tell an hour from a month.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from tasks.config import Task
+    from tasks.corpora.settings import CorpusSettings
     from tasks.machine import MachineSettings
     from tasks.models.settings import ModelSettings
 
@@ -59,10 +61,11 @@ SECTIONS = {
     "finetune_large": "finetune.large",
     "finetune_small": "finetune.small",
     "calibrate": "calibrate",
+    "control": "align",
     "align": "align",
     "sweep": "sweep",
 }
-"""The section of a task that holds a stage's `settings`; the control takes those of align."""
+"""The section of a task that holds the settings of a stage."""
 
 
 def require_fit(task: Task, machine: MachineSettings) -> None:
@@ -74,9 +77,11 @@ def require_fit(task: Task, machine: MachineSettings) -> None:
     card = None if machine.device == "cpu" else card_at_hand()
     if card is None:
         return
-    stages = Plan(task, card, machine.dtype).stages()
+    import torch
+
+    stages = Plan(task, card, machine.dtype, machine.processes or max(1, torch.cuda.device_count())).stages()
     for one in stages:
-        given = functools.reduce(getattr, SECTIONS.get(one.stage, "align").split("."), task)
+        given = functools.reduce(getattr, SECTIONS[one.stage].split("."), task)
         needed = {name: value for name, value in one.settings.items() if getattr(given, name) != value}
         if needed:
             fix = " and ".join(f"{name} to {str(value).lower()}" for name, value in needed.items())
@@ -85,14 +90,18 @@ def require_fit(task: Task, machine: MachineSettings) -> None:
 
 
 def card_at_hand() -> Card | None:
-    """The GPU of this machine, with its own memory; of a kind that is not known the speeds are an A100's."""
+    """The first GPU of this machine, with its own memory; one of no known kind has an A100's speeds, and its name says so."""
     import torch
 
     if not torch.cuda.is_available():
         return None
     found = torch.cuda.get_device_properties(0)
-    known = next((card for name, card in CARDS.items() if name in found.name), CARDS["A100"])
-    return dataclasses.replace(known, name=found.name, memory=found.total_memory)
+    known = next((card for name, card in CARDS.items() if name in found.name), None)
+    if known is not None:
+        return dataclasses.replace(known, name=found.name, memory=found.total_memory)
+    like = CARDS["A100"]
+    half = like.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else 0
+    return dataclasses.replace(like, name=f"{found.name}, as fast as an A100", memory=found.total_memory, bfloat16=half)
 
 
 def config_of(model: ModelSettings, vocabulary: int, large: PreTrainedConfig | None = None) -> PreTrainedConfig:
@@ -119,9 +128,9 @@ def config_of(model: ModelSettings, vocabulary: int, large: PreTrainedConfig | N
 class Plan:
     """The stages of a task on one card."""
 
-    def __init__(self, task: Task, card: Card, dtype: str = "float32") -> None:
-        """Count what a text costs; `dtype` is `machine.dtype`."""
-        self._task, self._card = task, card
+    def __init__(self, task: Task, card: Card, dtype: str = "float32", processes: int = 1) -> None:
+        """Count what a text costs; `dtype` is `machine.dtype`, and `processes` with a card each train together."""
+        self._task, self._card, self._processes = task, card, processes
         self._lengths = task.text.max_source_tokens, task.text.max_target_tokens
         large = config_of(task.models.large, task.tokenizer.vocabulary)
         configs = {"large": large, "small": config_of(task.models.small, task.tokenizer.vocabulary, large)}
@@ -129,11 +138,7 @@ class Plan:
         width = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
         self._decoded = {name: width * cost.parameters for name, cost in self._costs.items()}
         self._caches = {name: _cache_bytes(config, *self._lengths) for name, config in configs.items()}
-        hub = task.corpus.hub
-        self._examples = DATA_SETS[hub.preset].examples if hub is not None and hub.preset in DATA_SETS else _UNKNOWN
-        if task.corpus.source == "embedded":
-            embedded = task.corpus.embedded
-            self._examples = embedded.train, embedded.validation + embedded.test
+        self._examples, self._held_out = _counts(task.corpus)
 
     def stages(self) -> list[StagePlan]:
         """The stages that use the card, in their order.
@@ -176,32 +181,34 @@ class Plan:
         settings, memory = self._fitting(stage, cost, training, beside, half=half)
         # One forward pass, one backward pass of twice the work, and one more forward where activations are recomputed.
         passes = 4 if settings["activation_checkpointing"] else 3
-        texts = training.steps * training.batch_size * (len(self._task.seeds) if beside else 1)
+        trained = len(self._task.seeds) if beside else 1
+        texts = training.steps * training.texts_of_step(sum(self._lengths)) * trained
         operations = texts * passes * cost.operations
         if stage == "align" and self._task.align.loss != "sequence" and not self._task.align.reads_stored:
             operations += texts * self._costs["large"].operations
         speed = _TRAINING * (self._card.bfloat16 if half else self._card.float32)
-        kept = (16 if training.optimizer == "adamw" else 8) * cost.parameters
-        return StagePlan(stage, memory, 4 * cost.parameters, kept, operations, operations / speed / 3600, settings)
+        kept = (16 if training.optimizer == "adamw" else 8) * cost.parameters * trained
+        return StagePlan(
+            stage, memory, 4 * cost.parameters, kept, operations, operations / speed / self._processes / 3600, settings
+        )
 
     def _fitting(
         self, stage: str, cost: TextCost, training: TrainingSettings, beside: float, *, half: bool
     ) -> tuple[dict[str, Any], float]:
         """The largest micro-batches that fit, with activation checkpointing only where none fits without, and their peak."""
-        room, least = _USABLE * self._card.memory, math.inf
+        room, texts = _USABLE * self._card.memory, math.ceil(training.texts_of_step(sum(self._lengths)) / self._processes)
         for checkpointing in sorted({training.activation_checkpointing, True}):
             tried = dataclasses.replace(training, activation_checkpointing=checkpointing)
-            for parts in range(training.accumulation, training.batch_size + 1):
-                if training.batch_size % parts == 0:
-                    least = beside + cost.step_bytes(tried, training.batch_size // parts, half=half)
-                    if least <= room:
-                        return {"accumulation": parts, "activation_checkpointing": checkpointing}, least
+            for parts in range(training.accumulation, max(texts, training.accumulation) + 1):
+                least = beside + cost.step_bytes(tried, math.ceil(texts / parts), half=half)
+                if least <= room and (texts % parts == 0 or parts == training.accumulation):
+                    return {"accumulation": parts, "activation_checkpointing": checkpointing}, least
         fix = "take optimizer adamw with zero_stage 3 and offload parameters, or a smaller pair"
         raise InputError(self._too_small(stage, least, fix))
 
     def _calibration(self) -> StagePlan:
         calibrate, held = self._task.calibrate, self._decoded["large"]
-        texts = calibrate.fraction * self._examples[0]
+        texts = calibrate.fraction * self._examples
         batch = self._batch("calibrate", calibrate.batch_size, ["large"])
         operations = texts * self._costs["large"].operations
         hours = 0 if calibrate.texts == "references" else self._decoding("large", texts, batch) / 3600
@@ -209,16 +216,29 @@ class Plan:
         return StagePlan("calibrate", peak, held, 8 * texts * sum(self._lengths), operations, hours, {"batch_size": batch})
 
     def _sweep(self) -> StagePlan:
-        sweep, points = self._task.sweep, len(expand(self._task.sweep.grid))
+        sweep, seeds = self._task.sweep, len(self._task.seeds) - 1
+        whole = len(expand(sweep.grid))
+        few = len(expand([one for one in sweep.grid if one.method in sweep.seed_methods]))
         batch = self._batch("sweep", sweep.quality_batch, ["large", "small"])
-        # 1. Quality, of each arm: the runs of a replay, or a decoding of every point.
-        runs = _REPLAYED / self._lengths[1] if sweep.sampling.greedy else points * sweep.samples
-        seconds = 2 * runs * sum(self._decoding(model, self._examples[1], batch) for model in self._costs)
-        # 2. Timing at batch 1, both arms; a point takes about as long as vanilla.
-        timed = 2 * sweep.latency_examples * sweep.latency_rounds * (min(points, _TIMED_POINTS) if sweep.plan else points)
-        seconds += self._decoding("large", timed, 1)
-        texts = 2 * runs * self._examples[1]
-        operations = sum(texts * cost.operations for cost in self._costs.values()) + timed * self._costs["large"].operations
+
+        def quality(points: int, temperature: float) -> float:
+            # A replay's runs, or a decoding of every point; in passes over the texts.
+            return _REPLAYED / self._lengths[1] if temperature == 0 else points * sweep.samples
+
+        def timed(points: int) -> int:
+            return min(points, _TIMED_POINTS) if sweep.plan else points
+
+        # 1. Quality of both arms: on validation and test for every seed, at further temperatures on validation for the first.
+        degree = sweep.sampling.temperature
+        runs = quality(whole, degree) + seeds * quality(few, degree)
+        runs += sum(quality(whole, further) for further in sweep.temperatures) / 2
+        seconds = 2 * runs * sum(self._decoding(model, self._held_out, batch) for model in self._costs)
+        # 2. Timing at batch 1, in which a point takes about as long as vanilla.
+        points = (1 + len(sweep.temperatures)) * timed(whole) + seeds * timed(few)
+        calls = 2 * points * sweep.latency_examples * sweep.latency_rounds
+        seconds += self._decoding("large", calls, 1)
+        texts = 2 * runs * self._held_out
+        operations = sum(texts * cost.operations for cost in self._costs.values()) + calls * self._costs["large"].operations
         held, caches = sum(self._decoded.values()), sum(self._caches.values())
         return StagePlan("sweep", held + batch * caches, held, 0, operations, seconds / 3600, {"quality_batch": batch})
 
@@ -244,6 +264,19 @@ class Plan:
         return (2 if as_it_is and published.get("dtype") == "bfloat16" else 4) * self._costs[model].parameters
 
 
+def _counts(corpus: CorpusSettings) -> tuple[float, float]:
+    """Examples of train, and of validation and test together, as far as settings tell."""
+    if corpus.source == "embedded":
+        return corpus.embedded.train, corpus.embedded.validation + corpus.embedded.test
+    hub = corpus.hub
+    if hub is None or hub.preset not in DATA_SETS:
+        return _UNKNOWN
+    train, both = DATA_SETS[hub.preset].examples
+    # A slice such as test[:300] names its length.
+    slices = [re.search(r"\d+", hub.data_set.splits[name].partition("[")[2]) for name in ("validation", "test")]
+    return train, sum(both / 2 if one is None else int(one[0]) for one in slices)
+
+
 def _cache_bytes(config: PreTrainedConfig, source: int, target: int) -> float:
     """Of a text that is decoded, in float32: keys and values of all layers, and its logits with a copy."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -267,20 +300,18 @@ def table(stages: Sequence[StagePlan]) -> str:
     return "\n".join(markdown_table(headings, rows))
 
 
-def overview(tasks: Mapping[str, Task]) -> str:
-    """Tasks as a Markdown table: the memory of the largest stage at its smallest, and the hours of all stages on each card."""
-    rows = []
+def overview(tasks: Mapping[str, Task], cards: Sequence[Card]) -> dict[str, dict[str, str]]:
+    """For each task the memory of the largest stage with one text at a time, and the hours of all stages on each card."""
+    found = {}
     for name, task in tasks.items():
-        hours, least = [], math.inf
-        for card in CARDS.values():
-            plan = Plan(task, card)
-            least = min(least, plan.least())
+        row = {"GB at least": _said(min(Plan(task, card).least() for card in cards) / 1e9)}
+        for card in cards:
             try:
-                hours.append(_said(sum(one.hours for one in plan.stages())))
+                row[f"hours, {card.name}"] = _said(sum(one.hours for one in Plan(task, card).stages()))
             except InputError:
-                hours.append("too small")
-        rows.append([f"`{name}`", _said(least / 1e9), *hours])
-    return "\n".join(markdown_table(["variant", "GB at least", *CARDS], rows))
+                row[f"hours, {card.name}"] = "too small"
+        found[name] = row
+    return found
 
 
 def _said(number: float) -> str:

@@ -274,8 +274,7 @@ def training_share(model: PreTrainedModel, training: TrainingSettings, text: Tex
     parameters, on_cpu = list(model.parameters()), model.device.type == "cpu"
     teachers_state = sum(file.stat().st_size for folder in teachers for file in Path(folder).glob("*.safetensors"))
     if training.steps:
-        both = text.max_source_tokens + text.max_target_tokens
-        texts = max(1, training.batch_tokens // both) if training.batch_tokens else training.batch_size
+        texts = training.texts_of_step(text.max_source_tokens + text.max_target_tokens)
         cost = text_cost(model.config, text.max_source_tokens, text.max_target_tokens)
         trained = sum(one.numel() for one in parameters if one.requires_grad)
         needed = cost.step_bytes(training, math.ceil(texts / training.accumulation), trained)

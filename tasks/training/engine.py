@@ -64,7 +64,7 @@ def create_engine(model: torch.nn.Module, settings: TrainingSettings, device: to
             config=config,
             dist_init_required=False,
         )
-    except (ValueError, AssertionError, deepspeed.DeepSpeedConfigError) as error:
+    except (ValueError, TypeError, AttributeError, AssertionError, deepspeed.DeepSpeedConfigError) as error:
         if not settings.deepspeed:
             raise
         reason = " ".join(str(error).split())

@@ -129,6 +129,9 @@ class TrainingSettings:
     )
 
     def validate(self) -> None:
+        if self.accumulation > self.batch_size and not self.batch_tokens:
+            fix = "a micro-batch has at least one example; lower it"
+            raise ValueError(f"accumulation is {self.accumulation}, but batch_size is {self.batch_size}, and {fix}")
         if self.relative_rate and self.optimizer != "adafactor":
             raise ValueError(f"relative_rate is set, but optimizer is {self.optimizer}; it must be adafactor")
         if self.steps == 0 and self.has_auxiliary_losses:
@@ -155,6 +158,10 @@ class TrainingSettings:
         if self.trunk == "frozen" and self.activation_checkpointing:
             raise ValueError("activation_checkpointing is true, but trunk is frozen and keeps no activations; set it to false")
 
+    def texts_of_step(self, longest: int) -> int:
+        """Return the texts of a step in which source and target together have `longest` tokens."""
+        return max(1, self.batch_tokens // longest) if self.batch_tokens else self.batch_size
+
     @property
     def has_auxiliary_losses(self) -> bool:
         """Whether the loss reads more than the model's last logits."""
@@ -173,7 +180,7 @@ class TrainingSettings:
     def deepspeed_problems(self) -> Iterator[str]:
         """Yield each contradiction between these settings and the user's own configuration of DeepSpeed, with its fix."""
         said = f"deepspeed is {self.deepspeed}"
-        if self.deepspeed and DEEPSPEED not in Path(self.deepspeed).parents:
+        if self.deepspeed and DEEPSPEED.resolve() not in Path(self.deepspeed).resolve().parents:
             yield f"{said}; it must be a file in {DEEPSPEED}, whose changes dvc sees"
             return
         try:

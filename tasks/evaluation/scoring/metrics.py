@@ -12,6 +12,7 @@ Scored examples are cached, since points of a sweep give the same text for most 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import json
@@ -178,9 +179,21 @@ def pass_at_1(text: str, references: Sequence[str]) -> float:
 
 
 def program_of(text: str) -> str:
-    """The first fenced block of a text, or all of it where it has none."""
+    """The first fenced block of a text; where it has none, its first lines as far as they are a program, or else all of it."""
     fenced = _FENCED.search(text)
-    return fenced[1] if fenced else text
+    if fenced:
+        return fenced[1]
+    lines = text.splitlines(keepends=True)
+    # A model that continues examples goes on with the next one.
+    beginnings = ("".join(lines[:count]) for count in range(len(lines), 0, -1))
+    return next((one for one in beginnings if _is_program(one)), text)
+
+
+def _is_program(text: str) -> bool:
+    try:
+        return bool(ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)

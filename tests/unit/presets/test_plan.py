@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,48 @@ def test_a_plan_is_printed_for_one_card_or_all(run: Run) -> None:
     ended = run("add", "wmt14-en-de", "--paper", "sd", "--card", "T4")
     assert ended.status == 2 and "finetune_large needs 132 GB for one text at a time, and the T4 has 16 GB" in ended.said
     assert "wmt14-en-de-sd" not in config.load().tasks
+
+
+def test_a_sweep_counts_seeds_temperatures_and_slices() -> None:
+    def hours(**changes: object) -> float:
+        section = variant_of("xsum-cascades").section(scale="hour")
+        section["seeds"] = changes.pop("seeds", [1])
+        section["sweep"] |= changes
+        return stages(Task.model_validate_json(json.dumps(section)), CARDS["A100"])["sweep"].hours
+
+    once = hours(temperatures=[])
+    assert once < hours(temperatures=[0.5]) < hours(temperatures=[0.1, 0.5])
+    assert once < hours(temperatures=[], seeds=[1, 2]) < 2 * once, "further drafters are swept with a few methods"
+    whole = Task.model_validate_json(json.dumps(variant_of("xsum-bild").section(scale="hour")))
+    splits = {"validation": "validation[:30]", "test": "test[:30]"}
+    less = dataclasses.replace(whole.corpus, hub=dataclasses.replace(whole.corpus.hub, splits=splits))  # type: ignore[type-var]
+    found = [stages(whole.model_copy(update={"corpus": corpus}), CARDS["A100"])["sweep"] for corpus in (whole.corpus, less)]
+    assert found[0].operations > found[1].operations
+
+
+def test_processes_and_batches_of_tokens_share_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = xsum()
+    eight = {one.stage: one for one in Plan(task, CARDS["A100"], processes=8).stages()}["finetune_large"]
+    assert eight.settings["accumulation"] == 1 and eight.hours < stages(task, CARDS["A100"])["finetune_large"].hours / 7
+    section = variant_of("xsum-bild").section()
+    section["align"] |= {"batch_size": 256, "batch_tokens": 1088}
+    assert stages(Task.model_validate_json(json.dumps(section)), CARDS["A100"])["align"].settings["accumulation"] == 1
+    # The control has the settings of align.
+    section["finetune"]["large"] = {"steps": 0}
+    section["align"] |= {"batch_tokens": 0}
+    monkeypatch.setattr(plan, "card_at_hand", lambda: CARDS["H100"])
+    with pytest.raises(InputError, match=r"^align does not fit the H100 \(80 GB\); set accumulation to 4$"):
+        require_fit(Task.model_validate_json(json.dumps(section)), MachineSettings())
+
+
+def test_no_part_of_a_package_is_left_out_of_it() -> None:
+    """What is no Python is installed only where pyproject.toml names it."""
+    project = tomllib.loads((PARAMS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    named = {
+        file
+        for package, patterns in project["tool"]["setuptools"]["package-data"].items()
+        for pattern in patterns
+        for file in (PARAMS.parent / package.replace(".", "/")).glob(pattern)
+    }
+    there = {file for file in (PARAMS.parent / "tasks").rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
+    assert there == {file for file in named if file.is_file()}

@@ -106,8 +106,8 @@ inline float raise(float* scores, int64_t first, int64_t length, int64_t whole) 
     return 1.0f / total(sums);
 }
 
-// `count` queries of one text over its keys (width, capacity) and values (capacity, width). A `cap` other than 0 is that of scores. `scores` holds `count` rows of whole
-// vectors. All positions that any of the queries reads must have been written; the first query reads from furthest back.
+// `count` queries of one text over its keys (width, capacity) and values (capacity, width). `cap` is that of scores, 0 for none. `scores`
+// holds `count` rows of whole vectors. All positions that any of the queries reads must have been written; the first query reads from furthest back.
 template <int count>
 __attribute__((noinline)) void attend(const Query* queries, const float* keys, const float* values, int64_t capacity, int64_t width,
                                       float scale, float cap, float* scores) {

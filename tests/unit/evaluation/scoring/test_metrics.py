@@ -210,6 +210,8 @@ def test_a_program_is_the_first_fenced_block() -> None:
     assert metrics.program_of(ADD) == ADD
     assert metrics.program_of(f"Here it is:\n```python\n{ADD}```\nand\n```\nmore\n```") == ADD
     assert metrics.program_of(f"```\n{ADD}") == ADD  # cut off at the length limit
+    assert metrics.program_of(f"{ADD}\nAnother task: subtract two numbers.\ndef") == ADD + "\n", "as far as it is a program"
+    assert metrics.program_of("no program") == "no program"
 
 
 def test_an_example_without_a_test_is_refused() -> None:
