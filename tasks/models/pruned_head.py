@@ -95,9 +95,12 @@ def prune_head(model: PreTrainedModel, tokens: Sequence[int]) -> PrunedHead:
     """Make a model predict these ids alone, in place.
 
     Raises:
-        InputError: the model's head is not a plain linear layer.
+        InputError: the model's head is not a plain linear layer, or the model caps its logits.
     """
     head = model.get_output_embeddings()
+    if getattr(model.config, "final_logit_softcapping", None):
+        said = f"a draft vocabulary gives all other tokens a logit of -infinity, which this {model.config.model_type} would cap"
+        raise InputError(f"{said}; leave out align.draft_vocabulary")
     if type(head) is not torch.nn.Linear:
         said = "a draft vocabulary needs a head that is a plain linear layer"
         raise InputError(f"{said}, but that of this {model.config.model_type} is another; leave out align.draft_vocabulary")

@@ -159,6 +159,12 @@ def test_a_file_of_another_model_is_one_line(model: Any, tokenizer: Any, tmp_pat
             load_model(tmp_path / "saved")
 
 
+def test_capped_logits_cannot_leave_out_tokens(model: Any) -> None:
+    model.config.final_logit_softcapping = 30.0
+    with pytest.raises(InputError, match=r"a logit of -infinity, which this .* would cap; leave out align.draft_vocabulary"):
+        prune_head(model, TOKENS)
+
+
 def test_a_cost_counts_the_rows_that_are_multiplied(model: Any) -> None:
     whole = sizes_of(model)
     prune_head(model, TOKENS)
