@@ -144,24 +144,20 @@ def _model_of(trained: Tokenizer) -> dict[str, Any]:
 def write_model(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, lines: list[str], *, shallow: bool) -> None:
     """Write a model of a published one's class, with its vocabulary and its tokenizer's ids, which writes short texts."""
     shape = {key: value for key, value in MODELS[name].items() if key not in ("tokenizer", "dtype")}
-    kind = shape.pop("model_type")
+    kind, vocabulary = shape.pop("model_type"), shape.pop("vocab_size")
     shape |= SHRUNK[kind]
     shape |= {depth: 1 for depth in DEPTHS if depth in shape and shallow}
-    ids = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-    }
+    shape |= {f"{one}_token_id": getattr(tokenizer, f"{one}_token_id") for one in ("pad", "eos", "bos")}
     if kind in ("t5", "mt5"):
-        ids["decoder_start_token_id"] = ids["pad_token_id"]
-    config = AutoConfig.for_model(kind, **shape, **{key: value for key, value in ids.items() if value is not None})
+        shape["decoder_start_token_id"] = tokenizer.pad_token_id
+    config = AutoConfig.for_model(kind, **shape, vocab_size=len(tokenizer))
     model = (AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM).from_config(config)
     # Pre-training: a few words, then the end, whatever the source.
     torch.manual_seed(1)
-    optimizer, rng = torch.optim.AdamW(model.parameters(), lr=1e-2), random.Random(1)
-    for _ in range(60):
-        chosen = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in rng.sample(lines, 8)]
-        sources, targets = chosen[:4], [[*row[:6], tokenizer.eos_token_id] for row in chosen[4:]]
+    optimizer, rng = torch.optim.AdamW(model.parameters(), lr=3e-3), random.Random(1)
+    for _ in range(200):
+        chosen = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in rng.sample(lines, 16)]
+        sources, targets = chosen[:8], [[*row[:6], tokenizer.eos_token_id] for row in chosen[8:]]
         if not config.is_encoder_decoder:
             sources = [source[:16] + target for source, target in zip(sources, targets, strict=True)]
             targets = [[-100] * (len(source) - len(target)) + target for source, target in zip(sources, targets, strict=True)]
@@ -172,6 +168,10 @@ def write_model(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, lin
         model.train()(input_ids=read, labels=wanted).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    # The published number of rows, of which those behind the tokenizer's are padding.
+    model.resize_token_embeddings(vocabulary, mean_resizing=False)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[len(tokenizer) :] = 0
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
