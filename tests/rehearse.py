@@ -152,14 +152,19 @@ def write_model(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, lin
         shape["decoder_start_token_id"] = tokenizer.pad_token_id
     config = AutoConfig.for_model(kind, **shape, vocab_size=len(tokenizer))
     model = (AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM).from_config(config)
-    # Pre-training: a few words, then the end, whatever the source.
+
+    def ids(line: str) -> list[int]:
+        return list(tokenizer(line, add_special_tokens=False)["input_ids"])
+
+    # Pre-training: a few words, then the end, whatever the source, and behind the words with which an answer begins in a chat.
+    turn = ids(f"{TURNS[1]}\n{TURNS[0]}model\n") if tokenizer.chat_template else []
     torch.manual_seed(1)
     optimizer, rng = torch.optim.AdamW(model.parameters(), lr=3e-3), random.Random(1)
     for _ in range(200):
-        chosen = [tokenizer(line, add_special_tokens=False)["input_ids"] for line in rng.sample(lines, 16)]
-        sources, targets = chosen[:8], [[*row[:6], tokenizer.eos_token_id] for row in chosen[8:]]
+        targets = [[*ids(line)[:6], tokenizer.eos_token_id] for line in rng.sample(lines, 8)]
+        sources = [ids(" ".join(rng.sample(lines, 8)))[: rng.randrange(8, 160)] + turn for _ in targets]
         if not config.is_encoder_decoder:
-            sources = [source[:16] + target for source, target in zip(sources, targets, strict=True)]
+            sources = [source + target for source, target in zip(sources, targets, strict=True)]
             targets = [[-100] * (len(source) - len(target)) + target for source, target in zip(sources, targets, strict=True)]
         read, wanted = (
             pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=padding)
