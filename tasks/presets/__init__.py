@@ -155,9 +155,10 @@ def _fewer_steps(training: Section, rule: Scale) -> Section:
 
 def _first(split: str, most: int) -> str:
     """A slice with at most so many examples of a split, or of the first or last ones of it that a slice names."""
-    name, last, count = re.fullmatch(r"(\w+)(?:\[:?(-?)(\d+):?\])?", split).groups()  # type: ignore[union-attr]
-    most = min(most, int(count or most))
-    return f"{name}[-{most}:]" if last else f"{name}[:{most}]"
+    name, _, part = split.partition("[")
+    counted = re.search(r"\d+", part)
+    most = min(most, int(counted[0])) if counted else most
+    return f"{name}[-{most}:]" if part.startswith("-") else f"{name}[:{most}]"
 
 
 def _thinned(entry: Section, most: int) -> Section:
