@@ -191,7 +191,10 @@ def save(found: Figure, path: Path) -> None:
 
 
 def picture_spec(found: Figure) -> Spec:
-    """All panels in one specification, at most two side by side, with title and caption above them."""
+    """All panels in one specification, at most two side by side, under title and caption.
+
+    Panels that show the same series share a legend.
+    """
     columns = min(2, len(found.panels))
     width = found.height if found.square else _PAIR_WIDTH if columns > 1 else _SINGLE_WIDTH
     panels = [panel.properties(width=width, height=found.height) for panel in found.panels]
@@ -200,12 +203,15 @@ def picture_spec(found: Figure) -> Spec:
     title = alt.TitleParams(found.title, subtitle=caption, fontSize=16, fontWeight="bold", color=INK, offset=14)
     # Without validation, which takes as long as making the panels; the tests validate them.
     spec = alt.concat(*panels, columns=columns, spacing=24, title=title).to_dict(validate=False)
-    letters = max(map(_longest_label, spec["concat"]))
-    # Panels share the colours of a legend; without a legend each panel has its own.
+    groups = [list(own) for _, own in itertools.groupby(spec["concat"], _labels)]
+    letters = max(len(label) for own in groups for label in ("", *_labels(own[0])))
+    # Without a legend each panel has its own colours.
     resolve = {"scale": {"color": "shared" if letters else "independent"}}
+    parts = [{"concat": own, "columns": columns, "spacing": 24, "resolve": resolve} for own in groups]
     fitting = int(columns * width / (letters * LETTER_WIDTH + SYMBOL_WIDTH))
     legend = {**CONFIG["legend"], "columns": max(1, fitting)}
-    return {**spec, "resolve": resolve, "config": {**CONFIG, "legend": legend}}
+    apart = {"scale": {"color": "independent", "shape": "independent"}}
+    return {**spec, "concat": parts, "columns": 1, "resolve": apart, "config": {**CONFIG, "legend": legend}}
 
 
 def page_specs(found: Figure, datasets: Spec) -> list[Spec]:
@@ -218,14 +224,15 @@ def page_specs(found: Figure, datasets: Spec) -> list[Spec]:
     specs = []
     for spec in (panel.to_dict(validate=False) for panel in found.panels):
         datasets |= spec.pop("datasets", {})
-        layout = {"height": found.height, "square": found.square, "zoom": found.zoom, "letters": _longest_label(spec)}
+        letters = max(map(len, _labels(spec)), default=0)
+        layout = {"height": found.height, "square": found.square, "zoom": found.zoom, "letters": letters}
         rest = {name: value for name, value in spec.items() if name not in ("config", "$schema")}
         specs.append({**rest, "usermeta": layout})
     return specs
 
 
-def _longest_label(spec: Spec) -> int:
-    """Letters of the longest label in the legends of a panel, which list the domains of its series; 0 without a legend."""
+def _labels(spec: Spec) -> list[str]:
+    """The labels in the legends of a panel, which list the domains of its series; none without a legend."""
     channels = [layer.get("encoding", {}).get(name, {}) for layer in spec["layer"] for name in ("color", "shape")]
-    labels = [label for channel in channels for label in (channel.get("scale") or {}).get("domain", ())]
-    return max((len(label) for label in labels if isinstance(label, str)), default=0)
+    domains = [(channel.get("scale") or {}).get("domain", ()) for channel in channels]
+    return [label for domain in domains for label in domain if isinstance(label, str)]

@@ -10,7 +10,7 @@ import pytest
 from tasks.decoding.method import SamplingSettings
 from tasks.decoding.methods.speculative import best_draft_length, expected_operations, expected_speedup, expected_tokens
 from tasks.evaluation.report import figures, figures_detail
-from tasks.evaluation.report.charts import Figure, save
+from tasks.evaluation.report.charts import Figure, picture_spec, save
 from tasks.evaluation.report.page import all_figures
 from tasks.evaluation.results.rows import ShownExample, TimedPoint, TimedRow, UntimedPoint
 from tasks.evaluation.results.summary import Summary
@@ -213,6 +213,21 @@ def test_readings_of_a_method_are_curves_of_their_own(full_record: Summary) -> N
         "sequence cascade [sum]": added(full_record, "sequence_cascade", {"confidence": "sum", "deferral_cost": 0.1}),
     }
     assert [figures.curve_name(found.points[-1]) for found in names.values()] == list(names)
+
+
+def test_a_picture_has_a_legend_for_each_set_of_curves(full_record: Summary) -> None:
+    rules = ("diff", "opt", "bild", "token_v1", "token_v2", "token_v3", "chow_log", "diff_log", "opt_log")
+    settings = [{"draft_length": 5, "rule": rule, "deferral_cost": 0.1} for rule in rules]
+    figure = present(figures.cascades(added(full_record, "speculative_cascade", *settings), NONE))
+    picture = picture_spec(figure)
+    groups = [{tuple(channel["scale"]["domain"]) for channel in _legends(group)} for group in picture["concat"]]
+    assert [len(group) for group in groups] == [1, 1] and picture["resolve"]["scale"]["color"] == "independent"
+    assert sum(len(group["concat"]) for group in picture["concat"]) == len(figure.panels)
+
+
+def _legends(group: dict[str, Any]) -> list[dict[str, Any]]:
+    colours = [layer["encoding"].get("color") or {} for panel in group["concat"] for layer in panel["layer"]]
+    return [colour for colour in colours if (colour.get("scale") or {}).get("domain")]
 
 
 def test_each_block_size_has_its_panel(full_record: Summary) -> None:
