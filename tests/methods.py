@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from tasks.decoding.method import SamplingSettings
 from tasks.decoding.methods import cascades, speculative
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
@@ -64,6 +65,13 @@ DEFERRAL_COSTS = {
     **{"token_v1": 0.1, "token_v2": 0.2, "token_v3": 0.6},
 }
 """α of every rule, such that it defers on some positions of the toy pair."""
+DRAWN: dict[str, tuple[SamplingSettings, dict[str, Any]]] = {
+    "plain": (SamplingSettings(temperature=1.0), {}),
+    "truncated": (SamplingSettings(temperature=0.8, top_k=12, top_p=0.85), {"seed": -1}),
+    "greedy drafts": (SamplingSettings(temperature=1.0), {"drafter": SamplingSettings(top_k=5), "seed": 2**63 + 5}),
+    "hot drafts": (SamplingSettings(temperature=0.7), {"drafter": SamplingSettings(temperature=1.6, top_p=0.9)}),
+}
+"""Ways of sampling, with the other parts of a request."""
 NUMERIC: list[tuple[str, Any]] = [
     ("bild", BildSettings()),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from tasks.decoding.draft_rule import DraftRule
+    from tasks.decoding.method import SamplingSettings
     from tasks.decoding.predictions import CachedModel
     from tasks.decoding.runtimes.layout import NativeLoopModel
 
@@ -87,12 +88,12 @@ class Step:
 
 @dataclass(slots=True)
 class Continuation:
-    """A model's predictions along its own argmax tokens."""
+    """A model's predictions along its own tokens."""
 
     tokens: list[int]
-    """The argmax at each position; the last one is not fed."""
+    """The argmax at each position, or what was drawn there; the last one is not fed."""
     confidence: list[float]
-    """The softmax of each; 1 where no bound of the rule need it."""
+    """The softmax of each argmax; 1 where no bound of the rule need it."""
     logits: Tensor
     """(1, positions, vocabulary); of the last position alone where they are not kept."""
     entropies: list[float]
@@ -108,6 +109,22 @@ class GreedyContinuation(Protocol):
         It may end at the first position at which a bound of `until` or an end token ends the draft, that position included,
         or go on beyond it. Logits that nobody reads need not be kept: those of a whole text are large.
         """
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How the tokens of a continuation are drawn; `distributions.invert` does it."""
+
+    sampling: SamplingSettings
+    uniforms: list[float]
+    """The number for each token, in (0, 1)."""
+
+
+class SampledContinuation(Protocol):
+    """Continues the only row of a decoder likewise, with drawn tokens."""
+
+    def __call__(self, pending: list[int], draws: Draws, until: DraftRule, *, with_logits: bool = True) -> Continuation:
+        """Do what `GreedyContinuation` does, for a budget of as many tokens as there are numbers."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +205,17 @@ class DraftCheck(Protocol):
         """Append `pending`, at least one token, and `drafted`."""
 
 
+class DraftDecision(Protocol):
+    """Runs a decoder on the draft of its only row and lets the caller decide on the device, without waiting for it before."""
+
+    def __call__(self, pending: list[int], drafted: list[int], decide: Callable[[Tensor], Tensor]) -> CheckedDraft:
+        """Append `pending`, at least one token, and `drafted`.
+
+        `decide` takes the logits after the token before the draft and after each drafted one, (1, drafted + 1, vocabulary), and
+        returns how many tokens are accepted and the next token: int64 (2,). Broken logits are reported behind it.
+        """
+
+
 class TokenGuarantee(Enum):
     """How closely greedy tokens agree when a text is decoded alone, in a batch or from cached predictions; strongest first."""
 
@@ -205,6 +233,8 @@ class Capabilities:
 
     continue_greedily: GreedyContinuation | None = None
     check_draft: DraftCheck | None = None
+    continue_sampled: SampledContinuation | None = None
+    decide_draft: DraftDecision | None = None
     native_loop: NativeLoopModel | None = None
     """The model as the compiled kernel runs it without Python."""
     replay: CachedModel | None = None

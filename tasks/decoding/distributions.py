@@ -79,10 +79,12 @@ class PredictionBlock:
 
     @cached_property
     def argmax(self) -> Tensor:
-        """The same as a tensor: int64 (rows, positions), 0 where none is known."""
+        """The same as a tensor: int64 (rows, positions), undefined at padding."""
+        if self._argmax is None:
+            return self.logits.argmax(-1)
         # Rows may know fewer positions than the longest one has.
         most = self.logits.shape[1]
-        rows = [row + [0] * (most - len(row)) for row in self.argmax_rows]
+        rows = [row + [0] * (most - len(row)) for row in self._argmax]
         return torch.tensor(rows, dtype=torch.long, device=self.logits.device)
 
     @cached_property
@@ -222,7 +224,18 @@ def _outside_nucleus(logits: Tensor, top_p: float) -> Tensor:
     ordered, order = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True)
     # A token is needed while all those before it, in falling order, have less than top_p together.
     needed = (ordered.cumsum(-1) - ordered < top_p).sum(-1, keepdim=True)
-    return logits < logits.gather(-1, order.gather(-1, needed - 1))
+    # Of broken logits none is, and an index of -1 would end the process on a GPU before they are reported.
+    return logits < logits.gather(-1, order.gather(-1, needed.clamp_min(1) - 1))
+
+
+def invert(dist: Tensor, uniforms: Tensor) -> Tensor:
+    """Return where the cumulative distribution of each row of `dist` (rows, vocabulary) reaches its number: int64 (rows,).
+
+    The total of a row, which need not be 1, scales its number; `uniforms` is float64 (rows,). Nothing waits for the device.
+    """
+    cumulative = dist.double().cumsum(-1)
+    targets = uniforms[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, targets).squeeze(-1).clamp_(max=dist.shape[-1] - 1)
 
 
 class Purpose(IntEnum):
@@ -263,23 +276,35 @@ class TokenSource:
         self.seed = seed
         self.stream = 0
         """Keeps numbers of one seed apart."""
+        self._generator = np.random.Philox()
+
+    @property
+    def known_before(self) -> bool:
+        """Whether a number may be asked for before what it decides on is known."""
+        return self.kernel == "computes"
 
     def uniform(self, key: Key) -> float:
         """Return a number in the open interval (0, 1) that depends only on the key."""
         # Philox (Salmon et al., 2011) counts where other generators keep a state.
         words = np.array([number & _WORD for number in key], dtype=np.uint64)
         keyed = np.array([self.seed & _WORD, self.stream], dtype=np.uint64)
-        bits = int(np.random.Philox(counter=words, key=keyed).random_raw())
+        # Setting a generator takes half the time of making one; it reads no buffer from position 4 on.
+        self._generator.state = {
+            "bit_generator": "Philox",
+            "state": {"counter": words, "key": keyed},
+            "buffer": words,
+            "buffer_pos": 4,
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+        bits = int(self._generator.random_raw())
         # 53 bits, as many as a float64 holds, and half a step so that 0 and 1 are never met.
         return ((bits >> 11) + 0.5) * 2.0**-53
 
     def draw(self, dist: Tensor, keys: Sequence[Key]) -> list[int]:
         """Sample one token for each row of `dist` (rows, vocabulary), not necessarily normalised, with one key for each row."""
-        # Invert the cumulative distribution at the keyed number, which the total scales.
-        cumulative = dist.double().cumsum(-1)
         uniforms = torch.tensor([self.uniform(key) for key in keys], dtype=torch.float64, device=dist.device)
-        targets = uniforms[:, None] * cumulative[:, -1:]
-        tokens: list[int] = torch.searchsorted(cumulative, targets).squeeze(-1).clamp_(max=dist.shape[-1] - 1).tolist()
+        tokens: list[int] = invert(dist, uniforms).tolist()
         return tokens
 
     def deferred(self) -> TokenSource:

@@ -15,8 +15,8 @@ fits; all give the same tokens, proposers and counts, since `turn.TurnRules` kee
 | executor | runs |
 |---|---|
 | `replay.replay` | on the cached predictions that stand in for both models, one row after the other |
-| `continue_greedily` | one model's greedy text in a single call of its runtime |
-| `native_loop.generate` | greedy rows of one native model alone, with another one or with a table, in one call of the kernel |
+| `continue_greedily`, `continue_sampled` | one model's text in a single call of its runtime |
+| `native_loop.generate` | rows of one native model alone, with another one or, greedily, a table, in one call of the kernel |
 | `generate` | everything else |
 """
 
@@ -32,10 +32,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from tasks.decoding import native_loop, replay
-from tasks.decoding.decoder import DraftCheck, GreedyAcceptance, Rows, Step
-from tasks.decoding.distributions import Key, PredictionBlock, Purpose, TokenSource, probability
+from tasks.decoding.decoder import CheckedDraft, Draws, Rows, Step
+from tasks.decoding.distributions import Key, PredictionBlock, Purpose, TokenSource, invert, probability
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters import look_ups
 from tasks.decoding.drafters.base import Draft, Drafter, ModelDrafter
@@ -115,9 +116,12 @@ def executor_for(parts: LoopParts, rows: int) -> Executor:
         return replay.replay
     native = native_loop.fits(parts)
     # A continuation takes less Python than the kernel's turns, but can be neither watched nor abandoned.
-    alone = rows == 1 and parts.undrafted and parts.watch is None and parts.sampling.greedy
-    if alone and target.continue_greedily is not None and not (native and parts.abandoned):
-        return continue_greedily
+    if rows == 1 and parts.undrafted and parts.watch is None:
+        if parts.sampling.greedy and target.continue_greedily is not None and not (native and parts.abandoned):
+            return continue_greedily
+        # It gives no log-probability of a drawn token.
+        if not parts.sampling.greedy and target.continue_sampled is not None and parts.source.known_before and not parts.scored:
+            return continue_sampled
     return native_loop.generate if native else generate
 
 
@@ -134,6 +138,20 @@ def continue_greedily(parts: LoopParts, sources: Rows, examples: Sequence[int], 
     turns.finish_undrafted(row, found.tokens)
     if parts.scored:
         row.log_probabilities = [math.log(min(1.0, confidence)) for confidence in found.confidence]
+    return [row.generation()]
+
+
+def continue_sampled(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+    """Do the same with drawn tokens."""
+    target, continuation = parts.target, parts.target.capabilities.continue_sampled
+    if continuation is None:
+        raise ValueError(f"the {target.name} model's runtime does not continue a row by itself with drawn tokens")
+    [prompt] = target.start(target.encode(sources))
+    positions = range(len(prompt), len(prompt) + limit)
+    uniforms = [parts.source.uniform(Key(examples[0], position, Purpose.TARGET)) for position in positions]
+    found = continuation(prompt, Draws(parts.sampling, uniforms), DraftRule(), with_logits=False)
+    row = RowState(examples[0], prompt, len(prompt))
+    parts.turns(limit).finish_undrafted(row, found.tokens)
     return [row.generation()]
 
 
@@ -198,11 +216,9 @@ class Verification(NamedTuple):
 
 def _verify(parts: LoopParts, turns: TurnRules, rows: list[RowState], draft: Draft) -> Verification:
     """3. Run the target on each row's draft and on what it has not seen before it; 4. and 5. decide what follows."""
-    rule, check = parts.acceptance, parts.target.capabilities.check_draft
-    alone = len(rows) == 1 and parts.sampling.greedy and rule.bonus is BonusToken.TARGET
-    if alone and rule.greedy is not None and check is not None:
-        return _checked_by_runtime(parts, turns, check, rule.greedy, rows[0], draft.tokens[0])
-    target = parts.target
+    check, target = _check_by_runtime(parts, rows, draft), parts.target
+    if check is not None:
+        return _checked_by_runtime(parts, turns, check, rows, draft)
     positions = [turns.positions(len(drafted)) for drafted in draft.tokens]
     # Where no token follows a draft, nothing is predicted after the draft's last token.
     known = [row.tokens + (new if turns.bonus else new[:-1]) for row, new in zip(rows, draft.tokens, strict=True)]
@@ -218,14 +234,53 @@ def _verify(parts: LoopParts, turns: TurnRules, rows: list[RowState], draft: Dra
     return Verification(p, step, accepted, corrections | bonus, steps)
 
 
-def _checked_by_runtime(
-    parts: LoopParts, turns: TurnRules, check: DraftCheck, greedy: GreedyAcceptance, row: RowState, drafted: list[int]
-) -> Verification:
+_Check = Callable[[list[int], list[int]], CheckedDraft]
+"""Appends what the target's cache lacks before a draft, and the draft; decides on it where the logits are."""
+
+
+def _check_by_runtime(parts: LoopParts, rows: list[RowState], draft: Draft) -> _Check | None:
+    """Return how the target's runtime decides on the draft of its only row; none where it cannot."""
+    rule, can = parts.acceptance, parts.target.capabilities
+    if len(rows) > 1 or rule.bonus is BonusToken.NONE:
+        return None
+    if parts.sampling.greedy:
+        if rule.greedy is None or rule.bonus is BonusToken.RULE or can.check_draft is None:
+            return None
+        return functools.partial(can.check_draft, rule=rule.greedy)
+    if can.decide_draft is None or rule.deferred is not None or not parts.source.known_before:
+        return None
+    return functools.partial(can.decide_draft, decide=functools.partial(_decide, parts, rows[0], draft))
+
+
+def _checked_by_runtime(parts: LoopParts, turns: TurnRules, check: _Check, rows: list[RowState], draft: Draft) -> Verification:
     """Let a runtime verify the draft of its only row and apply the rule where the logits are."""
-    checked = check(row.tokens[parts.target.lengths[0] :], drafted, greedy)
+    [row], [drafted] = rows, draft.tokens
+    checked = check(row.tokens[parts.target.lengths[0] :], drafted)
+    p, accepted = PredictionBlock(checked.step.logits, parts.sampling, checked.step.argmax), [checked.accepted]
+    if checked.accepted == len(drafted) and parts.acceptance.bonus is BonusToken.RULE:
+        return Verification(p, checked.step, accepted, *_bonus(parts, turns, rows, draft, p, accepted))
     has_next = checked.accepted < len(drafted) or turns.adds_bonus(drafted)
-    p = PredictionBlock(checked.step.logits, parts.sampling, checked.step.argmax)
-    return Verification(p, checked.step, [checked.accepted], {0: checked.next_token} if has_next else {}, {})
+    return Verification(p, checked.step, accepted, {0: checked.next_token} if has_next else {}, {})
+
+
+def _decide(parts: LoopParts, row: RowState, draft: Draft, logits: Tensor) -> Tensor:
+    """4. and 5. of one sampled row without waiting for the device: n, and the token from the residual or from p, int64 (2,)."""
+    count, begun, accepted = len(draft.tokens[0]), len(row.tokens), torch.zeros(1, dtype=torch.long, device=logits.device)
+    # A number for each x_i, then one for the token behind each prefix of the draft: float64 (2 γ + 1,).
+    keys = [Key(row.example, begun + offset, Purpose.ACCEPT) for offset in range(count)]
+    keys += [Key(row.example, begun + offset, Purpose.TARGET) for offset in range(count + 1)]
+    uniforms = torch.tensor([parts.source.uniform(key) for key in keys], dtype=torch.float64)
+    uniforms = uniforms.to(logits.device, non_blocking=True)
+    # What that token is drawn from: (γ + 1, vocabulary).
+    dist = PredictionBlock(logits[:, count:], parts.sampling).dist[0]
+    if count:
+        p = PredictionBlock(logits[:, :count], parts.sampling)
+        result = parts.acceptance.apply(draft.padded(logits.device), draft.q.head(count), p)
+        # Numbers lie between 0 and 1, so that what is certain is decided as if none were drawn.
+        accepted = (uniforms[:count] < result.accept[0].double()).long().cumprod(0).sum(0, keepdim=True)
+        dist = torch.cat([token_probabilities(result.residual)[0], dist])
+    token = invert(dist.index_select(0, accepted), uniforms[count:].index_select(0, accepted))
+    return torch.cat([accepted, token])
 
 
 def _accept(parts: LoopParts, rows: list[RowState], draft: Draft, p: PredictionBlock) -> tuple[list[int], TokenDistribution]:

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, EncoderOutput, GreedyContinuation, Rows, Step
+from tasks.decoding.decoder import Continuation, Decoder, Draws, EncoderOutput, Rows, Step
 from tasks.decoding.distributions import Key, PredictionBlock, Purpose, TokenSource, empty_predictions
 from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.method import SamplingSettings
@@ -47,7 +47,7 @@ class Draft:
         """Return the token ids (rows, longest draft), int64, zero on the right."""
         longest = max(map(len, self.tokens))
         rows = [row + [0] * (longest - len(row)) for row in self.tokens]
-        return torch.tensor(rows, dtype=torch.long, device=device)
+        return torch.tensor(rows, dtype=torch.long).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -177,11 +177,14 @@ class StepwiseDrafter(ABC):
         """Return the next token of each row that is still drafting."""
         if self.sampling.greedy:
             return [block.argmax_rows[row][0] for row in going]
+        keys = [self._key(examples[row], len(tokens[row]), len(drafted[row])) for row in going]
+        return self.source.draw(block.dist[going, 0], keys)
+
+    def _key(self, example: int, begun: int, offset: int) -> Key:
+        """Return the key of a token of the draft that begins behind `begun` tokens."""
         # A position that is drafted again gets a new draw. Rejecting its first draft carries information about that draw if
         # the small model's end token would have ended the text (BiLD): reusing it would bias the text's end.
-        begun = {row: len(tokens[row]) for row in going}
-        keys = [Key(examples[row], begin + len(drafted[row]), Purpose.DRAFT, begin) for row, begin in begun.items()]
-        return self.source.draw(block.dist[going, 0], keys)
+        return Key(example, begun + offset, Purpose.DRAFT, begun)
 
     def _block(self, positions: list[Tensor], longest: int, rows: int) -> PredictionBlock:
         return PredictionBlock(torch.cat(positions[:longest], dim=1), self.sampling) if longest else empty_predictions(rows)
@@ -207,16 +210,26 @@ class ModelDrafter(StepwiseDrafter):
         self.decoder.start(encoder_output if self.shares_encoder else self.decoder.encode(sources))
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
-        """Draft; a runtime that continues a row by itself makes a greedy draft of one row in one call."""
-        continuation = self.decoder.capabilities.continue_greedily
-        if self.sampling.greedy and len(tokens) == 1 and budgets[0] > 0 and continuation is not None:
-            return self._continue(continuation, tokens[0], budgets[0], rule)
+        """Draft; a runtime that continues a row by itself makes a draft of one row in one call."""
+        if len(tokens) == 1 and budgets[0] > 0:
+            predicted = self._continue(tokens[0], examples[0], budgets[0], rule)
+            if predicted is not None:
+                return self._drafted(predicted, tokens[0], budgets[0], rule)
         return super().draft(tokens, examples, budgets, rule)
 
-    def _continue(self, continuation: GreedyContinuation, row: list[int], budget: int, rule: DraftRule) -> Draft:
+    def _continue(self, row: list[int], example: int, budget: int, rule: DraftRule) -> Continuation | None:
+        """Predict all tokens of a draft in one call, and perhaps more than the rule takes; none where that is impossible."""
+        can, pending = self.decoder.capabilities, row[self.decoder.lengths[0] :]
+        if self.sampling.greedy:
+            return None if can.continue_greedily is None else can.continue_greedily(pending, budget, rule)
+        if can.continue_sampled is None or not self.source.known_before:
+            return None
+        uniforms = [self.source.uniform(self._key(example, len(row), offset)) for offset in range(budget)]
+        return can.continue_sampled(pending, Draws(self.sampling, uniforms), rule)
+
+    def _drafted(self, predicted: Continuation, row: list[int], budget: int, rule: DraftRule) -> Draft:
+        """Return the draft of a continuation, up to where the rule stops, and forget what lies beyond."""
         decoder = self.decoder
-        # All tokens of the draft in one call; it may run past the point where the rule stops.
-        predicted = continuation(row[decoder.lengths[0] :], budget, rule)
         builder = DraftBuilder(budget, rule, self.end_tokens)
         for token, *sure in zip(predicted.tokens, predicted.confidence, predicted.entropies, strict=True):
             if not builder.going:  # the runtime went on beyond the stop
@@ -227,7 +240,7 @@ class ModelDrafter(StepwiseDrafter):
         decoder.rewind([min(decoder.lengths[0], len(row) + count - (not builder.fallback))])
         return Draft(
             [builder.tokens],
-            PredictionBlock(predicted.logits[:, :count], self.sampling, [builder.tokens]),
+            PredictionBlock(predicted.logits[:, :count], self.sampling, [builder.tokens] if self.sampling.greedy else None),
             [builder.fallback],
             [builder.predictions],
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Result = TypeVar("Result")
-GraphKey = tuple[str | int, ...]
+GraphKey = tuple[str | float, ...]
 """What distinguishes recorded work: its kind and the sizes that it reads."""
 _WARM_UPS = 2
 """Runs before a recording, in which libraries choose their kernels and allocate their workspace."""

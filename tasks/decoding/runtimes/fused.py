@@ -1,6 +1,6 @@
 """The GPU runtime in PyTorch: few operations on static caches, recorded as CUDA graphs.
 
-From top to bottom: the decoder, its encoder, its greedy continuation, and its check of drafts. The last two run whole on the
+From top to bottom: the decoder, its encoder, its continuation, and its check of drafts. The last two run whole on the
 device, and the host fetches a few numbers.
 """
 
@@ -11,15 +11,25 @@ import math
 import operator
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Capabilities, CheckedDraft, Continuation, EncoderOutput, GreedyAcceptance, Rows, Step
-from tasks.decoding.distributions import entropy, probability
+from tasks.decoding.decoder import (
+    Capabilities,
+    CheckedDraft,
+    Continuation,
+    Draws,
+    EncoderOutput,
+    GreedyAcceptance,
+    Rows,
+    Step,
+)
+from tasks.decoding.distributions import entropy, invert, probability, transform
 from tasks.decoding.draft_rule import DraftBuilder, DraftRule
+from tasks.decoding.method import GREEDY, SamplingSettings
 from tasks.decoding.rules import first_rejected_agrees, next_accepted
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
@@ -38,7 +48,7 @@ _UNIT = 64
 
 Result = TypeVar("Result")
 _Reads = tuple[bool, bool]
-"""Whether the rule reads softmaxes, and whether it reads entropies: what the recorded operations depend on."""
+"""Whether the rule reads softmaxes, and whether it reads entropies."""
 _Kind = tuple[bool, bool, int]
 """What recorded operations depend on: does the rule read scores, is it `first_only`, the window of its deferral or 0."""
 
@@ -59,7 +69,7 @@ class StepOutput:
 
 @dataclass(frozen=True)
 class SyncPolicy:
-    """When the host reads the tokens of a greedy continuation to decide whether it has ended."""
+    """When the host reads the tokens of a continuation to decide whether it has ended."""
 
     steps_per_sync: int = 1
     """Steps between two reads."""
@@ -100,7 +110,7 @@ class FusedDecoder(SlotDecoder):
         self._kv_cache = StaticKVCache(self._stack, self.device, dtype)
         self.graphs = GraphCache(recorder)
         self.sync_policy = SyncPolicy() if sync_policy is None else sync_policy
-        self._greedy_loop, self._draft_checker = GreedyLoop(self), DraftChecker(self)
+        self._token_loop, self._draft_checker = TokenLoop(self), DraftChecker(self)
         self._width = 0
         self._slot_mapping: list[int] = []
         self._by_row: Tensor | None = None
@@ -147,14 +157,38 @@ class FusedDecoder(SlotDecoder):
     check_draft = torch.inference_mode()(SlotDecoder.check_draft)
 
     def _continue(self, pending: list[int], budget: int, until: DraftRule, with_logits: bool) -> Continuation:
-        return self._greedy_loop.follow(pending, self.lengths[0], budget, until, with_logits)
+        return self._token_loop.follow(pending, self.lengths[0], budget, until, with_logits)
 
     def _check(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         return self._draft_checker.check_draft(pending, drafted, self.lengths[0], rule)
 
+    @torch.inference_mode()
+    def continue_sampled(self, pending: list[int], draws: Draws, until: DraftRule, *, with_logits: bool = True) -> Continuation:
+        """Do what `decoder.SampledContinuation` describes."""
+        budget, follow = len(draws.uniforms), self._token_loop.follow
+        return self.continued(pending, budget, lambda: follow(pending, self.lengths[0], budget, until, with_logits, draws))
+
+    @torch.inference_mode()
+    def decide_draft(self, pending: list[int], drafted: list[int], decide: Callable[[Tensor], Tensor]) -> CheckedDraft:
+        """Do what `decoder.DraftDecision` describes."""
+        return self.checked(pending, drafted, lambda: self._decide(pending, drafted, decide))
+
+    def _decide(self, pending: list[int], drafted: list[int], decide: Callable[[Tensor], Tensor]) -> CheckedDraft:
+        output = self.run([pending + drafted], len(pending) - 1)
+        # Copied, since the next run overwrites it.
+        logits, hidden = output.logits.clone(), output.hidden.clone()
+        *best, accepted, next_token = fetch(torch.cat([output.best[0], decide(logits)]))().tolist()
+        return CheckedDraft(Step(logits, [len(best)], hidden, argmax=[best]), accepted, next_token)
+
     @functools.cached_property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, continue_greedily=self.continue_greedily, check_draft=self.check_draft)
+        return replace(
+            super().capabilities,
+            continue_greedily=self.continue_greedily,
+            check_draft=self.check_draft,
+            continue_sampled=self.continue_sampled,
+            decide_draft=self.decide_draft,
+        )
 
     @torch.inference_mode()
     def reorder(self, rows: Sequence[int]) -> None:
@@ -272,7 +306,7 @@ def stage_rows(rows: Rows, width: int, most: int, device: torch.device, graphs: 
     return graphs.stage(here, device) if graphs else here.to(device)
 
 
-class GreedyLoop:
+class TokenLoop:
     """The state of a continuation of one row, all of it on the device."""
 
     def __init__(self, decoder: FusedDecoder) -> None:
@@ -282,27 +316,38 @@ class GreedyLoop:
         self._step = torch.zeros(1, dtype=torch.long, device=decoder.device)
         """Number of the next step."""
         self._found = torch.zeros(3, 0, dtype=torch.float64, device=decoder.device)
-        """Token, softmax and entropy of each step."""
+        """Token, softmax of the argmax and entropy of each step."""
+        self._uniforms = torch.zeros(0, dtype=torch.float64, device=decoder.device)
+        """What the token of each step is drawn with."""
         self._logits = torch.zeros(0, decoder.vocabulary, dtype=decoder.model.dtype, device=decoder.device)
         """Logits of the latest steps, a ring buffer."""
 
-    def follow(self, pending: list[int], cached: int, budget: int, until: DraftRule, with_logits: bool) -> Continuation:
-        """Do what `decoder.GreedyContinuation` describes, for a row with `cached` tokens whose cache is long enough."""
+    def follow(
+        self, pending: list[int], cached: int, budget: int, until: DraftRule, with_logits: bool, draws: Draws | None = None
+    ) -> Continuation:
+        """Do what `decoder.GreedyContinuation` describes, for a row with `cached` tokens whose cache is long enough.
+
+        Tokens are drawn where `draws` says how.
+        """
         policy = self._decoder.sync_policy
         self._fit(budget, policy.steps_per_sync * (policy.syncs_in_flight + 1), with_logits)
         reads = until.fallback_threshold > 0 or until.stop_below > 0, until.max_entropy < math.inf
         before = cached + len(pending) - 1
         self._inputs.copy_(torch.tensor([[before, pending[-1]]]), non_blocking=True)
         self._step.zero_()
+        sampling = GREEDY
+        if draws is not None:
+            sampling = draws.sampling
+            self._uniforms[:budget].copy_(torch.tensor(draws.uniforms, dtype=torch.float64), non_blocking=True)
         seen = _Seen(budget, until, self._decoder.end_tokens)
         waiting: deque[Callable[[], Tensor]] = deque()
         fetched = 0
         for step in range(budget):
             # 1. Start a step on the device: the first one with the pending tokens, the others with the token before.
             if step == 0 and len(pending) > 1:
-                self._record(self._decoder.run([pending], len(pending) - 1), reads)
+                self._record(self._decoder.run([pending], len(pending) - 1), reads, sampling)
             else:
-                self._run_step(before + step, reads)
+                self._run_step(before + step, reads, sampling)
             # 2. Start fetching what was found since the last time, and read what has arrived by now.
             if step + 1 - fetched == policy.steps_per_sync or step + 1 == budget:
                 waiting.append(fetch(self._found[:, fetched : step + 1]))
@@ -316,16 +361,19 @@ class GreedyLoop:
         kept = self._logits[:count] if with_logits else self._logits[(count - 1) % len(self._logits)][None]
         return Continuation(seen.tokens, seen.confidence, kept[None].clone(), seen.entropies)
 
-    def _run_step(self, position: int, reads: _Reads) -> None:
+    def _run_step(self, position: int, reads: _Reads, sampling: SamplingSettings) -> None:
         def step(kv_length: int) -> None:
-            self._record(self._decoder.predict_step(self._inputs, kv_length), reads)
+            self._record(self._decoder.predict_step(self._inputs, kv_length), reads, sampling)
 
         changing = (self._inputs, self._step, self._found, self._logits)
-        self._decoder.run_recorded(("greedy", *reads), position, step, changing)
+        self._decoder.run_recorded(("continue", *reads, *astuple(sampling)), position, step, changing)
 
-    def _record(self, output: StepOutput, reads: _Reads) -> None:
+    def _record(self, output: StepOutput, reads: _Reads, sampling: SamplingSettings) -> None:
         """Write down the prediction and make it the next input; nothing here waits for the device."""
         logits, best = output.logits[0], output.best[0]
+        if not sampling.greedy:
+            drawn = invert(transform(logits, sampling), self._uniforms.index_select(0, self._step))
+            best = torch.where(best < 0, best, drawn)  # -1 reports broken logits here as well
         confidence, nats = torch.ones_like(best), torch.zeros_like(best)
         if any(reads):
             scores = torch.softmax(logits.float(), -1)
@@ -343,8 +391,9 @@ class GreedyLoop:
         found, kept = rounded(budget, _UNIT), rounded(budget if with_logits else min(budget, unseen), _UNIT)
         if found > self._found.shape[1] or kept > len(self._logits):
             self._found = self._found.new_zeros(3, max(found, self._found.shape[1]))
+            self._uniforms = self._found.new_zeros(self._found.shape[1])
             self._logits = self._logits.new_zeros(max(kept, len(self._logits)), self._logits.shape[1])
-            self._decoder.graphs.forget("greedy")
+            self._decoder.graphs.forget("continue")
 
 
 class _Seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -123,26 +123,34 @@ class SlotDecoder(LoadedModel, ABC):
 
     def continue_greedily(self, pending: list[int], budget: int, until: DraftRule, *, with_logits: bool = True) -> Continuation:
         """Do what `decoder.GreedyContinuation` describes."""
+        return self.continued(pending, budget, lambda: self._continue(pending, budget, until, with_logits))
+
+    def continued(self, pending: list[int], budget: int, run: Callable[[], Continuation]) -> Continuation:
+        """Run a continuation in a cache that has room for it, and keep its account."""
         self.require_known([pending])
         [cached] = self.lengths
         if not pending or budget < 1:
             raise ValueError("a continuation needs at least one pending token and a budget of at least one")
         # The last token is predicted and not fed.
         self._fit(1, cached + len(pending) + budget - 1)
-        found = self._continue(pending, budget, until, with_logits)
+        found = run()
         self.lengths = [cached + len(pending) + len(found.tokens) - 1]
         self._steps += len(found.tokens)
         self.require_sound([found.tokens])
         return found
 
     def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
-        """Do what `decoder.DraftCheck` describes; refuse a draft behind nothing, or of tokens that the model cannot predict."""
+        """Do what `decoder.DraftCheck` describes."""
+        return self.checked(pending, drafted, lambda: self._check(pending, drafted, rule))
+
+    def checked(self, pending: list[int], drafted: list[int], run: Callable[[], CheckedDraft]) -> CheckedDraft:
+        """Check a draft likewise; refuse one behind nothing, or of tokens that the model cannot predict."""
         self.require_known([pending + drafted])
         if not pending or max(drafted, default=0) >= self.vocabulary:
             raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
         after = self.lengths[0] + len(pending) + len(drafted)
         self._fit(1, after)
-        checked = self._check(pending, drafted, rule)
+        checked = run()
         self.lengths = [after]
         self._steps += 1
         self.require_sound(checked.step.argmax or [])

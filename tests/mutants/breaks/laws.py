@@ -21,8 +21,8 @@ BREAKS = (
           "Purpose.ACCEPT, turn", "Purpose.DRAFT, begun", _law("speculative plain")),
     Break("acceptance-and-residual-share-a-number", _LOOP, "_take",
           "Purpose.TARGET", "Purpose.ACCEPT", _law("speculative plain")),
-    Break("draft-after-rollback-repeats-its-number", _BASE, "StepwiseDrafter._choose",
-          "Purpose.DRAFT, begin)", "Purpose.DRAFT)", _law("bild, fixed window")),
+    Break("draft-after-rollback-repeats-its-number", _BASE, "StepwiseDrafter._key",
+          "Purpose.DRAFT, begun)", "Purpose.DRAFT)", _law("bild, fixed window")),
     # Speculative sampling.
     Break("residual-is-the-target", _RULES, "match_target.decide",
           "positive_residual(wanted - q.dist, wanted)", "positive_residual(wanted, wanted)", _law("speculative plain")),

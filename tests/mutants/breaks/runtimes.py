@@ -7,6 +7,7 @@ _KERNEL = "tasks/decoding/runtimes/kernel"
 _LOOP = (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",)
 _DRAWN = (f"{_UNIT}/test_native_loop.py::test_sampled_rows_equal_the_general_loop",)
 _CHECK = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_check_equals_a_plain_run_and_the_rule",)
+_SAMPLED = (f"{_RUNTIMES}/test_fused.py::test_sampled_tokens_and_counts_are_the_references",)
 _CONTINUATION = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_continuation_equals_single_steps",)
 _BITS = (f"{_RUNTIMES}/test_to_the_bit.py",)
 
@@ -24,6 +25,10 @@ BREAKS = (
     Break("kernel-gate-lets-the-certain-pass", f"{_KERNEL}/speculative_loop.h", "examine", "nats() < rule.gate_entropy",
           "false", _CHECK),
     Break("gpu-window-of-no-tokens", "tasks.decoding.rules", "next_accepted", "== window", ">= 0", _CHECK),
+    Break("gpu-draws-all-tokens-with-one-number", "tasks.decoding.runtimes.fused", "TokenLoop._record",
+          "index_select(0, self._step))", "index_select(0, 0 * self._step))", _SAMPLED),
+    Break("gpu-token-by-the-number-of-an-acceptance", "tasks.decoding.loop", "_decide", "uniforms[count:].index_select",
+          "uniforms.index_select", _SAMPLED),
     Break("kernel-drafts-on-at-high-entropy", f"{_KERNEL}/speculative_loop.h", "after", " || nats > max_entropy", "",
           _CONTINUATION),
     Break("kernel-check-of-the-share-alone", f"{_KERNEL}/speculative_loop.h", "accepts_score",

@@ -23,7 +23,7 @@ from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.turn import AbandonedError, Abandonment, RowState
 from tests.architectures import FAST, models, pair_of
 from tests.executors import same_in_the_kernel
-from tests.methods import DEFERRAL_COSTS, NUMERIC
+from tests.methods import DEFERRAL_COSTS, DRAWN, NUMERIC
 from tests.toys import VOCABULARY, toy_sources
 
 SOURCES = toy_sources(12)
@@ -39,14 +39,6 @@ def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | N
 def test_rows_equal_the_general_loop(method: str, settings: Any) -> None:
     for limit in (1, 2, 3, 20):
         same_in_the_kernel(built(method, settings, pair_of("t5")), SOURCES, limit)
-
-
-DRAWN: dict[str, tuple[SamplingSettings, dict[str, Any]]] = {
-    "plain": (SamplingSettings(temperature=1.0), {}),
-    "truncated": (SamplingSettings(temperature=0.8, top_k=12, top_p=0.85), {"seed": -1}),
-    "greedy drafts": (SamplingSettings(temperature=1.0), {"drafter": SamplingSettings(top_k=5), "seed": 2**63 + 5}),
-    "hot drafts": (SamplingSettings(temperature=0.7), {"drafter": SamplingSettings(temperature=1.6, top_p=0.9)}),
-}
 
 
 @pytest.mark.parametrize("drawn", DRAWN.values(), ids=DRAWN)

@@ -11,15 +11,16 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
-from tasks.decoding.decoder import REFERENCE, GreedyAcceptance, Runtime
+from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Draws, GreedyAcceptance, Runtime
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.generation import total
-from tasks.decoding.method import Pair, Request
+from tasks.decoding.loop import SpeculativeLoop, continue_sampled, executor_for, generate
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import ConfidentSettings, SpeculativeSettings
-from tasks.decoding.registry import decode
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes import fused as fused_runtime
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.cuda_graphs import CudaGraphRecorder, GraphCache, fetch, rounded
@@ -29,6 +30,8 @@ from tasks.errors import InputError
 from tasks.models.layers import shares_encoder
 from tests.acceptance import kept_by
 from tests.architectures import models
+from tests.branching import BranchingSource
+from tests.methods import DRAWN, SETTINGS
 from tests.tape import TapeRecorder
 from tests.toys import toy_sources
 from tests.unit.decoding.runtimes.odd import fused
@@ -73,6 +76,62 @@ def test_tokens_and_counts_are_the_references(name: str, recorded: bool, method:
     assert alone == expected
     if method in ("bild", "speculative"):
         assert total(expected).rollbacks > 2
+
+
+SAMPLED = [
+    *("vanilla_large", "speculative", "speculative_block", "speculative_lossy", "speculative_forgiving", "bild"),
+    *("bild_authors", "speculative_confident", "speculative_entropy", "speculative_cascade", "sequence_cascade"),
+]
+
+
+@pytest.mark.parametrize("drawn", DRAWN.values(), ids=DRAWN)
+@pytest.mark.parametrize("method", SAMPLED)
+def test_sampled_tokens_and_counts_are_the_references(method: str, drawn: tuple[SamplingSettings, dict[str, Any]]) -> None:
+    sources, settings, (sampling, rest) = toy_sources(3), SETTINGS[method][-1], drawn
+    request = Request(LIMIT, sampling, **rest)
+    for name, recorded in (("t5", True), ("llama", False)):
+        expected = decode(method, settings, reference_pair(name), sources, request)
+        ours = fused_pair(name, recorded=recorded, sync_policy=ONE_AHEAD if recorded else EACH_STEP)
+        assert decode(method, settings, ours, sources, request) == expected
+        alone = [decode(method, settings, ours, [one], request, [example])[0] for example, one in enumerate(sources)]
+        assert alone == expected
+
+
+@pytest.mark.parametrize("sampling", [DRAWN["plain"][0], DRAWN["truncated"][0]])
+def test_a_sampled_turn_waits_for_fetched_numbers_alone(sampling: SamplingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On tensors without numbers, of which any read but `fetch` is refused; the tokens that it gives are then all 2."""
+    fetched = MagicMock(side_effect=lambda tensor: lambda: torch.full(tensor.shape, 2, dtype=tensor.dtype))
+    monkeypatch.setattr(fused_runtime, "fetch", fetched)
+    small, large = (fused(copy.deepcopy(model).to("meta"), sync_policy=SyncPolicy(8)) for model in models("llama"))
+    request = Request(7, sampling)
+    for method, shapes in (("vanilla_large", [(3, 7)]), ("speculative", [(3, 3), (6,)] * 2 + [(3,)])):
+        settings = SpeculativeSettings(draft_length=3) if method == "speculative" else VanillaSettings()
+        [text] = decode(method, settings, Pair(small, large), toy_sources(1), request)
+        assert set(text.tokens) == {2}
+        assert [tuple(call.args[0].shape) for call in fetched.call_args_list] == shapes
+        fetched.reset_mock()
+
+
+def test_what_is_not_drawn_in_one_call() -> None:
+    def executor(sampling: SamplingSettings, rows: int = 1, **rest: Any) -> Any:
+        pair = fused_pair("t5", recorded=False, sync_policy=EACH_STEP)
+        method = METHODS["vanilla_large"].make(VanillaSettings(), pair, Request(5, sampling, **rest))
+        assert isinstance(method, SpeculativeLoop)
+        return executor_for(method, rows)
+
+    hot = SamplingSettings(temperature=1.0)
+    assert executor(hot) is continue_sampled
+    assert executor(hot, 2) is executor(hot, draws=BranchingSource()) is generate
+
+
+def test_broken_logits_of_drawn_tokens_are_reported() -> None:
+    """A nucleus of broken logits has no tokens, and their index of -1 would end the process on a GPU."""
+    model, draws = copy.deepcopy(models("t5")[1]), Draws(SamplingSettings(temperature=1.0, top_p=0.9), [0.5] * 3)
+    decoder = fused(model)
+    start = decoder.start(decoder.encode([[5, 9, 1]]))[0]
+    model.decoder.final_layer_norm.weight.data.fill_(torch.nan)
+    with pytest.raises(BrokenLogitsError, match=r"at step 1$"):
+        decoder.continue_sampled(start, draws, DraftRule())
 
 
 @pytest.mark.parametrize("name", ["t5", "mt5", "llama", "gpt2"])
