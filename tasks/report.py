@@ -88,12 +88,16 @@ def read_seeds(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tupl
 
 
 def current_rows(rows: Sequence[SweepRow], pair: PairRecord) -> list[SweepRow]:
-    """The rows of the baselines and of the grid that was swept last, without those measured for an earlier grid."""
+    """The rows of the baselines and of the grid that was swept last, in this order, without those of an earlier grid.
+
+    A sweep writes a row once it is measured, in an order that is drawn for its timings.
+    """
     if pair.grid is None:
         return list(rows)
     nothing: Settings = {}
     named = [(name, nothing) for name in BASELINES] + [(point.method, point.settings) for point in pair.grid]
-    return [row for row in rows if (row.method, row.settings) in named]
+    kept = [row for row in rows if (row.method, row.settings) in named]
+    return sorted(kept, key=lambda row: named.index((row.method, row.settings)))
 
 
 def flat_metrics(summary: Summary) -> dict[str, float]:

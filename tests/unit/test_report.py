@@ -21,6 +21,7 @@ from tasks.evaluation.report.summarize import summarize
 from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, point_key
 from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.summary import Summary, read_summary
+from tasks.evaluation.selection import BASELINES
 from tasks.files import seal
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
@@ -233,12 +234,14 @@ def test_a_sweep_that_has_not_ended_is_named(paths: TaskPaths) -> None:
         report.read_seeds(paths, "rougeL", [1])
 
 
-def test_rows_of_an_earlier_grid_are_left_out(paths: TaskPaths) -> None:
+def test_rows_stand_in_the_order_of_the_grid_without_those_of_an_earlier_one(paths: TaskPaths) -> None:
     rows = report.read_rows_of(paths, "rougeL", "aligned")
     bild = [row for row in rows if row.method == "bild"]
     earlier = [dataclasses.replace(row, settings={"fallback_threshold": 0.123}) for row in bild]
-    pair = PairRecord(grid=[GridPoint(method="bild", settings=row.settings) for row in bild])
-    assert report.current_rows([*rows, *earlier], pair) == rows
+    later = [dataclasses.replace(row, settings={"fallback_threshold": 0.456}) for row in bild]
+    pair = PairRecord(grid=[GridPoint(method="bild", settings=row.settings) for row in [*bild, *later]])
+    baselines = [row for name in BASELINES for row in rows if row.method == name]
+    assert report.current_rows([*later, *bild, *earlier, *baselines], pair) == [*baselines, *bild, *later]
     assert report.current_rows([*rows, *earlier], PairRecord()) == [*rows, *earlier]
 
 

@@ -184,7 +184,8 @@ def cascade(summary: Summary) -> Iterator[Row]:
     def label_of(point: OperatingPoint) -> str:
         settings = point.settings
         rule = settings.get("rule") or settings.get("confidence") or ("tuned" if settings.get("tuned") else "")
-        return _joined(method_name(point.method) + (f" [{rule}]" if rule else ""), _drafts(point), point.arm)
+        length = f"γ {settings['draft_length']}" if "draft_length" in settings else ""
+        return _joined(method_name(point.method) + (f" [{rule}]" if rule else ""), _drafts(point), point.arm, length)
 
     variants: dict[str, list[TimedPoint]] = {}
     for point in summary.timed_points():

@@ -181,10 +181,11 @@ def test_cascades_at_quality_and_within_latency(sweeps: Sweeps) -> None:
         if row["method"] == "bild" and row["quality"]["bleu"] == 60.0:
             row.update(speedup=0.95)
     rows = ours(summarized("bleu", sweeps)["tables"]["cascade"])
-    assert list(rows) == ["BiLD, unaligned", "speculative, unaligned", "BiLD, aligned", "speculative, aligned"]
+    speculative = [f"speculative, {how}" for how in ("unaligned, γ 3", "unaligned, γ 5", "aligned, γ 3")]
+    assert list(rows) == ["BiLD, unaligned", *speculative[:2], "BiLD, aligned", speculative[2]]
     assert rows["BiLD, unaligned"]["at_quality"] is None
     assert rows["BiLD, unaligned"]["at_latency"]["quality"] == 59.95
-    assert rows["speculative, unaligned"]["at_quality"]["speedup"] == 1.3
+    assert [rows[name]["at_quality"]["speedup"] for name in speculative] == [1.1, 1.3, 1.5]
     # The only one as good as vanilla is slower; the best of the faster ones lies 0.1 under.
     assert rows["BiLD, aligned"]["at_quality"]["speedup"] == 0.95
     assert rows["BiLD, aligned"]["at_latency"]["quality"] == 59.9
@@ -194,7 +195,7 @@ def test_rules_and_drafters_are_variants_beside_their_published_row(sweeps: Swee
     swept = measured_by("rouge2", renamed(sweeps, "speculative_cascade", rule="opt", drafter="bigram"))
     summary = summarized("rouge2", swept, dataset="xsum")
     rows = ours(summary["tables"]["cascade"])
-    assert "speculative cascade [opt], drafts: bigram, aligned" in rows
+    assert "speculative cascade [opt], drafts: bigram, aligned, γ 3" in rows
     [published] = [row for row in summary["tables"]["cascade"] if row.get("variant") == "speculative_cascade opt"]
     assert (published["dataset"], published["at_quality"]["speedup"]) == ("XSum", 1.17)
 
