@@ -28,7 +28,7 @@ from tasks.decoding.method import DRAFTERS, MethodSpec
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError, stage
 from tasks.evaluation.scoring.metrics import MetricSettings, metric_of
-from tasks.evaluation.settings import GridSettings, SweepSettings
+from tasks.evaluation.settings import Experiment, GridSettings, SweepSettings
 from tasks.evaluation.sweep.grid import expand, expand_entry
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
@@ -114,11 +114,13 @@ class Params(_Strict):
         """The folder of the user's files or of the code of an embedded corpus, or the lock file of the hub."""
         return {**self.inactive, **self.active}[name]
 
-    def published(self, name: str) -> str:
-        """The public data set whose published numbers compare with those of a task; `none` if there is none."""
-        corpus = self.task(name).corpus
+    def experiment(self, name: str) -> Experiment:
+        """What decides which numbers of the papers compare with those of a task."""
+        corpus, models = self.task(name).corpus, self.task(name).models
         # A folder may hold anything: there, only the setting says what it is.
-        return corpus.dataset if self.corpus_source(name).is_dir() else corpus.published
+        dataset = corpus.dataset if self.corpus_source(name).is_dir() else corpus.published
+        small, large = models.small.pretrained or "", models.large.pretrained or ""
+        return Experiment(dataset=dataset, paper=corpus.paper, small=small, large=large)
 
 
 DEFAULT = Path("params.yaml")

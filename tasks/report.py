@@ -29,7 +29,7 @@ from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, BILD_FRONTIERS, Summary, Sweeps, summary_json, sweep_command
 from tasks.evaluation.selection import BASELINES
-from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON, Experiment
 from tasks.files import atomic_path
 from tasks.locks import folder_lock, host_lock
 from tasks.models.settings import TextSettings, read_training_record
@@ -190,7 +190,7 @@ def make_report(
     text: TextSettings,
     paths: TaskPaths,
     seeds: Sequence[int],
-    dataset: str,
+    experiment: Experiment,
     test_names: Sequence[str] = (),
     corpus: str = "",
     note: str = "",
@@ -220,7 +220,7 @@ def make_report(
         for split in (CHOSEN_ON, REPORTED_ON, *(f"{REPORTED_ON}.{name}" for name in test_names[1:]))
         if (path := paths.sweep(arm, None if seed == seeds[0] else seed) / f"hypotheses-{split}.parquet").is_file()
     }
-    known = (dataset, test_names, further, corpus, temperatures, outputs, read_jsonl(paths.split(CHOSEN_ON)))
+    known = (experiment, test_names, further, corpus, temperatures, outputs, read_jsonl(paths.split(CHOSEN_ON)))
     summary = summarize(paths.task, metric, swept, *known, [*([note] if note else []), *stage_warnings(paths)])
     files = []
     for name, write in writers(summary, sweeps).items():
@@ -244,8 +244,8 @@ def main() -> None:
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
     # Neither the computation nor the upload of the record may disturb a timing.
     with folder_lock(paths.resume("report")), host_lock():
-        dataset, names, corpus = params.published(arguments.task), list(task.corpus.test_sets), task.corpus.described
-        summary = make_report(task.metric, task.text, paths, task.seeds, dataset, names, corpus, task.corpus.note)
+        experiment, names, corpus = params.experiment(arguments.task), list(task.corpus.test_sets), task.corpus.described
+        summary = make_report(task.metric, task.text, paths, task.seeds, experiment, names, corpus, task.corpus.note)
     print(as_text(summary))
     print(as_lines(summary, width=_TERMINAL))
     print(f"\n{summary.recommendation.headline}\nThe whole report: {paths.results / 'report.html'}")

@@ -263,7 +263,7 @@ class HubSettings:
         if self.preset == "none" or self.name or self.shots:
             return "none"
         preset, mine = DATA_SETS[self.preset], self.data_set
-        same = all(getattr(mine, one) == getattr(preset, one) for one in ("configuration", "source_field", "reference_fields"))
+        same = all(getattr(mine, one) == getattr(preset, one) for one in _SAME)
         whole = all(mine.splits[split] == preset.splits[split] for split in ("validation", "test"))
         return preset.published if same and whole else "none"
 
@@ -292,8 +292,11 @@ def columns_of(data_set: DataSet, *, labelled: bool = True) -> dict[str, str]:
     return columns | {name: "reference_fields" for name in data_set.reference_fields if labelled}
 
 
-PUBLISHED = ("iwslt17-de-en", "wmt14-de-en", "wmt14-en-de", "xsum", "cnn_dailymail")
+_SAME = ("configuration", "source_field", "reference_fields", "passage_words")
+"""What a data set of the papers has in common with its preset."""
+PUBLISHED = ("iwslt17-de-en", "wmt14-de-en", "wmt14-en-de", "xsum", "cnn_dailymail", "multi30k-en-de", "wikitext-2")
 """The data sets of which the papers publish numbers."""
+PAPERS = ("bild", "bild-v1", "sd", "cascades", "outline")
 
 
 _MOST = 10_000_000
@@ -342,6 +345,11 @@ class CorpusSettings:
         choices=("none", *PUBLISHED),
     )
 
+    paper: str = setting(
+        "Paper whose experiment the task is: the report shows the numbers of this one alone; any: of every one.",
+        default="any",
+        choices=("any", *PAPERS),
+    )
     note: str = setting(
         "What the report says at its top of this task, such as how an experiment of a paper is shortened.", default=""
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 
 from tasks.decoding.method import SamplingSettings
 from tasks.settings import SEEDS, setting, settings
@@ -154,3 +155,16 @@ class SweepSettings:
         sizes = list(self.batch_sizes)
         if sizes and (sizes[0] != 1 or sizes != sorted(set(sizes))):
             raise ValueError(f"batch_sizes is {sizes}; it must ascend from 1, for example [1, 4, 16], or be empty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What decides which numbers of the papers compare with those of a task, besides its metric."""
+
+    dataset: str = "none"
+    """The public data set (`corpus.dataset`)."""
+    paper: str = "any"
+    """The paper whose experiment it is (`corpus.paper`)."""
+    small: str = ""
+    """The published small model that the pair starts from; empty for none."""
+    large: str = ""

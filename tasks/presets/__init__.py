@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from tasks.corpora.data_sets import DATA_SETS
+from tasks.corpora.settings import PAPERS
 from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.grid import preset_values
@@ -84,11 +85,12 @@ class Variant:
             InputError: see `checked_pair`.
         """
         small, large = checked_pair(pair or self.pairs[0], self)
+        hub = {"preset": self.data_set, **({"shots": self.shots} if self.shots else {})}
         task = {
             "seeds": [1],
             "metric": self.metric,
             **self.options,
-            "corpus": {"source": "hub", "hub": {"preset": self.data_set, **({"shots": self.shots} if self.shots else {})}},
+            "corpus": {"source": "hub", "hub": hub, "paper": max(filter(self.paper.startswith, PAPERS), key=len)},
             "text": {"max_source_tokens": self.lengths[0], "max_target_tokens": self.lengths[1], **self.text},
             "tokenizer": {"pretrained": large},
             "models": {"large": {"pretrained": large}, "small": {"pretrained": small}},

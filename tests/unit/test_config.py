@@ -45,7 +45,7 @@ def test_a_copy_of_a_data_set_is_published_only_if_the_settings_say_so(tmp_path:
     tasks["said"] = {"metric": "rougeL", "corpus": {**corpus, "dataset": "xsum"}}
     active = {"hub": "data/hub.lock.yaml", "copy": str(tmp_path), "said": str(tmp_path)}
     params = load(written(tmp_path, {"active": active, "tasks": tasks}))
-    assert {name: params.published(name) for name in active} == {"hub": "xsum", "copy": "none", "said": "xsum"}
+    assert {name: params.experiment(name).dataset for name in active} == {"hub": "xsum", "copy": "none", "said": "xsum"}
 
 
 def test_the_documented_settings_are_those_of_the_schema() -> None:

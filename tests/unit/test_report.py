@@ -22,6 +22,7 @@ from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, point_ke
 from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.summary import Summary, read_summary
 from tasks.evaluation.selection import BASELINES
+from tasks.evaluation.settings import Experiment
 from tasks.files import seal
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
@@ -92,7 +93,7 @@ def run(
     task = {"metric": "rougeL", "seeds": (1,), "corpus.test_sets": test_sets, "corpus.described": "a few texts", "text": TEXT}
     task["corpus.note"] = "Shortened to an hour."
     params = MagicMock(**{f"task.return_value.{name}": value for name, value in task.items()})
-    params.published.return_value = dataset
+    params.experiment.return_value = Experiment(dataset=dataset)
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
     monkeypatch.setattr(report, "record_report", lambda *arguments: recorded.append(arguments))
     monkeypatch.setattr(sys, "argv", ["report", "--task", "toy"])

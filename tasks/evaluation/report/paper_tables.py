@@ -15,7 +15,7 @@ from tasks.evaluation.results.rows import OperatingPoint, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary, acceptance_of, cost_ratios_of, fastest, temperature
 from tasks.evaluation.scoring.metrics import compared_as
 from tasks.evaluation.selection import keeps_quality
-from tasks.evaluation.settings import CHOICES
+from tasks.evaluation.settings import CHOICES, Experiment
 from tasks.paths import ARMS
 
 Row = dict[str, Any]
@@ -27,28 +27,44 @@ _QUALITY_AND_SPEED = (
 _EDGE = 1e-9
 
 
-def published_rows(name: str, dataset: str, metric: str) -> list[Row]:
-    """The rows that the papers print in a table and that compare with a task: of the same data set, and of the same metric
-    where they hold a quality.
+def published_rows(metric: str, experiment: Experiment) -> dict[str, list[Row]]:
+    """The rows that the papers print in each table of `published.yaml` and that compare with a task: of the same data set, of
+    its paper where it names one, and of the same metric where they hold a quality. Where rows are of its pair of models, there
+    are no others; where none are, all stand there, and their labels name the models.
 
     Args:
-        name: The table in `published.yaml`; of a table that no paper prints there are no rows.
-        dataset: The task's public data set, as `corpus.dataset` names it; there are no rows for any other name.
         metric: The task's metric. The papers' tokenizers are the usual ones: a metric with another has no rows.
+        experiment: The task's data set, paper and pair.
     """
     printed, metric = packaged("published.yaml"), compared_as(metric)
-    table, rows = printed["tables"].get(name, {"results": []}), []
-    for found in table["results"]:
-        if found["dataset"] == dataset and found.get("metric") in (None, metric):
-            for values in found["rows"]:
-                row = {"dataset": printed["names"][dataset], **dict(zip(table["columns"], values, strict=True))}
-                rows.append({"source": "published", "label": table.get("label", "").format(**row), **row})
+    results = [(name, found) for name, table in printed["tables"].items() for found in table["results"]]
+    results = [
+        (name, found)
+        for name, found in results
+        if found["dataset"] == experiment.dataset
+        and experiment.paper in ("any", found["paper"])
+        and found.get("metric") in (None, metric)
+    ]
+    models = (experiment.small, experiment.large)
+
+    def of_the_pair(found: Row) -> bool:
+        pair = zip(found["pair"], models, strict=True)
+        return all(name is None or model in printed["models"][name] for name, model in pair)
+
+    of_pair = [(name, found) for name, found in results if of_the_pair(found)]
+    rows: dict[str, list[Row]] = {name: [] for name in printed["tables"]}
+    for name, found in of_pair or results:
+        table, (small, large) = printed["tables"][name], found["pair"]
+        known = {"paper": printed["papers"][found["paper"]]["name"], "small": small, "large": large}
+        for values in found["rows"]:
+            row = {"dataset": printed["names"][found["dataset"]], **known, **dict(zip(table["columns"], values, strict=True))}
+            rows[name].append({"source": "published", "label": table["label"].format(**row), **row})
     return rows
 
 
-def anything_published(dataset: str, metric: str) -> bool:
+def anything_published(metric: str, experiment: Experiment) -> bool:
     """Whether any table prints a result that compares with a task, see `published_rows`; a model's size is no result."""
-    return any(published_rows(name, dataset, metric) for name in packaged("published.yaml")["tables"] if name != "sizes")
+    return any(rows for name, rows in published_rows(metric, experiment).items() if name != "sizes")
 
 
 def paper_tables(summary: Summary) -> dict[str, list[Row]]:
@@ -57,10 +73,10 @@ def paper_tables(summary: Summary) -> dict[str, list[Row]]:
     Args:
         summary: With points, choices and pairs; its own tables are not read.
     """
-    found = {}
+    found, printed = {}, published_rows(summary.metric, summary.experiment)
     for rows in (sizes, shares, sampled, early_exit, cascade, acceptance, speculative, lenience):
         own = [{"source": "measured", **row} for row in rows(summary)]
-        found[rows.__name__] = own + (published_rows(rows.__name__, summary.dataset, summary.metric) if own else [])
+        found[rows.__name__] = own + (printed[rows.__name__] if own else [])
     return found
 
 

@@ -37,7 +37,7 @@ from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.scoring.quality import example_statistics, loops, value_of
 from tasks.evaluation.scoring.statistics import speedup_of
 from tasks.evaluation.selection import BASELINES, TradeOff, choose_rows, frontier, keeps_quality
-from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, Experiment
 from tasks.paths import ARMS
 
 Point = TimedPoint | records.UntimedPoint
@@ -54,7 +54,7 @@ def summarize(
     task: str,
     metric: str,
     seeds: Seeds,
-    dataset: str = "none",
+    experiment: Experiment | None = None,
     test_names: Sequence[str] = (),
     further: Mapping[str, Seeds] | None = None,
     corpus: str = "",
@@ -69,7 +69,7 @@ def summarize(
         task: Its name.
         metric: Its metric.
         seeds: The sweeps of every seed, both splits; of rows for the same point the last counts. Points are of the first seed.
-        dataset: The public data set that the corpus is, if any (`corpus.dataset`), whose published numbers are shown.
+        experiment: What decides which published numbers are shown.
         test_names: The names of the test sets, the main one first.
         further: For the name of each test set but the main one the sweeps with its rows alone.
         corpus: What the texts are, in words.
@@ -103,7 +103,7 @@ def summarize(
     summary = Summary(
         task=task,
         metric=metric,
-        dataset=dataset,
+        experiment=experiment or Experiment(),
         corpus=corpus,
         split=CHOSEN_ON,
         signature=next((row.signature for row in measured if row.signature), None),

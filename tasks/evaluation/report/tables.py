@@ -75,7 +75,7 @@ def table_rows(summary: Summary) -> list[TableRow]:
     """A row for each model alone and each choice of BiLD and speculative decoding, and for each choice of any other method that
     is faster than vanilla; where both choices of such a method are one point, it stands once. A row where nothing was measured
     or chosen has no numbers."""
-    printed, vanilla = published_rows("table_1", summary.dataset, summary.metric), summary.vanilla
+    printed, vanilla = published_rows(summary.metric, summary.experiment)["table_1"], summary.vanilla
 
     def entry(found: TimedMeasurements | None, large: TimedMeasurements | None) -> TableRow | None:
         if found is None:
@@ -93,7 +93,7 @@ def table_rows(summary: Summary) -> list[TableRow]:
             # None for a model alone.
             "margin": choice and choice.margin,
             "test_status": choice and choice.test,
-            "published": {column["dataset"]: column["rows"][name] for column in printed if name in column["rows"]},
+            "published": {column["label"]: column["rows"][name] for column in printed if name in column["rows"]},
         }
 
     models = zip(_VANILLA_ROWS.items(), (vanilla.large, vanilla.small, vanilla.small_aligned), strict=True)
@@ -125,12 +125,16 @@ def _table_1(summary: Summary) -> Iterator[RenderedTable]:
         rows = [_row_texts(summary, row, split) for row in summary.table]
         if split == REPORTED_ON:
             for texts, row in zip(rows, summary.table, strict=True):
-                for dataset, (quality, speedup) in row["published"].items():
-                    texts[f"published {dataset}"] = number_text(quality) + (f" · {speedup:.2f}×" if speedup else "")
+                texts |= {f"published {column}": _published_text(*values) for column, values in row["published"].items()}
         what = f"{metric_name(summary.metric)} and speed-up over the vanilla large model [95 % intervals]"
         table = _rendered("table_1", rows)
         further = [] if split == REPORTED_ON else notes(summary)
         yield dataclasses.replace(table, title=f"Task {summary.task} on {on[split]}: {what}", notes=further)
+
+
+def _published_text(quality: float | None, speedup: float | None = None, seconds: float | None = None) -> str:
+    numbers = ((quality, ""), (speedup, "×"), (seconds, " s"))
+    return " · ".join(number_text(number, unit=unit) for number, unit in numbers if number is not None)
 
 
 def notes(summary: Summary) -> list[str]:
@@ -148,11 +152,19 @@ def notes(summary: Summary) -> list[str]:
     if summary.failed:
         found.append(f"Points that failed: {len(summary.failed)}; see `failed` in summary.json.")
     found += [f"{formatting.METRIC_NAMES[metric_of(summary.metric).name]}: {summary.signature}."] if summary.signature else []
-    columns = published_rows("table_1", summary.dataset, summary.metric)
-    found += [f"Published: {formatting.packaged('published.yaml')['source']}."] if columns else []
-    if not anything_published(summary.dataset, summary.metric):
+    columns, papers = (
+        published_rows(summary.metric, summary.experiment)["table_1"],
+        formatting.packaged("published.yaml")["papers"],
+    )
+    of = dict.fromkeys(column["paper"] for column in columns)
+    found += [
+        f"Published {one['name']}: {one['source']}; other models, other hardware."
+        for one in papers.values()
+        if one["name"] in of
+    ]
+    if not anything_published(summary.metric, summary.experiment):
         found.append("Published: no number in the papers is of this corpus and metric, so none is shown.")
-    return [*found, *(f"Published {column['dataset']}: {column['remark']}." for column in columns if column["remark"])]
+    return [*found, *(f"Published {column['label']}: {column['remark']}." for column in columns if column["remark"])]
 
 
 _FINDINGS = {"open": "it is open whether alignment helps", "helps": "alignment helps", "hurts": "alignment hurts"}

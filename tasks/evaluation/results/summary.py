@@ -16,7 +16,7 @@ from tasks.evaluation.results.codec import Settings, Source, decode, encode, rea
 from tasks.evaluation.results.pair import AcceptanceRate, NullTest, PairRecord
 from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.scoring.statistics import Interval, status_of
-from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, MarginSettings
+from tasks.evaluation.settings import CHOICES, CHOSEN_ON, REPORTED_ON, Experiment, MarginSettings
 from tasks.models.settings import TrainingRecord
 
 TableRow = dict[str, Any]
@@ -211,8 +211,7 @@ class Summary:
 
     task: str
     metric: str
-    dataset: str = "none"
-    """The public data set whose published numbers compare with these (`corpus.dataset`)."""
+    experiment: Experiment = field(default_factory=Experiment)
     corpus: str = ""
     """What the texts are, in words; empty in older records."""
     split: str

@@ -12,6 +12,7 @@ from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, SweepRow, TimedRow, row_from
 from tasks.evaluation.results.summary import CostModel, Summary, summary_json
 from tasks.evaluation.scoring.metrics import metric_of, points_of
+from tasks.evaluation.settings import Experiment
 
 Row = dict[str, Any]
 Sweeps = dict[str, list[Row]]
@@ -85,7 +86,9 @@ def summary_record(
 ) -> Summary:
     """The summary of sweeps given as JSON rows."""
     about = {arm: pair_record((pairs or {}).get(arm, {})) for arm in sweeps}
-    return summarize(task, metric, {(arm, 1): (records(rows), about[arm]) for arm, rows in sweeps.items()}, dataset)
+    return summarize(
+        task, metric, {(arm, 1): (records(rows), about[arm]) for arm, rows in sweeps.items()}, Experiment(dataset=dataset)
+    )
 
 
 def summarized(metric: str, sweeps: Sweeps, pairs: Mapping[str, Row] | None = None, dataset: str = "none") -> dict[str, Any]:

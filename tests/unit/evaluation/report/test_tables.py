@@ -41,12 +41,12 @@ def test_rows_hold_choices_and_what_was_published(sweeps: Sweeps) -> None:
     no_loss = rows["bild_unaligned_no_loss"]
     assert (no_loss["validation"]["quality"], no_loss["test"]["quality"]) == (59.95, 59.5)
     assert no_loss["settings"]["fallback_threshold"] == 0.9
-    assert [quality for quality, _ in no_loss["published"].values()] == [40.33]
+    assert [values[0] for values in no_loss["published"].values()] == [40.33, 40.23, 41.83]
     assert rows["bild_unaligned_one_point"]["settings"]["fallback_threshold"] == 0.7
     both = (rows["bild_aligned_no_loss"], rows["bild_aligned_one_point"])
     assert {row["settings"]["fallback_threshold"] for row in both} == {0.7}
     assert rows["vanilla_small_aligned"]["test"]["quality"] == 41.0
-    assert [speedup for _, speedup in rows["speculative_unaligned"]["published"].values()] == [1.28]
+    assert rows["speculative_unaligned"]["published"] == {"BiLD, mT5-small and mT5-large": [39.93, 1.28]}
 
 
 def test_what_other_methods_chose_stands_below_each_point_once(sweeps: Sweeps) -> None:
@@ -74,11 +74,14 @@ def test_the_text_shows_numbers_intervals_settings_and_published(sweeps: Sweeps)
         "quality on test not compared",
         "α_FB 0.9 α_RB 2",
         "40.33 · 1.43×",
+        "40.23 · 1.64× · 0.64 s",
+        "41.83 · 1.61× · 0.11 s",
     ]
     assert "speculative, aligned" in text and "γ 3" in line(text, "speculative, aligned")
     assert "other models, other hardware" in text
     assert "Points that failed: 1" in text
-    assert len({row.index("40.") for row in text.splitlines() if "· 1." in row and "40." in row}) == 1
+    cells = ("40.33 · 1.43×", "40.24 · 1.62×", "39.13 · 1.78×")
+    assert len({row.index(cell) for row in text.splitlines() for cell in cells if cell in row}) == 1
 
 
 def test_missing_choices_are_said_in_their_row(sweeps: Sweeps) -> None:
@@ -87,32 +90,36 @@ def test_missing_choices_are_said_in_their_row(sweeps: Sweeps) -> None:
             row["quality"] = {"bleu": 50.0, "rougeL": 50.0}
     text = as_text(summary_record("bleu", sweeps, dataset="iwslt17-de-en"))
     cells = " ".join(line(text, "BiLD unaligned, no loss").split())
-    assert cells == "BiLD unaligned, no loss – – – – no such setting was found – 40.33 · 1.43×"
+    assert cells.startswith("BiLD unaligned, no loss – – – – no such setting was found – 40.33 · 1.43× 40.23 · 1.64× ·")
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "vanilla_small"]
     text = as_text(summary_record("bleu", sweeps))
     assert " ".join(line(text, "vanilla small, aligned").split()) == "vanilla small, aligned – – – – not measured –"
 
 
 @pytest.mark.parametrize(
-    ("dataset", "metric", "column", "tables"),
+    ("dataset", "metric", "papers", "tables"),
     [
-        ("none", "bleu", "", {}),
-        ("iwslt17-de-en", "bleu", "IWSLT17 De-En", {"shares": "IWSLT17 De-En"}),
-        ("iwslt17-de-en", "rougeL", "", {}),
-        ("wmt14-en-de", "bleu", "", {"cascade": "WMT En-De", "speculative": "WMT En-De"}),
-        ("cnn_dailymail", "rouge2", "", {"cascade": "CNN/DM", "speculative": "CNN/DM"}),
-        ("cnn_dailymail", "rougeLsum", "CNN/DM", {"speculative": "CNN/DM"}),  # SD prints no quality
+        ("none", "bleu", [], {}),
+        ("iwslt17-de-en", "bleu", ["BiLD", "BiLD-v1", "BiLD-v1"], {"shares": "IWSLT17 De-En"}),
+        ("iwslt17-de-en", "rougeL", [], {}),
+        ("wmt14-en-de", "bleu", [], {"cascade": "WMT En-De", "speculative": "WMT En-De"}),
+        # SD prints no quality, and of CNN/DM the outline prints none.
+        ("cnn_dailymail", "rouge2", ["Outline"] * 3, {"cascade": "CNN/DM", "speculative": "CNN/DM"}),
+        ("cnn_dailymail", "rougeLsum", ["BiLD", *["Outline"] * 3], {"speculative": "CNN/DM"}),
     ],
 )
-def test_what_is_published_of_the_data(sweeps: Sweeps, dataset: str, metric: str, column: str, tables: dict[str, str]) -> None:
+def test_what_is_published_of_the_data(
+    sweeps: Sweeps, dataset: str, metric: str, papers: list[str], tables: dict[str, str]
+) -> None:
     summary = summary_record(metric, measured_by(metric, sweeps), dataset=dataset)
     found = {(name, row["dataset"]) for name, rows in summary.tables.items() for row in rows if row["source"] == "published"}
     assert found == set(tables.items())
     text = tables_markdown(summary)
     (headings, *_) = [line.split(" | ") for line in text.splitlines() if line.startswith("| method")]
-    assert [heading.strip(" |") for heading in headings if "published" in heading] == [f"published {column}"] * bool(column)
-    assert ("batch 1 on one NVIDIA T4" in text) == bool(column)
-    assert ("probably ROUGE-Lsum" in text) == (column == "CNN/DM")
+    columns = [heading.strip(" |") for heading in headings if "published" in heading]
+    assert [column.removeprefix("published ").split(",")[0] for column in columns] == papers
+    assert ("batch 1 on one NVIDIA T4" in text, "neither hardware" in text) == ("BiLD" in papers, "Outline" in papers)
+    assert ("probably ROUGE-Lsum" in text) == ((dataset, metric) == ("cnn_dailymail", "rougeLsum"))
 
 
 def test_settings_are_short() -> None:
@@ -170,7 +177,7 @@ def test_shares_are_for_each_token_of_what_was_chosen_and_matched(sweeps: Sweeps
 def test_what_is_said_of_published_rows_stands_only_beside_them(sweeps: Sweeps) -> None:
     swept = renamed(sweeps, "speculative_lenient", lenience=0.3)
     alone, beside = (section(summary_record("bleu", swept, dataset=dataset), "lenience") for dataset in ("none", "wmt14-en-de"))
-    assert alone.published == [] and len(beside.published) == 8
+    assert alone.published == [] and len(beside.published) == 20
     assert [heading for heading in beside.headings if "theory" in heading] == ["speed-up, theory"]
     assert [len(one.headings) - len(one.rows[0]) for one in (alone, beside)] == [0, 0]
     assert not any("published" in note for note in alone.notes) and any("published" in note for note in beside.notes)
@@ -196,8 +203,11 @@ def test_rules_and_drafters_are_variants_beside_their_published_row(sweeps: Swee
     summary = summarized("rouge2", swept, dataset="xsum")
     rows = ours(summary["tables"]["cascade"])
     assert "speculative cascade [opt], drafts: bigram, aligned, γ 3" in rows
-    [published] = [row for row in summary["tables"]["cascade"] if row.get("variant") == "speculative_cascade opt"]
-    assert (published["dataset"], published["at_quality"]["speedup"]) == ("XSum", 1.17)
+    published = [row for row in summary["tables"]["cascade"] if row.get("variant") == "speculative_cascade opt"]
+    assert [(row["label"], row["at_quality"]["speedup"]) for row in published] == [
+        ("SpecCascade [OPT], T5 v1.1 large, XSum", 1.17),
+        ("SpecCascade [OPT], T5 v1.1 XL, XSum", 1.34),
+    ]
 
 
 def test_speculation_sets_theory_beside_measurement(sweeps: Sweeps) -> None:
@@ -325,9 +335,9 @@ def test_sizes_are_of_the_decoders_without_their_heads(sweeps: Sweeps) -> None:
         # A record without the width of the inner layers; 1,300,000 - 66,000 weights.
         ["small model", "3", "64", "–", "1.23 M"],
     ]
-    assert found.published == [
-        ["mT5-large, WMT14 De-En", "24", "1024", "2816", "409 M"],
-        ["mT5-small, WMT14 De-En", "8", "512", "1024", "25 M"],
+    assert found.published[:2] == [
+        ["mT5-large, BiLD", "24", "1024", "2816", "409 M"],
+        ["mT5-small, BiLD", "8", "512", "1024", "25 M"],
     ]
 
 

@@ -17,6 +17,7 @@ from tasks.evaluation.scoring import metrics as tokenizers
 from tasks.evaluation.scoring import quality as scoring
 from tasks.evaluation.scoring.metrics import BLEU_TOKENIZERS, METRICS, MetricSettings, compared_as, metric_of
 from tasks.evaluation.scoring.words import split_sentences, unicode_words
+from tasks.evaluation.settings import Experiment
 from tasks.prepare import check_references
 
 CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
@@ -82,9 +83,9 @@ def test_a_full_name_is_read_back() -> None:
 
 
 def test_published_numbers_stand_beside_the_papers_tokenizers_alone() -> None:
-    assert anything_published("xsum", "rougeL") and anything_published("xsum", "rougeL[bleu_tokenizer=zh]")
+    assert all(anything_published(metric, Experiment(dataset="xsum")) for metric in ("rougeL", "rougeL[bleu_tokenizer=zh]"))
     assert compared_as("rougeL[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == "rougeL[rouge_tokenizer=unicode]"
-    assert not anything_published("iwslt17-de-en", "bleu[bleu_tokenizer=char]")
+    assert not anything_published("bleu[bleu_tokenizer=char]", Experiment(dataset="iwslt17-de-en"))
     assert [compared_as(name) for name in METRICS] == list(METRICS)
 
 
