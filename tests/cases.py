@@ -165,6 +165,8 @@ CASES = {
     "bild, fixed window": bild("top-p", fallback_threshold=0.0, rollback_threshold=0.7, max_draft=3),
     "bild, no rollback": bild("all three", fallback_threshold=0.55, rollback_threshold=INFINITY, max_draft=2),
     "bild, large first": bild(fallback_threshold=0.5, rollback_threshold=0.5, max_draft=2, large_first=True, keep_agreed=True),
+    "bild, soft distance": bild(fallback_threshold=0.4, rollback_threshold=1.2, max_draft=2, rollback_distance="soft"),
+    "bild, KL distance": bild("top-p", fallback_threshold=0.4, rollback_threshold=0.6, max_draft=2, rollback_distance="kl"),
     "bild_authors": Case("bild_authors", AUTHORS, functools.partial(laws.bild_authors, AUTHORS), limit=4),
     "bild_oracle": Case("bild_oracle", BildOracleSettings(rollback_threshold=1.0), functools.partial(laws.bild_oracle, 1.0)),
     "token_cascade, chow": token_cascade("chow", 0.45, "top-p"),
@@ -190,7 +192,10 @@ _SAMPLED_IN_KERNEL = {
 IN_KERNEL = {
     name: case
     for name, case in CASES.items()
-    if case.method in _SAMPLED_IN_KERNEL and getattr(case.settings, "drafter", "small") == "small" and not case.translated
+    if case.method in _SAMPLED_IN_KERNEL
+    and getattr(case.settings, "drafter", "small") == "small"
+    and getattr(case.settings, "rollback_distance", "hard") == "hard"
+    and not case.translated
 }
 """Those whose drafter and rule the compiled kernel has."""
 LONG_CASES = {

@@ -24,6 +24,7 @@ from tasks.decoding.rules import (
     BonusToken,
     GreedyDeferral,
     SampledRule,
+    cross_entropy,
     deterministic_rule,
     match_target,
 )
@@ -67,9 +68,9 @@ def opt_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
 
 def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
-    # Sampling: the expectation under q, over the vocabulary; a token that q rules out adds 0, whatever its log p.
+    # Sampling: the expectation under q, over the vocabulary.
     if isinstance(q, PredictionBlock) and isinstance(p, PredictionBlock) and not q.sampling.greedy:
-        return -torch.where(q.scores > 0, q.scores * p.log_scores, 0.0).sum(-1) > alpha
+        return cross_entropy(q, p) > alpha
     # Greedy: q is one-hot on its argmax.
     return p.surprisal(q.argmax) > alpha
 

@@ -372,6 +372,30 @@ def distance_rollback(threshold: float, *, keep_agreed: bool = False, bonus: Bon
     return bounded_rule(GreedyAcceptance(threshold, keep_agreed), bonus)
 
 
+def cross_entropy(q: PredictionBlock, p: PredictionBlock) -> Tensor:
+    """Return -Σ q log p of the scores, in nats: (rows, positions). A token that q rules out adds 0, whatever its log p."""
+    return -torch.where(q.scores > 0, q.scores * p.log_scores, 0.0).sum(-1)
+
+
+def distribution_rollback(threshold: float, *, divergence: bool, keep_agreed: bool = False) -> AcceptanceRule:
+    """Accept y while the distance of the scores q and p is at most the threshold (BiLD, equation 3, with other distances).
+
+    It reads q and p whole, so the general loop alone runs it.
+
+    Args:
+        threshold: The rollback threshold, in nats.
+        divergence: Whether the distance is KL(q‖p), the cross-entropy -Σ q log p less the entropy of q.
+        keep_agreed: Whether a token that is the large model's argmax stays at any distance.
+    """
+
+    def decide(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
+        distance = cross_entropy(q, p) - (q.entropy if divergence else 0.0)
+        accept = distance <= threshold
+        return AcceptanceResult(accept | (p.argmax == tokens) if keep_agreed else accept, p)
+
+    return AcceptanceRule(decide)
+
+
 def first_distance_rollback(threshold: float) -> AcceptanceRule:
     """Examine the first token with -log p(y) above the threshold alone, and keep the whole draft where p's argmax is y.
 

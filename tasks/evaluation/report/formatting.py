@@ -40,7 +40,8 @@ _FORMATS = {
     ("",): "{:.2f}",
 }
 """Of a field by the end of its name, the first that fits."""
-_DEFAULT_DRAFTER = ("drafter", "small")
+_DEFAULTS = {("drafter", "small"), ("rollback_distance", "hard")}
+"""Settings that are left out of a text."""
 
 
 @functools.cache
@@ -67,10 +68,10 @@ def method_name(method: str) -> str:
 
 
 def settings_text(settings: Settings) -> str:
-    """Settings by the papers' symbols: `α_FB 0.6 α_RB 2 ≤ 10`, without disabled switches and the default drafter."""
+    """Settings by the papers' symbols: `α_FB 0.6 α_RB 2 ≤ 10`, without disabled switches and default drafter and distance."""
     parts = []
     for name, value in settings.items():
-        if value is False or (name, value) == _DEFAULT_DRAFTER:
+        if value is False or (name, value) in _DEFAULTS:
             continue
         symbol = _SYMBOLS.get(name, name.replace("_", " "))
         number = f"{value:g}" if isinstance(value, int | float) else str(value).replace("inf", "∞")

@@ -19,7 +19,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import decode
-from tasks.decoding.replay import replay_pair
+from tasks.decoding.replay import NotReplayableError, replay_pair
 from tasks.decoding.turn import RowState
 from tests.architectures import pair_of, predictions
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, toy_sources
@@ -66,10 +66,10 @@ def written_out(
         counts.verified[len(draft) + 1] += 1
         kept = 0
         for token in draft:
-            p = torch.softmax(large(source, (START, *text, *draft[:kept])), -1)
-            surprisal = -math.log(max(float(p[token]), 1e-45))
+            q, p = (torch.softmax(model(source, (START, *text, *draft[:kept])), -1) for model in (small, large))
             agreed = int(p.argmax()) == token
-            if not (surprisal <= settings.rollback_threshold or (settings.keep_agreed and agreed) if bild else agreed):
+            far = bild and distance(settings.rollback_distance, token, q, p) > settings.rollback_threshold
+            if not ((not far or (settings.keep_agreed and agreed)) if bild else agreed):
                 break
             kept += 1
         if draft:
@@ -85,6 +85,15 @@ def written_out(
             break
     counts.tokens = len(text)
     return Generation(text, who, counts)
+
+
+def distance(kind: str, token: int, q: Tensor, p: Tensor) -> float:
+    """BiLD's distance of a drafted token, in nats."""
+    if kind == "hard":
+        return -math.log(max(float(p[token]), 1e-45))
+    return float(
+        torch.nn.functional.kl_div(p.log(), q, reduction="sum") + (torch.special.entr(q).sum() if kind == "soft" else 0.0)
+    )
 
 
 def by_the_loop(method: str, settings: Any, limit: int) -> list[Generation]:
@@ -124,6 +133,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "large first": {"large_first": True},
     "keep agreed": {"keep_agreed": True},
     "both": {"large_first": True, "keep_agreed": True},
+    "soft label": {"rollback_distance": "soft"},
+    "divergence": {"rollback_distance": "kl", "keep_agreed": True},
 }
 THRESHOLDS = [(0, 0.5), (0, math.inf), (0.3, 0), (0.3, 2), (0.3, 5), (0.6, 0.5), (0.6, math.inf), (0.9, 2), (1, 0)]
 """(fallback, rollback): every value of each, and the extremes together."""
@@ -144,6 +155,19 @@ def test_bild_is_algorithm_1_on_random_tables(option: str, max_draft: int) -> No
         decoded += generations
     counts, ends = total(decoded), Counter(one.proposers[-1] if one.tokens[-1] == END else "limit" for one in decoded)
     assert min(counts.fallbacks, counts.rollbacks, counts.accepted, *(ends[end] for end in ("s", "l", "c", "limit"))) >= 3
+
+
+@pytest.mark.parametrize("kind", ["soft", "kl"])
+def test_distances_of_whole_distributions_run_in_the_general_loop(kind: str) -> None:
+    """In every runtime, one row or several; what reads whole distributions is not replayed."""
+    settings = BildSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4, rollback_distance=kind)
+    found = by_the_loop("bild", settings, 14)
+    assert found == [written_out(*predictions("t5"), tuple(source), settings, 14) for source in SOURCES]
+    assert found == by_the_native_loop("bild", settings, 14) == decode("bild", settings, pair_of("t5"), SOURCES, Request(14))
+    counts = total(found)
+    assert min(counts.rollbacks, counts.accepted) > 5
+    with pytest.raises(NotReplayableError, match="reads whole distributions"):
+        by_replay("bild", settings, 14)
 
 
 @pytest.mark.parametrize("name", METHODS)

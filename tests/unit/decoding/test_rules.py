@@ -44,6 +44,21 @@ def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
     torch.testing.assert_close(rules.token_probabilities(result.residual), P[:, :2])
 
 
+@pytest.mark.parametrize(("divergence", "distances"), [(False, [1.3045, 2.0030]), (True, [0.2749, 1.3640])])
+def test_rollback_by_whole_distributions_by_hand(divergence: bool, distances: list[float]) -> None:
+    """-Σ q log p, and KL(q‖p), whichever token was drafted; a token that q rules out adds nothing."""
+    forbidden = block_of(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])), block_of(torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]))
+    for index, distance in enumerate(distances):
+        for threshold, kept in ((distance - 1e-3, False), (distance + 1e-3, True)):
+            rule = rules.distribution_rollback(threshold, divergence=divergence)
+            for tokens in ([0, 1], [2, 2]):
+                result = rule.apply(torch.tensor([tokens]), block_of(Q), block_of(P[:, :2]))
+                assert bool(result.accept[0, index]) is kept
+        assert rule.apply(torch.tensor([[0, 0]]), *forbidden).accept.tolist() == [[True, False]]
+    agreed = rules.distribution_rollback(0.0, divergence=divergence, keep_agreed=True)
+    assert agreed.apply(torch.tensor([[2, 2]]), block_of(Q), block_of(P[:, :2])).accept.tolist() == [[True, False]]
+
+
 def test_a_token_of_probability_zero_is_accepted_only_by_an_infinite_threshold() -> None:
     p = torch.tensor([[[0.0, 1.0]]])
     for threshold, kept in ((50.0, 0.0), (math.inf, 1.0)):
