@@ -116,6 +116,8 @@ class LoadedPairs:
         """By temperature."""
         self.large_texts: dict[SamplingSettings, LargeTexts] = {}
         """On which acceptance is measured."""
+        self.agreeing_layers: list[int] | None = None
+        """See `PairRecord`."""
 
     def of(self, drafter: Drafter) -> LoadedPair:
         """The pair of a drafter."""
@@ -211,7 +213,7 @@ def measure_pair(
 
 _PLANNING = {
     *("grid", "plan", "near", "sample", "seed_methods", "margins", "temperatures"),
-    *("batch_sizes", "batch_examples"),
+    *("batch_sizes", "batch_examples", "agreeing_layers"),
 }
 """Settings that select points or come after them, and do not change how a point is measured; its row stays valid.
 

@@ -19,8 +19,9 @@ from pydantic import JsonValue
 from tasks.config import Params, Task, load, task_parser
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.method import Request
+from tasks.decoding.method import Request, SamplingSettings
 from tasks.errors import InputError, stage
+from tasks.evaluation.acceptance import agreeing_layers
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.files import SweepRowFile
@@ -129,12 +130,15 @@ class DrafterSweep:
         machine, task, loaded = self.params.machine, self.task, self._pairs.of(self.drafter)
         texts = self._pairs.large_texts
         acceptance, sizes = measure_pair(loaded, validation.sources, self.request, task, machine, self.grid, texts)
+        if task.sweep.agreeing_layers and self._pairs.agreeing_layers is None:
+            self._pairs.agreeing_layers = agreeing_layers(loaded.pair.large, validation.sources, texts[SamplingSettings()])
         self.pair = PairRecord(
             arm=self.drafter.arm,
             seed=self.drafter.seed,
             training=read_training_record(self.paths.model(*self.drafter)),
             runtime=loaded.pair.described,
             acceptance=acceptance,
+            agreeing_layers=self._pairs.agreeing_layers,
             sizes=sizes,
             margins=task.sweep.margins,
         )

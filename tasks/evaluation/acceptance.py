@@ -8,17 +8,21 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
+from tasks.decoding.decoder import REFERENCE, Decoder, EncoderOutput, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, transform
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.loop import make_drafter
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.registry import decode
+from tasks.decoding.runtimes.choose import open_decoder
+from tasks.errors import InputError
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.scoring.statistics import ratio_interval
+from tasks.models.layers import decoder_layers, first_layers
 
 _CELLS = 2**24
 """Probabilities of one model in memory at a time: 64 MiB as float32."""
@@ -98,6 +102,41 @@ def measure_acceptance(
         about = {"temperature": request.sampling.temperature, "rate": sum(kept) / tokens, "tokens": tokens}
         rates[drafting] = joined(AcceptanceRate, drafting, interval=interval, **about)
     return rates
+
+
+@torch.inference_mode()
+def agreeing_layers(large: Decoder, sources: Rows, large_texts: LargeTexts) -> list[int]:
+    """How many tokens of the large model's greedy texts each decoder layer is the earliest to predict (BiLD-v1, section 2.1).
+
+    A layer predicts by norm and head on its output, along the text as it stands; the last layer has predicted every token. No
+    early exit that keeps the text needs fewer layers.
+
+    Args:
+        large: The large model.
+        sources: Token ids of each source.
+        large_texts: Its greedy texts.
+
+    Returns:
+        Counts by layer, the first one first.
+
+    Raises:
+        InputError: the layers of the model cannot be located.
+    """
+    model = large.capabilities.transformers_model
+    if model is None:
+        raise InputError(f"agreeing_layers needs the layers of a transformers model, which the {large.name} one is not")
+    # Tokens that no layer so far predicts: bool (rows, positions) of each batch.
+    written = [pad_sequence([torch.tensor(text) for text in texts], True, -1) for _, texts in large_texts]
+    left, counts = [tokens >= 0 for tokens in written], list[int]()
+    for count in range(1, len(decoder_layers(model))):
+        early = open_decoder(first_layers(model, count), f"early layers of the {large.name}", large.vocabulary, REFERENCE)
+        counts.append(0)
+        for tokens, open_tokens, (chosen, texts) in zip(written, left, large_texts, strict=True):
+            steps = _predictions(early, early.encode([sources[index] for index in chosen]), texts)
+            agrees = open_tokens & (torch.cat([step.logits.argmax(-1).cpu() for step in steps], 1) == tokens)
+            counts[-1] += int(agrees.sum())
+            open_tokens &= ~agrees
+    return [*counts, sum(int(tokens.sum()) for tokens in left)]
 
 
 @dataclass(frozen=True)

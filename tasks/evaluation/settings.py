@@ -136,6 +136,11 @@ class SweepSettings:
         unit="examples",
         ge=1,
     )
+    agreeing_layers: bool = setting(
+        "Measure on validation the earliest layer of the large model that predicts each token of its greedy texts, an oracle "
+        "for early exit (BiLD-v1, 2.1).",
+        default=False,
+    )
     bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100, le=100_000)
     seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0, le=SEEDS)
 

@@ -147,7 +147,7 @@ def test_a_sweep_lists_the_points_that_failed(monkeypatch: pytest.MonkeyPatch, c
 
 
 def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Recorded]) -> None:
-    rows = swept(BILD, SPECULATIVE)
+    rows = swept(BILD, SPECULATIVE, agreeing_layers=True)
     path = PATHS.rows("aligned")
     validation = [row for row in rows if row["split"] == "validation"]
     assert len(validation) == len(named(validation)) == 2 + 6 + 4
@@ -155,7 +155,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert sorted(in_file(path), key=str) == sorted(rows, key=str)
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    of_pair = {"version", "arm", "seed", "training", "runtime", "acceptance", "sizes", "outputs", "costs"}
+    of_pair = {"version", "arm", "seed", "training", "runtime", "acceptance", "agreeing_layers", "sizes", "outputs", "costs"}
     of_sweep = {"plan", "lineage", "margins", "grid", "batches", "null_test", "sha256"}
     assert pair.keys() == of_pair | of_sweep
     small, large = models("t5")
@@ -165,6 +165,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert [one["temperature"] for one in pair["acceptance"]] == [0, 1], "the small model alone drafts"
     for found in pair["acceptance"]:
         assert found["interval"][0] <= found["rate"] <= found["interval"][1]
+    assert len(pair["agreeing_layers"]) == 3 and sum(pair["agreeing_layers"]) == pair["acceptance"][0]["tokens"]
     assert pair["plan"]["points"] == 10
     assert len(pair["grid"]) == 10
     assert not any(name.startswith("mlflow.") for name in pair["lineage"])  # the user belongs to the record alone
@@ -177,7 +178,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     [record] = records
     assert named(record.points) == named(rows)
     at_first = {name for name, value in record.pairs[0].items() if value is not None}
-    assert at_first == {"arm", "seed", "runtime", "acceptance", "sizes", "margins"}
+    assert at_first == {"arm", "seed", "runtime", "acceptance", "agreeing_layers", "sizes", "margins"}
     assert record.pairs[-1]["plan"] == pair["plan"]
     outputs = ["hypotheses-test.parquet", "hypotheses-validation.parquet"]
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]

@@ -73,6 +73,23 @@ def operations(summary: Summary, _: Sweeps) -> list[Panel]:
     return [alt.layer(bars, numbers, *charts.reference_line(1.0, "vanilla large"))] if records else []
 
 
+@figure("The earliest layer that agrees with the last", "BiLD, first version, section 2.1", zoom=False)
+def agreeing_layers(summary: Summary, _: Sweeps) -> list[Panel]:
+    """An oracle for early exit: the share of tokens of the large model's greedy texts that each decoder layer is the earliest
+    to predict, by norm and head on its output, along the text as it stands; on validation. No early exit that keeps the text
+    runs fewer layers on average."""
+    counts = next((pair.agreeing_layers for pair in summary.pairs.values() if pair.agreeing_layers), None)
+    if counts is None:
+        return []
+    tokens, mean = sum(counts), sum(layer * count for layer, count in enumerate(counts, 1)) / sum(counts)
+    shares = [(layer, 100 * count / tokens) for layer, count in enumerate(counts, 1)]
+    records = [{"x": layer, "y": share, "text": f"layer {layer}\n{share:.1f} %"} for layer, share in shares]
+    x = alt.X("x:O", title="decoder layer", axis=alt.Axis(labelAngle=0))
+    y = alt.Y("y:Q", title="tokens (%)", scale=alt.Scale(zero=True))
+    bars = charts.chart(records, x=x, y=y, tooltip=["text:N"]).mark_bar(color=COLORS["aligned"])
+    return [alt.layer(bars, title=f"mean {mean:.1f} of {len(counts)} layers, {tokens:,} tokens")]
+
+
 _PROPOSERS = {
     "s": ("drafted and kept", "#8CCBEF"),
     "l": ("the large model, after a draft", "#F0B95B"),

@@ -233,6 +233,9 @@ class PairRecord:
     """What the large model runs on, described."""
     acceptance: list[AcceptanceRate] = field(default_factory=list)
     """Of the pair, and of all else that the grid drafts with; without what could not be measured."""
+    agreeing_layers: list[int] | None = None
+    """How many tokens of the large model's greedy texts each of its layers is the earliest to predict, the first layer first;
+    None where `sweep.agreeing_layers` is off."""
     sizes: PairSizes | None = None
     outputs: OutputCheck | None = None
     """The large model's outputs on validation beside trivial baselines."""

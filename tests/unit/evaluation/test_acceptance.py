@@ -15,8 +15,9 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSettings
 from tasks.decoding.registry import decode
+from tasks.errors import InputError
 from tasks.evaluation import acceptance
-from tasks.evaluation.acceptance import Drafting, measure_acceptance, write_texts
+from tasks.evaluation.acceptance import Drafting, agreeing_layers, measure_acceptance, write_texts
 from tasks.evaluation.report.summarize import acceptance_by_position
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
@@ -83,6 +84,36 @@ def test_caches_do_not_change_acceptance(name: str, runtime: Runtime, sampling: 
         found = measured(pair, sources, sampling, batch=batch)
         assert found.tokens == len(shares)
         assert found.rate == pytest.approx(sum(shares) / len(shares), rel=1e-4)
+
+
+@over_runtimes("t5", "gpt2", "gemma2")
+def test_the_earliest_layer_that_agrees_is_read_from_whole_runs(name: str, runtime: Runtime) -> None:
+    """Norm and head on the hidden states of one run over each whole text, without a cache."""
+    pair, sources, (_, model) = pair_of(name, runtime), [*toy_sources(12, seed=1), [7]], models(name)
+    texts = write_texts(pair, sources, Request(10, GREEDY, 3), batch=4)
+    decoder, norm = {"t5": ("decoder", "final_layer_norm"), "gpt2": ("transformer", "ln_f"), "gemma2": ("model", "norm")}[name]
+    expected = [0] * 3
+    for source, text in ((sources[index], text) for chosen, own in texts for index, text in zip(chosen, own, strict=True)):
+        given = {"input_ids": torch.tensor([source])}
+        if name == "t5":
+            given["decoder_input_ids"] = torch.tensor([[START, *text[:-1]]])
+        else:
+            given["input_ids"] = torch.tensor([[*source, *text[:-1]]])
+        with torch.inference_mode():
+            run = model(**given, output_hidden_states=True)
+            states = run.decoder_hidden_states if name == "t5" else run.hidden_states
+            # The last state is normed already; no head of these toys is tied, and none scales.
+            heads = [model.lm_head(getattr(getattr(model, decoder), norm)(state)) for state in states[1:-1]] + [run.logits]
+        agrees = torch.stack([logits[0, -len(text) :].argmax(-1) for logits in heads]) == torch.tensor(text)
+        for position in range(len(text)):
+            expected[int(agrees[:, position].long().argmax())] += 1
+    assert min(expected) > 0
+    assert agreeing_layers(pair.large, sources, texts) == expected
+
+
+def test_a_model_without_layers_has_no_earliest_one() -> None:
+    with pytest.raises(InputError, match="needs the layers of a transformers model"):
+        agreeing_layers(prefix_pair(says(SIX), says(SIX)).large, [[7]], [])
 
 
 def test_a_few_positions_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,6 +288,14 @@ def test_theory_and_measurement_are_named(full_record: Summary) -> None:
     assert figures_detail.operations(dataclasses.replace(full_record, points=without), NONE) is None
 
 
+def test_the_earliest_layers_are_shares_of_the_tokens(full_record: Summary) -> None:
+    assert figures_detail.agreeing_layers(full_record, NONE) is None
+    pairs = {arm: dataclasses.replace(pair, agreeing_layers=[10, 0, 30]) for arm, pair in full_record.pairs.items()}
+    (panel,) = present(figures_detail.agreeing_layers(dataclasses.replace(full_record, pairs=pairs), NONE)).panels
+    assert {bar["x"]: bar["y"] for bar in drawn(panel, "bar")} == {1: 25.0, 2: 0.0, 3: 75.0}
+    assert spec_of(panel)["title"] == "mean 2.5 of 3 layers, 40 tokens"
+
+
 def lines(panel: Any) -> dict[str, dict[float, float]]:
     found: dict[str, dict[float, float]] = {}
     for record in drawn(panel, "line"):
