@@ -198,8 +198,8 @@ Name = Callable[[OperatingPoint], str]
 """The curve of a point in the legend; empty for a point that is not drawn."""
 Group = tuple[str, Sequence[OperatingPoint], Sequence[alt.Chart]]
 """The title of a panel, its points, and what else is drawn there."""
-_ALPHA = ("deferral_cost", "lossiness")
-"""Settings that move a point along its curve: α of cascades and of lossy acceptance."""
+_ALPHA = ("deferral_cost", "lossiness", "lenience")
+"""Settings that move a point along its curve: α of cascades and of lossy acceptance, and l of lenience."""
 _CASCADES = ("speculative_cascade", "token_cascade", "sequence_cascade", "speculative_lossy")
 _SPECULATIVE = ("speculative_cascade", "speculative_lossy")
 _DEFERRING = ("token_cascade", "diff_oracle")
@@ -291,9 +291,15 @@ def _is_speculative(point: OperatingPoint) -> bool:
 
 
 def _compared(points: Iterable[OperatingPoint], methods: Sequence[str]) -> list[OperatingPoint]:
-    """The points of these methods and, behind them, those of speculative decoding; none without one of these methods."""
-    found = sorted((point for point in points if point.method in methods or _is_speculative(point)), key=_is_speculative)
-    return [] if all(map(_is_speculative, found)) else found
+    """The points of these methods and, behind them, those of speculative decoding; none without one of these methods. Greedy,
+    lossy acceptance is the lenient rule, which is drawn where it is asked for."""
+
+    def beside(point: OperatingPoint) -> bool:
+        lossy = point.method == "speculative_lenient" and point.drafter == "small" and temperature(point) == 0
+        return _is_speculative(point) or (lossy and "speculative_lossy" in methods)
+
+    found = sorted((point for point in points if point.method in methods or beside(point)), key=beside)
+    return [] if all(map(beside, found)) else found
 
 
 def _named_by(point: OperatingPoint, *names: str) -> str:
@@ -391,8 +397,9 @@ def deferrals(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("Cascades: quality against the large model's share", "SpecCascade, Figures 3, 10 and 11")
 def cascades(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Each curve is one deferral rule as its deferral cost moves. Further left: fewer calls of the large model, or fewer
-    rejections; higher is better. The rejected share is of the drafted tokens that the large model verified."""
+    """Each curve is one deferral rule as its deferral cost moves. Further left: fewer calls of the large model, fewer
+    rejections, or faster; higher is better. The rejected share is of the drafted tokens that the large model verified. Against
+    latency only timed points are drawn."""
 
     def rejected(point: OperatingPoint) -> float | None:
         # Tokens after a rejection do not count.
@@ -400,7 +407,7 @@ def cascades(summary: Summary, _: Sweeps) -> list[Panel]:
         return None if point.method in _UNVERIFIED else ratio(100.0 * counts.rollbacks, counts.accepted + counts.rollbacks)
 
     points = _compared(summary.points, _CASCADES)
-    axes: dict[str, Across] = {"drafted tokens rejected (%)": rejected, **_BY_CALLS}
+    axes: dict[str, Across] = {"drafted tokens rejected (%)": rejected, **_BY_CALLS, **_BY_LATENCY}
     # A legend of more than eight entries is hard to read: further curves have panels of their own.
     names = list(dict.fromkeys(map(curve_name, points)))
     chunks = [names[first : first + MOST_SERIES] for first in range(0, len(names), MOST_SERIES)]

@@ -230,6 +230,17 @@ def _legends(group: dict[str, Any]) -> list[dict[str, Any]]:
     return [colour for colour in colours if (colour.get("scale") or {}).get("domain")]
 
 
+def test_greedy_lenience_is_drawn_as_lossy_acceptance(full_record: Summary) -> None:
+    lenient = [one for one in full_record.points if one.method == "speculative_lenient"]
+    others = [one for one in full_record.points if one.method != "speculative_lenient"]
+    drawn_at = [dataclasses.replace(one, sampling=SamplingSettings(temperature=1.0)) for one in lenient]
+    for points_of_it, shown in ((lenient, True), (drawn_at, False)):
+        summary = dataclasses.replace(full_record, points=[*others, *points_of_it])
+        assert ("speculative lenient" in series_of(figures.cascades(summary, NONE))) == shown
+    alone = dataclasses.replace(full_record, points=[*lenient, *points(full_record, "aligned", "speculative")])
+    assert figures.cascades(alone, NONE) is None, "without a cascade there is nothing to compare"
+
+
 def test_each_block_size_has_its_panel(full_record: Summary) -> None:
     assert figures.block_sizes(full_record, NONE) is None, "all cascades have γ 5"
     shorter = [{"draft_length": 3, "rule": "chow", "deferral_cost": cost} for cost in (0.1, 0.3)]
