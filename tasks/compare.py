@@ -10,7 +10,8 @@ results have test numbers, because a choice is the luckiest of many points and i
 Speed is compared by counts. The two results were timed in different processes, at other times or on other machines, and no
 interval covers what that does to a clock. So the large calls, checked positions and drafter steps of a chosen point on every
 text of test are turned into time by one cost model for both, which sees no faster processor or runtime. The speed-ups are
-shown, each by its own clock, and not compared.
+shown, each by its own clock, and not compared. `--early-exits FILE` draws the early exits of both in one figure, also each by
+its own clock: BiLD and CALM take models that were trained otherwise, and so two tasks (docs/papers.md).
 
 *Noise* is the change that another sample of texts would cause. Every change comes with a standard error, an interval of 1.96
 standard errors to either side, and the p-value of no change, all by the normal approximation. The intervals do not cover
@@ -508,14 +509,37 @@ def _section(heading: str, lines: Sequence[str]) -> str:
     return "\n".join([heading, *(f"  {line}" for line in lines)])
 
 
+def draw_early_exits(results: Sequence[LoadedResult], path: Path) -> None:
+    """Writes the figure of the early exits of all results.
+
+    Raises:
+        InputError: no result has any, or the file cannot be written.
+    """
+    from tasks.evaluation.report.charts import save
+    from tasks.evaluation.report.figures import early_exits
+
+    found = early_exits(*(one.summary for one in results))
+    if found is None:
+        raise InputError("neither result has timed points of calm or of the drafter early_layer; sweep them")
+    try:
+        save(found, path)
+    except OSError as error:
+        raise InputError(f"--early-exits {path} cannot be written ({error.strerror})") from None
+
+
 def main() -> None:
-    """Reads both results and prints the comparison."""
+    """Reads both results, prints the comparison, and draws the figure that was asked for."""
     parser = command_parser(__doc__)
     parser.add_argument("first", metavar="A", help="the earlier result")
     parser.add_argument("second", metavar="B", help="the later result")
+    figure = "draw BiLD by early layers and CALM of both results in one figure, PNG or SVG by the name of the file"
+    parser.add_argument("--early-exits", type=Path, metavar="FILE", help=figure)
     add_json(parser)
     arguments = parser.parse_args()
-    comparison = compare(open_result(arguments.first), open_result(arguments.second))
+    results = open_result(arguments.first), open_result(arguments.second)
+    comparison = compare(*results)
+    if arguments.early_exits is not None:
+        draw_early_exits(results, arguments.early_exits)
     answer(arguments, as_text(comparison), **dataclasses.asdict(comparison))
 
 

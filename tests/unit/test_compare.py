@@ -339,6 +339,17 @@ def test_a_mistake_is_one_line_and_status_2(run: Run, tmp_path: Path, before: Pa
     assert status == 2 and "is measured in bleu and" in line and "compare results of one metric" in line
 
 
+def test_early_exits_of_both_are_drawn_or_said_to_be_missing(run: Run, tmp_path: Path, before: Path) -> None:
+    status, _, said = run(before, before, "--early-exits", tmp_path / "exits.svg")
+    assert status == 2 and "neither result has timed points of calm or of the drafter early_layer" in said
+    summary, work = finished()
+    summary["points"][0]["settings"]["drafter"] = "early_layer"
+    other = write(tmp_path / "other", summary, work)
+    assert run(before, other, "--early-exits", tmp_path / "exits.svg").status == 0
+    assert "toy: BiLD, early_layer" in (tmp_path / "exits.svg").read_text(encoding="utf-8")
+    assert "cannot be written" in run(before, other, "--early-exits", tmp_path / "none" / "exits.svg").said
+
+
 def test_a_name_that_is_neither_path_nor_revision_is_refused() -> None:
     for text in ("nowhere", ":nowhere", "HEAD:"):
         with pytest.raises(InputError, match="no such file or folder; give a folder of results, a summary"):

@@ -6,14 +6,19 @@ of its own (`expected_…`). Everything measured is of the validation split, unl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tasks.decoding.methods.baselines import VANILLA
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.report.formatting import CHOICE_NAMES, mark_of, method_name, packaged
+from tasks.evaluation.results.files import KeptOutputs, point_key
 from tasks.evaluation.results.rows import OperatingPoint, TimedPoint, ratio
 from tasks.evaluation.results.summary import Summary, acceptance_of, cost_ratios_of, fastest, temperature
-from tasks.evaluation.scoring.metrics import compared_as
+from tasks.evaluation.scoring.metrics import compared_as, metric_of, rouge_table
 from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES, Experiment
 from tasks.paths import ARMS
@@ -25,6 +30,11 @@ _QUALITY_AND_SPEED = (
 )
 # A difference of nothing may be slightly less than 0 in floating point.
 _EDGE = 1e-9
+_TOLERANCES, _EPSILON = (0.02, 0.05, 0.1), 0.05
+"""δ and ε of `calibrated`."""
+Outputs = Mapping[tuple[str, str], KeptOutputs]
+_Calibrated = tuple[TimedPoint, float]
+"""A setting of CALM, and the mean distance of its outputs from vanilla's."""
 
 
 def published_rows(metric: str, experiment: Experiment) -> dict[str, list[Row]]:
@@ -67,16 +77,18 @@ def anything_published(metric: str, experiment: Experiment) -> bool:
     return any(rows for name, rows in published_rows(metric, experiment).items() if name != "sizes")
 
 
-def paper_tables(summary: Summary) -> dict[str, list[Row]]:
+def paper_tables(summary: Summary, outputs: Outputs | None = None) -> dict[str, list[Row]]:
     """The rows of every table, the published ones last; without a measured row a table is empty.
 
     Args:
         summary: With points, choices and pairs; its own tables are not read.
+        outputs: Of the points on validation, by `point_key`, which thresholds are calibrated by.
     """
     found, printed = {}, published_rows(summary.metric, summary.experiment)
     for rows in (sizes, shares, sampled, early_exit, cascade, acceptance, speculative, lenience):
         own = [{"source": "measured", **row} for row in rows(summary)]
         found[rows.__name__] = own + (printed[rows.__name__] if own else [])
+    found["calibrated"] = [{"source": "measured", **row} for row in calibrated(summary, outputs or {})]
     return found
 
 
@@ -192,6 +204,45 @@ def early_exit(summary: Summary) -> Iterator[Row]:
             for point in summary.front(arm, "calm"):
                 yield row(f"as good as CALM, {where}", point, _fastest_at(own, point.quality))
                 yield row(f"as fast as CALM, {where}", point, _best([one for one in own if one.speedup >= point.speedup]))
+
+
+def calibrated(summary: Summary, outputs: Outputs) -> Iterator[Row]:
+    """CALM with λ by Learn then Test: the fastest setting whose texts are proven to stay near the full model's on average.
+
+    Distance is 1 - ROUGE-L of an output against vanilla's. For each confidence and decay, λ falls from the highest of the grid
+    while Hoeffding's inequality rejects that the mean distance is above δ (Schuster et al., 2022: fixed-sequence testing). Over
+    all confidences, decays and δ together, an error has a probability of at most ε.
+    """
+    vanilla, ways = outputs.get(point_key(VANILLA, {})), dict[tuple[Any, Any], list[_Calibrated]]()
+    if vanilla is None:
+        return
+    for point in sorted(summary.timed_points("unaligned", "calm"), key=lambda one: -float(one.settings["threshold"] or 0.0)):
+        kept = outputs.get(point_key(point.method, point.settings))
+        if kept is not None and temperature(point) == 0:
+            distance = _distance(kept.texts, vanilla.texts, metric_of(summary.metric).rouge_tokenizer)
+            ways.setdefault((point.settings["confidence"], point.settings.get("decay")), []).append((point, distance))
+    for kind in dict.fromkeys(kind for kind, _ in ways):
+        for tolerance in _TOLERANCES:
+            # Hoeffding: the largest mean distance whose p-value, exp(-2 n (δ - mean)²), is at most this share of ε.
+            margin = math.sqrt(math.log(len(ways) * len(_TOLERANCES) / _EPSILON) / (2 * len(vanilla.texts)))
+            own = [points for (one, _), points in ways.items() if one == kind]
+            proven = [found for points in own if (found := _least_proven(points, tolerance - margin))]
+            point, distance = max(proven, key=lambda found: found[0].speedup, default=(None, None))
+            row = {"label": f"CALM [{kind}]", "tolerance": tolerance, "distance": distance}
+            yield row if point is None else {**row, **_figures(point)}
+
+
+def _least_proven(points: Sequence[_Calibrated], most: float) -> _Calibrated | None:
+    """The last setting, λ falling, before the first whose distance is above `most`; None where the first one's is."""
+    near = list(itertools.takewhile(lambda found: found[1] <= most, points))
+    return near[-1] if near else None
+
+
+def _distance(texts: Sequence[str], references: Sequence[str], tokenizer: str) -> float:
+    near = rouge_table(texts, [(one,) for one in references], ("rougeL",), tokenizer)[:, 0].tolist()
+    # Equal texts without a word have a ROUGE of 0.
+    both = zip(texts, references, near, strict=True)
+    return statistics.fmean(0.0 if text == reference else 1 - share / 100 for text, reference, share in both)
 
 
 def cascade(summary: Summary) -> Iterator[Row]:

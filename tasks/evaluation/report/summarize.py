@@ -123,7 +123,8 @@ def summarize(
         temperatures=temperature_points(task, temperatures or {}, pairs),
     )
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
-    summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary, warnings))
+    of_first = (outputs or {}).get(("unaligned", next(seed for arm, seed in seeds if arm == "unaligned"), CHOSEN_ON), {})
+    summary = dataclasses.replace(summary, tables=paper_tables(summary, of_first), recommendation=recommend(summary, warnings))
     found = summary.recommendation
     found = dataclasses.replace(found, warnings=[*found.warnings, *loop_warning(summary, outputs or {})])
     summary = dataclasses.replace(summary, recommendation=found)

@@ -1,5 +1,6 @@
 """What every figure shows, from whole sweeps that are made up from simple laws, and how figures are written."""
 
+import copy
 import dataclasses
 import struct
 from pathlib import Path
@@ -15,7 +16,7 @@ from tasks.evaluation.report.page import all_figures
 from tasks.evaluation.results.rows import ShownExample, TimedPoint, TimedRow, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 from tests.charts import channels, drawn, layers, points, present, spec_of
-from tests.unit.evaluation.conftest import Records, Sweeps, records, summary_record
+from tests.unit.evaluation.conftest import Records, Sweeps, point_row, records, summary_record
 
 NONE: Records = {"unaligned": [], "aligned": []}
 
@@ -286,6 +287,25 @@ def test_the_share_of_faster_examples_is_counted(sweeps: Sweeps) -> None:
     marks = drawn(panel, "point")
     assert [mark["x"] for mark in marks] == chosen["vanilla_latency_ms"]
     assert [mark["y"] for mark in marks] == chosen["latency_ms"] and "2.00×" in marks[0]["text"]
+
+
+def test_early_exits_of_two_tasks_are_frontiers_with_intervals(sweeps: Sweeps) -> None:
+    assert figures.early_exits(summary_record("bleu", sweeps)) is None
+    other = copy.deepcopy(sweeps)
+    for row in sweeps["unaligned"]:
+        if row["method"] == "bild":
+            row["settings"] = {"drafter": "early_layer", **row["settings"]}
+    for threshold, quality, speedup in ((0.9, 59.9, 1.1), (0.8, 59.0, 1.05), (0.7, 57.0, 1.4)):
+        settings = {"confidence": "saturation", "threshold": threshold}
+        other["unaligned"].append(point_row("unaligned", "validation", "calm", settings, quality, speedup))
+    both = (summary_record("bleu", sweeps, task="exits"), summary_record("bleu", other, task="weighted"))
+    (panel,) = present(figures.early_exits(*both)).panels
+    panel.to_dict(validate=True)
+    marks = drawn(panel, "point", filled=True)
+    calm = [mark for mark in marks if mark["series"] == "weighted: CALM [saturation]"]
+    assert [(mark["y"], round(1 / mark["x"], 2)) for mark in calm] == [(57.0, 1.4), (59.9, 1.1)]
+    assert {mark["series"] for mark in marks} - {calm[0]["series"]} == {"exits: BiLD, early_layer"}
+    assert (calm[1]["low"], calm[1]["high"], calm[1]["left"]) == (57.9, 61.9, pytest.approx(1 / 1.15))
 
 
 def test_theory_and_measurement_are_named(full_record: Summary) -> None:

@@ -4,14 +4,17 @@ import dataclasses
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.report import tables
 from tasks.evaluation.report.formatting import settings_text
+from tasks.evaluation.report.paper_tables import paper_tables
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.tables import RenderedTable, rendered_tables, tables_markdown
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.files import KeptOutputs, point_key
 from tasks.evaluation.results.pair import AcceptanceRate, NullTest
 from tasks.evaluation.results.rows import TestStatus as Says
 from tasks.evaluation.results.summary import Alignment, AlignmentEffect, ArmPoint, ArmResult, CostModel, Summary
@@ -416,6 +419,27 @@ def test_published_early_exit_stands_below_in_its_own_columns(sweeps: Sweeps) ->
     assert found.rows[0][4:] == ["α_FB 0.9 α_RB 2", "59.95 [57.95, 61.95]", "1.20× [1.15, 1.25]", "+0.05"]
     assert found.published[2] == ["as fast as CALM (7.2.2), WMT14 De-En", "–", "–", "1.50×", "–", "–", "1.50×", "+2.00"]
     assert not has(summary_record("bleu", {**sweeps, "unaligned": sweeps["unaligned"][:-1]}), "early_exit")
+
+
+def test_thresholds_of_calm_are_calibrated_by_learn_then_test(sweeps: Sweeps) -> None:
+    """λ falls while the mean distance from vanilla's texts, half a word or less, is proven to be under δ."""
+    texts, settings = ["one two"] * 4000, {"confidence": "saturation", "decay": 1.0}
+    changed = {0.9: 0, 0.8: 320, 0.7: 40, 0.6: 4000}
+    outputs = {point_key("vanilla_large", {}): texts}
+    for (threshold, count), speedup in zip(changed.items(), (1.1, 1.2, 1.3, 1.4), strict=True):
+        row = point_row("unaligned", "validation", "calm", {**settings, "threshold": threshold}, 59.0, speedup)
+        sweeps["unaligned"].append(row)
+        outputs[point_key("calm", row["settings"])] = ["one three"] * count + texts[count:]
+    summary, work = summary_record("bleu", sweeps), np.zeros((4000, 3), np.int32)
+    kept = {key: KeptOutputs(own, work) for key, own in outputs.items()}
+    rows = paper_tables(summary, kept)["calibrated"]
+    # Distances are 0, 0.04, 0.005 and 0.5; with one confidence and decay, and three δ, the bound is 0.0226 above the mean.
+    assert [(row["tolerance"], row["distance"], row.get("speedup")) for row in rows] == [
+        (0.02, None, None),
+        (0.05, 0.0, 1.1),
+        (0.1, pytest.approx(0.005), 1.3),
+    ]
+    assert paper_tables(summary)["calibrated"] == []
 
 
 AGREEMENT = AcceptanceRate(rate=0.812, interval=(0.8, 0.824), tokens=900)
