@@ -5,11 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
+
+import torch
 
 from tasks.alignment.calibration_set import EXAMPLES, FAULTS, Provenance, Shards, publish
-from tasks.alignment.labelling import InputSet, Labeller, TopLogitsPredictor, input_set
+from tasks.alignment.labelling import InputSet, Labeller, Shard, TopLogitsPredictor, input_set
 from tasks.alignment.settings import CalibrateSettings
 from tasks.config import Params, Task, load, task_parser
 from tasks.console import log, progress
@@ -28,6 +35,7 @@ from tasks.models.pair import check_lengths, vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
+from tasks.workers import Workers, shared, worker_count
 
 
 def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
@@ -38,16 +46,57 @@ def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
     return [held_out, input_set(name, more, drawn, samples=settings.samples, first=len(held_out))]
 
 
-def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: int) -> dict[str, list[str]]:
-    """Label the shards that no earlier run has finished; return the names of the shards of each set."""
-    total = sum(len(one) * one.samples for one in sets)
-    done = sum(count * one.samples for one in sets for name, count in one.sizes(size).items() if shards.has(name))
-    with progress(total=total, initial=done, desc="calibrate", unit="example", mininterval=2.0) as bar:
-        for one in sets:
-            for shard in one.shards(size):
-                if not shards.has(shard.name):
-                    shards.write(shard.name, labeller.label(shard.examples, shard.first, one.samples, bar.update))
+@dataclass(frozen=True)
+class ShardLabelling:
+    """Labels a shard, with some outputs for each input, and saves it: what a killed run has finished stays."""
+
+    labeller: Labeller
+    shards: Shards
+    advance: Callable[[int], object] = lambda _: None
+    """Called with the number of outputs of each finished batch."""
+
+    def __call__(self, unit: tuple[Shard, int]) -> None:
+        shard, samples = unit
+        self.shards.write(shard.name, self.labeller.label(shard.examples, shard.first, samples, self.advance))
+
+
+def label_all(
+    here: ShardLabelling, sets: list[InputSet], size: int, processes: int, opens: Callable[[int], ShardLabelling]
+) -> dict[str, list[str]]:
+    """Label the shards that no earlier run has finished; return the names of the shards of each set.
+
+    Args:
+        here: Labels in this process.
+        sets: The inputs.
+        size: Inputs of a shard.
+        processes: How many work, this one among them.
+        opens: Opens the same in a further process, on so many threads; picklable.
+    """
+    outputs = {name: count * one.samples for one in sets for name, count in one.sizes(size).items()}
+    missing = {name: count for name, count in outputs.items() if not here.shards.has(name)}
+    units = ((shard, one.samples) for one in sets for shard in one.shards(size) if shard.name in missing)
+    processes, total = min(processes, len(missing)), sum(outputs.values())
+    initial = total - sum(missing.values())
+    with progress(total=total, initial=initial, desc="calibrate", unit="example", mininterval=2.0) as bar:
+        label = dataclasses.replace(here, advance=bar.update)
+        if processes < 2:
+            for unit in units:
+                label(unit)
+        else:
+            threads = max(1, torch.get_num_threads() // processes)
+            with contextlib.closing(Workers()) as workers:
+                submit = workers.submit_to(processes, functools.partial(opens, threads))
+                shared(list(units), label, submit, lambda unit: bar.update(missing[unit[0].name]), threads)
     return {one.name: list(one.sizes(size)) for one in sets}
+
+
+def open_labelling(
+    paths: TaskPaths, machine: MachineSettings, text: TextSettings, settings: CalibrateSettings, folder: Path, threads: int
+) -> ShardLabelling:
+    """Open the large model in a further process, on `threads` threads, to label shards of the work in `folder`."""
+    labeller, _ = open_labeller(paths, machine, text, settings)
+    torch.set_num_threads(threads)
+    return ShardLabelling(labeller, Shards(folder))
 
 
 def open_labeller(
@@ -134,8 +183,10 @@ def calibrate(params: Params, task: Task, paths: TaskPaths) -> None:
         sets = sets_of(paths, settings)
         work = {"settings": settings, "text": task.text, "model": model, "dtype": params.machine.dtype}
         name = fingerprint(work, [*files, paths.model("large"), *code_of("tasks.calibrate")], [])
-        shards = Shards(paths.resume("calibrate") / name)
-        named = label_all(labeller, sets, shards, settings.shard)
+        folder = paths.resume("calibrate") / name
+        shards, opens = Shards(folder), functools.partial(open_labelling, paths, params.machine, task.text, settings, folder)
+        processes = worker_count(params.machine)
+        named = label_all(ShardLabelling(labeller, shards), sets, settings.shard, processes, opens)
     counts = {name: shards.total_counts(parts) for name, parts in named.items()}
     report_counts(paths.task, counts)
     for name, one in counts.items():

@@ -25,7 +25,7 @@ WITHOUT_EFFECT = frozenset(
         *("tasks.config", "tasks.settings"),
         *("tasks.errors", "tasks.console"),  # messages
         *("tasks.paths", "tasks.files", "tasks.fingerprint"),  # where and how files are written
-        *("tasks.locks", "tasks.supervisor", "tasks.presets"),  # whether and when a stage can run
+        *("tasks.locks", "tasks.supervisor", "tasks.workers", "tasks.presets"),  # whether and when a stage can run
         *("tasks.lineage", "tasks.tracking"),  # the record
         "tasks.evaluation.results",  # how results are written and read
     }

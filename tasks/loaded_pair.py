@@ -29,18 +29,19 @@ from tasks.evaluation.results.pair import AcceptanceRate, PairSizes
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.clock import PointTimer
-from tasks.evaluation.sweep.fan_out import FanOut, Workers, count_workers
+from tasks.evaluation.sweep.fan_out import FanOut, count_workers
 from tasks.evaluation.sweep.given_text import GivenTextTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import Vanilla
 from tasks.evaluation.sweep.run import Grids
 from tasks.evaluation.timing import on_threads
 from tasks.fingerprint import code_of, fingerprint
-from tasks.machine import MachineSettings, require_cores
+from tasks.machine import MachineSettings
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
+from tasks.workers import Workers, worker_count
 
 
 def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:
@@ -233,8 +234,8 @@ def fan_out_of(
     """The processes that share what is not timed: `machine.workers` of this machine, or the workers of `machine.dask`."""
     alone = functools.partial(worker_pair, params, task, paths, model, grid)
     if params.machine.dask is None:
-        require_cores("machine.workers", params.machine.workers)
-        return None if params.machine.workers == 1 else FanOut(params.machine.workers, alone, workers=workers)
+        size = worker_count(params.machine)
+        return None if size == 1 else FanOut(size, alone, workers=workers)
     there = functools.partial(alone, files_fingerprint(loaded))
     return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.opened.device)
 

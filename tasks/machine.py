@@ -47,10 +47,11 @@ class MachineSettings:
         le=1024,
     )
     workers: int = setting(
-        "Processes that share the untimed part of a sweep, each with a copy of both models; one process alone does the timing.",
-        default=1,
+        "Processes that share calibration and the untimed part of a sweep, each with the models on a GPU of its own; 0: "
+        "one per GPU, or one on a CPU. One process alone does the timing.",
+        default=0,
         unit="processes",
-        ge=1,
+        ge=0,
         le=256,
     )
     dask: str | None = setting(
@@ -60,7 +61,7 @@ class MachineSettings:
 
     def alone(self) -> MachineSettings:
         """Return these settings without those that say how many processes work, which changes no result of a stage."""
-        return dataclasses.replace(self, processes=0, workers=1, dask=None)
+        return dataclasses.replace(self, processes=0, workers=0, dask=None)
 
     def of_models(self) -> dict[str, Any]:
         """Return the arguments of `tasks.decoding.load_pair` that are among these settings."""
@@ -101,6 +102,13 @@ def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
     if found and machine.device != "cpu":
         device = _own_gpu() if "LOCAL_RANK" in os.environ else torch.device("cuda")
     return device, torch.bfloat16 if machine.dtype == "bfloat16" else torch.float32
+
+
+def processes_for(device: str) -> int:
+    """Return the processes that use all of this machine: one per GPU; one without a GPU, or where `device` is cpu."""
+    import torch
+
+    return 1 if device == "cpu" else max(1, torch.cuda.device_count())
 
 
 def require_cores(name: str, count: int) -> None:

@@ -30,7 +30,6 @@ from tasks.evaluation.results.rows import FailedRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.clock import points_by_batch, start_elsewhere
-from tasks.evaluation.sweep.fan_out import Workers
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import Drafter, expand
 from tasks.evaluation.sweep.replay import Split
@@ -60,6 +59,7 @@ from tasks.loaded_pair import (
 from tasks.locks import timing_lock
 from tasks.models.settings import read_training_record
 from tasks.paths import ARMS, TaskPaths
+from tasks.workers import Workers
 
 
 def grids_of(task: Task, arms: Sequence[str] = ARMS) -> Grids:

@@ -30,7 +30,7 @@ from torch import Tensor
 from tasks import console, machine, supervisor
 from tasks.errors import STATUS_BAD_INPUT, InputError
 from tasks.locks import Share
-from tasks.machine import MachineSettings, require_cores
+from tasks.machine import MachineSettings, processes_for, require_cores
 from tasks.models.settings import TextSettings
 from tasks.training.memory import text_cost
 from tasks.training.settings import TrainingSettings
@@ -116,8 +116,7 @@ def run(machine: MachineSettings, nproc: int | None, work: Callable[[], None]) -
     """
     if nproc is not None and nproc < 0:
         raise InputError(f"--nproc is {nproc}; it must be at least 0")
-    per_gpu = 1 if machine.device == "cpu" else max(1, torch.cuda.device_count())
-    processes = (machine.processes if nproc is None else nproc) or per_gpu
+    processes = (machine.processes if nproc is None else nproc) or processes_for(machine.device)
     # A rank that a launcher started never starts others.
     if "RANK" in os.environ or processes == 1:
         work()

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,8 @@ import yaml
 
 from tasks import calibrate
 from tasks.alignment.calibration_set import StoredTopLogits
-from tasks.alignment.labelling import Labeller
+from tasks.alignment.labelling import Labeller, Shard
+from tasks.calibrate import ShardLabelling, open_labelling
 from tasks.corpora.example import UNLABELLED, Corpus, Example, read_jsonl
 from tasks.errors import InputError
 from tasks.evaluation.scoring.quality import check_outputs
@@ -35,12 +38,12 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     write_corpus({**corpus, UNLABELLED: [Example(source, ()) for source in SOURCES[36:]]}, PATHS.corpus)
     saved(request.param, PATHS.model("large"))
 
-    def stage(longest: int = TEXT.max_target_tokens, **settings: Any) -> None:
+    def stage(longest: int = TEXT.max_target_tokens, workers: int = 1, **settings: Any) -> None:
         text = {"max_source_tokens": TEXT.max_source_tokens, "max_target_tokens": longest}
         chosen = {"batch_size": 4, "shard": 8, "sampling": dataclasses.asdict(DRAWN), "seed": 1, **settings}
         # References are read by a divergence alone; this stage reads no loss.
         task = {"metric": "bleu", "text": text, "calibrate": chosen, "align": {"loss": "forward_kl"}}
-        machine = {"device": "cpu", "runtime": "reference"}
+        machine = {"device": "cpu", "runtime": "reference", "workers": workers}
         params = {"active": {"words": "data/words"}, "machine": machine, "tasks": {"words": task}}
         (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
         calibrate.main()
@@ -117,6 +120,45 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch
     assert labelled == [-1, 0, 8, 10, 18, 26, 34]
     assert files() == whole
     assert not any(path.is_dir() for path in PATHS.resume("calibrate").iterdir())
+
+
+BEGUN = list[str]()
+"""Shards of another process."""
+
+
+class MortalLabelling(ShardLabelling):
+    """That of another process, which is killed when it begins with its second shard."""
+
+    def __call__(self, unit: tuple[Shard, int]) -> None:
+        if BEGUN:
+            os.kill(os.getpid(), signal.SIGKILL)
+        BEGUN.append(unit[0].name)
+        super().__call__(unit)
+
+
+def mortal_labelling(*arguments: Any) -> ShardLabelling:
+    opened = open_labelling(*arguments)
+    return MortalLabelling(opened.labeller, opened.shards)
+
+
+def test_two_processes_write_the_bytes_of_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where one of them is killed at work: the other does its part."""
+    run(top_logits=2, samples=2)
+    whole, here = files(), killed_after(9, monkeypatch)
+    run(top_logits=2, samples=2, workers=2)
+    assert files() == whole
+    assert len(here) < 6, "another process has begun with the first shards"
+    assert "has ended" not in capsys.readouterr().err
+    monkeypatch.setattr(calibrate, "open_labelling", mortal_labelling)
+    here.clear()
+    run(top_logits=2, samples=2, workers=2)
+    assert files() == whole
+    assert 0 not in here, "what the killed process had finished stayed"
+    said = capsys.readouterr().err
+    assert said.count("a process that shared this work has ended (BrokenProcessPool: ") == 1
+    assert "its part is done here" in said
 
 
 def test_a_changed_setting_starts_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,10 +123,10 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
     assert stage.with_workers(params, None).machine == params.machine
     assert stage.with_workers(params, 3).machine.workers == 3
     shared = stage.with_workers(params, None, "tcp://127.0.0.1:8786").machine
-    assert (shared.workers, shared.dask) == (1, "tcp://127.0.0.1:8786")
+    assert (shared.workers, shared.dask) == (0, "tcp://127.0.0.1:8786")
     assert shared.alone() == params.machine.alone()
     with pytest.raises(InputError, match="--workers: workers"):
-        stage.with_workers(params, 0)
+        stage.with_workers(params, -1)
     with pytest.raises(InputError, match=r"machine.workers is 250, which is too many for the cores here"):
         fan_out_of(stage.with_workers(params, 250), *cast("Any", [None] * 6))
 

@@ -1,7 +1,6 @@
 """Replaying and decoding shared between processes, of this machine or of a Dask cluster. Nothing is timed while they work.
 
-The processes of this machine live from the first call to the next timing. Dask gives the unit of a worker that died to another
-one. What no process is left for is done by the calling process, which finishes alone if all of them die.
+`tasks.workers` has those of this machine. Dask gives the unit of a worker that died to another one, while this process waits.
 """
 
 from __future__ import annotations
@@ -12,63 +11,29 @@ import pickle
 import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tasks import supervisor
 from tasks.console import log
 from tasks.errors import InputError
 from tasks.locks import working_lock
+from tasks.workers import Result, Submit, Unit, Work, Workers, shared, work_on
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
-
     from distributed import Client, Future
 
     from tasks.decoding.method import Pair
 
-Unit = TypeVar("Unit")
-Result = TypeVar("Result")
-Work = Callable[[Unit], Result]
-Submit = Callable[[Any], Callable[[], Any]]
-"""Gives a unit to another process; returns what waits for its result."""
-
-
-class Workers:
-    """Processes of this machine that share the work of all drafters of a sweep."""
-
-    def __init__(self) -> None:
-        """Start none yet."""
-        self._running = contextlib.ExitStack()
-        self._executor: ProcessPoolExecutor | None = None
-
-    def of(self, size: int) -> ProcessPoolExecutor:
-        """The processes, started where none run, or anew where one of them has died since."""
-        try:
-            if self._executor is not None:
-                self._executor.submit(int).result()
-        except BrokenProcessPool:
-            self.close()
-        if self._executor is None:
-            self._executor = self._running.enter_context(supervisor.workers(size))
-        return self._executor
-
-    def close(self) -> None:
-        """End them, with the models that they hold."""
-        self._executor = None
-        self._running.close()
-
 
 @dataclass(frozen=True)
 class FanOut:
-    """Further processes that share work, while this one waits for them."""
+    """Further processes that share work."""
 
     size: int
-    """How many work."""
+    """How many work; of this machine this one is among them."""
     open_pair: Callable[[], Pair]
     """Opens the pair in a further process, which has its own copy of the models; picklable."""
     scheduler: str | None = None
@@ -102,40 +67,28 @@ class FanOut:
             return [work(unit) for unit in units]
         threads = None if self.scheduler else max(1, torch.get_num_threads() // self.size)
         open_worker = functools.partial(_opened_work, self.open_pair, make, dict(pair.cost_ratios), threads)
-        found, warned = list[Result](), False
         with contextlib.ExitStack() as stack:
             try:
                 submit = stack.enter_context(self._submitting(open_worker))
             except OSError as error:
                 log.warning("no Dask scheduler answers (%s); going on without", error)
                 return [work(unit) for unit in units]
-            for unit, wait in [(unit, submit(unit)) for unit in units]:
-                try:
-                    result = wait()
-                except Exception as error:  # noqa: BLE001 (of the worker, of its work or of the connection)
-                    if not warned:
-                        log.warning("a process that shared this work has ended (%s: %s)", type(error).__name__, error)
-                    result, warned = work(unit), True
-                else:
-                    on_done(unit)
-                found.append(result)
-        return found
+            return shared(units, work, submit, on_done, threads)
 
     @contextlib.contextmanager
     def _submitting(self, open_worker: Callable[[], Work[Any, Any]]) -> Iterator[Submit]:
+        if self.scheduler is None:
+            yield self.workers.submit_to(self.size, open_worker)
+            return
         # What is pickled here is opened by the workers, not by the scheduler, which would need torch.
         opener = pickle.dumps(open_worker)
-        if self.scheduler is not None:
-            with _client(self.scheduler) as client:
+        with _client(self.scheduler) as client:
 
-                def submit(unit: Any) -> Callable[[], Any]:
-                    sent = opener, machine(), self.device, pickle.dumps(unit)
-                    return functools.partial(_result_of, client, client.submit(_work_there, *sent, pure=False))
+            def submit(unit: Any) -> _There:
+                sent = opener, machine(), self.device, pickle.dumps(unit)
+                return _There(client, client.submit(_work_there, *sent, pure=False))
 
-                yield submit
-            return
-        executor = self.workers.of(self.size)
-        yield lambda unit: executor.submit(_work_on, opener, unit).result
+            yield submit
 
 
 def _opened_work(
@@ -147,17 +100,6 @@ def _opened_work(
     if threads is not None:
         torch.set_num_threads(threads)
     return make(pair)
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(opener: bytes) -> Work[Any, Any]:
-    """In a further process: what does the units of one call; it keeps its pair until the next call begins."""
-    work: Work[Any, Any] = pickle.loads(opener)()  # noqa: S301 (what the sweep itself has pickled)
-    return work
-
-
-def _work_on(opener: bytes, unit: Any) -> Any:
-    return _opened(opener)(unit)
 
 
 # The workers of a Dask cluster. The only code that imports distributed.
@@ -192,12 +134,22 @@ def _client(address: str) -> Client:
     return Client(address, timeout=_PATIENCE_SECONDS, set_as_default=False)
 
 
-def _result_of(client: Client, future: Future) -> Any:
-    while True:
-        with contextlib.suppress(TimeoutError):
-            return future.result(timeout=_POLL_SECONDS)
-        if not client.nthreads():
-            raise EOFError("no worker is left")  # the task would wait for ever
+@dataclass(frozen=True)
+class _There:
+    """A unit that a cluster was given, and keeps: this process has no part in it."""
+
+    client: Client
+    future: Future
+
+    def result(self) -> Any:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return self.future.result(timeout=_POLL_SECONDS)
+            if not self.client.nthreads():
+                raise EOFError("no worker is left")  # the task would wait for ever
+
+    def cancel(self) -> bool:
+        return False
 
 
 def _work_there(opener: bytes, sweeping: str, device: str, unit: bytes) -> Any:
@@ -211,7 +163,7 @@ def _work_there(opener: bytes, sweeping: str, device: str, unit: bytes) -> Any:
         unit: The unit, pickled.
     """
     with _TURN, contextlib.nullcontext() if sweeping == machine() else working_lock(device):
-        return _opened(opener)(pickle.loads(unit))  # noqa: S301 (a worker runs what its scheduler's clients send)
+        return work_on(opener, pickle.loads(unit))  # noqa: S301 (a worker runs what its scheduler's clients send)
 
 
 def machine() -> str:
