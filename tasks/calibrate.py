@@ -21,6 +21,7 @@ from tasks.alignment.settings import CalibrateSettings
 from tasks.config import Params, Task, load, task_parser
 from tasks.console import log, progress
 from tasks.corpora.example import Example, read_jsonl
+from tasks.decoding.batches import batch_for
 from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.errors import InputError, stage, writing
@@ -35,7 +36,7 @@ from tasks.models.pair import check_lengths, vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.workers import Workers, shared, worker_count
+from tasks.workers import Workers, processes_of_a_device, shared, worker_count
 
 
 def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
@@ -102,16 +103,18 @@ def open_labelling(
 def open_labeller(
     paths: TaskPaths, machine: MachineSettings, text: TextSettings, settings: CalibrateSettings
 ) -> tuple[Labeller, dict[str, str]]:
-    """Open the large model of a task for labelling; also return its provenance.
+    """Open the large model of a task for labelling, in batches that fit; also return its provenance.
 
     Raises:
         InputError: the model is missing, or does not fit the machine or the settings.
     """
     device, dtype = set_up(machine)
     folder = paths.model("large")
-    tokenizer, model = load_tokenizer(folder), load_model(folder, device, dtype)
+    tokenizer, model = load_tokenizer(folder), load_model(folder, device, dtype, spread=True)
     check_lengths(model, "large", text)
     vocabulary = vocabulary_size(tokenizer, model)
+    batch = batch_for(settings.batch_size, "calibrate.batch_size", [model], text, processes_of_a_device(machine))
+    settings = dataclasses.replace(settings, batch_size=batch)
     decoder = open_decoder(model, "large", vocabulary, Runtime(machine.runtime, machine.dtype == "int8"))
     predictor = None
     if settings.top_logits:
@@ -180,12 +183,14 @@ def calibrate(params: Params, task: Task, paths: TaskPaths) -> None:
     with working_lock(set_up(params.machine)[0].type):
         paths.forget_metrics()
         labeller, model = open_labeller(paths, params.machine, task.text, settings)
+        settings = labeller.settings
         sets = sets_of(paths, settings)
         work = {"settings": settings, "text": task.text, "model": model, "dtype": params.machine.dtype}
         name = fingerprint(work, [*files, paths.model("large"), *code_of("tasks.calibrate")], [])
         folder = paths.resume("calibrate") / name
         shards, opens = Shards(folder), functools.partial(open_labelling, paths, params.machine, task.text, settings, folder)
-        processes = worker_count(params.machine)
+        # A model that is spread over the cards takes all of them.
+        processes = 1 if "spread" in model["runtime"] else worker_count(params.machine)
         named = label_all(ShardLabelling(labeller, shards), sets, settings.shard, processes, opens)
     counts = {name: shards.total_counts(parts) for name, parts in named.items()}
     report_counts(paths.task, counts)

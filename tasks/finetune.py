@@ -55,7 +55,7 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
     def make_spec(context: TrainingContext) -> TrainingSpec:
         if model == "large" and layers is not None:
             check_layers(context.model, layers)
-        return TrainingSpec(DatasetSource(context.examples, job.training))
+        return TrainingSpec(DatasetSource(context.examples, context.job.training))
 
     train_stage(job, make_spec)
 

@@ -262,7 +262,7 @@ def measure_part(job: TrainingJob, settings: AlignSettings, share: float) -> Mea
         measure = spec.measure
         if not isinstance(measure, HeldOutAcceptance):
             raise InputError("a small model with a tokenizer of its own is not measured in training; it has no learning curve")
-        spec = dataclasses.replace(spec, source=DatasetSource(opened.examples, settings, chosen))
+        spec = dataclasses.replace(spec, source=DatasetSource(opened.examples, opened.job.training, chosen))
         with room_to_train(opened):
             train_opened(opened, spec, None)
             sums = measure.by_text(opened.model)

@@ -16,6 +16,7 @@ import torch
 
 from tasks.config import Params, Task
 from tasks.console import log, quieten_transformers
+from tasks.decoding.batches import batch_for
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.inference import DecodingPair, load_pair
@@ -39,9 +40,10 @@ from tasks.fingerprint import code_of, fingerprint
 from tasks.machine import MachineSettings
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
+from tasks.models.spread import places_of
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.workers import Workers, worker_count
+from tasks.workers import Workers, processes_of_a_device, worker_count
 
 
 def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:
@@ -103,6 +105,13 @@ def load_for_sweep(
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
     pair = dataclasses.replace(loaded.decoders, calibration=calibration)
     return LoadedPair(loaded, pair, inputs)
+
+
+def with_fitting_batch(task: Task, loaded: LoadedPair, machine: MachineSettings) -> Task:
+    """Return the task with a `sweep.quality_batch` that fits the device where it is 0; the sweep's record then holds it."""
+    models, sharing = list(loaded.opened.models.values()), processes_of_a_device(machine)
+    batch = batch_for(task.sweep.quality_batch, "sweep.quality_batch", models, task.text, sharing)
+    return task.model_copy(update={"sweep": dataclasses.replace(task.sweep, quality_batch=batch)})
 
 
 class LoadedPairs:
@@ -235,7 +244,9 @@ def fan_out_of(
     alone = functools.partial(worker_pair, params, task, paths, model, grid)
     if params.machine.dask is None:
         size = worker_count(params.machine)
-        return None if size == 1 else FanOut(size, alone, workers=workers)
+        # A large model that is spread over the cards takes all of them.
+        alone_here = size == 1 or places_of(loaded.opened.models["large"])
+        return None if alone_here else FanOut(size, alone, workers=workers)
     there = functools.partial(alone, files_fingerprint(loaded))
     return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.opened.device)
 

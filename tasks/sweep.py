@@ -54,6 +54,7 @@ from tasks.loaded_pair import (
     open_timer,
     point_timer,
     require_composable,
+    with_fitting_batch,
     work_fingerprint,
 )
 from tasks.locks import timing_lock
@@ -185,11 +186,12 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         The rows of each drafter, and what its sweep recorded of the pair.
     """
     # 1. Load the pair of each drafter; replay reads one at a time, and none is open while another process times.
-    grids, settings = grids_of(task, arms), task.sweep
+    grids = grids_of(task, arms)
     remove_other_seeds(paths, task.seeds)
     pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
+    task = with_fitting_batch(task, pairs.of(next(iter(grids))), params.machine)
     drafters = {drafter: DrafterSweep(params, task, paths, drafter, pairs, grids) for drafter in grids}
-    workers = Workers()
+    settings, workers = task.sweep, Workers()
 
     def close() -> None:
         pairs.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import multiprocessing
 import os
 import pickle
@@ -52,6 +53,11 @@ def worker_count(machine: MachineSettings) -> int:
     """
     require_cores("machine.workers", machine.workers)
     return machine.workers or processes_for(machine.device)
+
+
+def processes_of_a_device(machine: MachineSettings) -> int:
+    """Return how many of those processes have models on one device, at most."""
+    return math.ceil(worker_count(machine) / processes_for(machine.device))
 
 
 def gpu_of(worker: int, gpus: int) -> int | None:

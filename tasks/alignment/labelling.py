@@ -129,7 +129,7 @@ class Labeller:
     ) -> None:
         """Take the large model as a decoder, its tokenizer, the settings, and optionally a predictor of the stored logits."""
         self._pair = Pair(small=decoder, large=decoder)
-        self._tokenizer, self._text, self._settings, self._predictor = tokenizer, text, settings, predictor
+        self._tokenizer, self._text, self.settings, self._predictor = tokenizer, text, settings, predictor
         self._request = Request(text.max_target_tokens, settings.sampling, settings.seed)
 
     def label(
@@ -143,7 +143,7 @@ class Labeller:
             samples: Outputs drawn for each input.
             advance: Called with the number of outputs of each finished batch.
         """
-        if self._settings.texts == "references":
+        if self.settings.texts == "references":
             return self._label_references(inputs, advance)
         counts, examples, controls = Counter(inputs=len(inputs)), list[Example](), list[Example]()
         written = list[Output]()
@@ -155,7 +155,7 @@ class Labeller:
         seen: set[tuple[int, str]] = set()
         for index, ((one, top), text) in enumerate(zip(outputs, texts, strict=True)):
             source = inputs[index // samples]
-            fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self._settings.max_repeats)
+            fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self.settings.max_repeats)
             kind = fault or ("repeated" if (index // samples, text) in seen else "kept")
             seen.add((index // samples, text))
             counts.update({"outputs": 1, kind: 1})
@@ -181,8 +181,8 @@ class Labeller:
     def _decode(self, rows: Rows, first: int, advance: Callable[[int], object]) -> list[Output]:
         done: dict[int, Output] = {}
         order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
-        for begin in range(0, len(order), self._settings.batch_size):
-            batch = order[begin : begin + self._settings.batch_size]
+        for begin in range(0, len(order), self.settings.batch_size):
+            batch = order[begin : begin + self.settings.batch_size]
             outputs = self._decode_batch([rows[index] for index in batch], [first + index for index in batch])
             done.update(zip(batch, outputs, strict=True))
             advance(len(batch))

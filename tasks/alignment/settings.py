@@ -21,7 +21,9 @@ LOSSES = ("sequence", *DIVERGENCES)
 class CalibrateSettings:
     """How the large model labels the training inputs; by default with its greedy output for each, as in BiLD (3.5.1)."""
 
-    batch_size: int = setting("Inputs decoded side by side.", default=128, unit="examples", ge=1)
+    batch_size: int = setting(
+        "Inputs decoded side by side; 0: as many as fit the device, at most 128.", default=128, unit="examples", ge=0
+    )
     shard: int = setting("Inputs between two saves; a killed run repeats at most these.", default=2000, unit="inputs", ge=1)
     fraction: float = setting("Fraction of the training inputs to label, drawn by seed.", default=1.0, gt=0, le=1)
     texts: str = setting(

@@ -73,9 +73,9 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
     Raises:
         InputError: the two models do not make a pair, or stored predictions are missing for these texts.
     """
-    large = load_model(large_folder, context.device, "auto")
+    large = load_model(large_folder, context.device, "auto", spread=True)
     check_architectures(context.model, large)
-    calibration = DatasetSource(context.examples, settings)
+    calibration = DatasetSource(context.examples, context.job.training)
     if context.job.model.own_tokenizer:
         # A drafter with a tokenizer of its own learns from text alone: predictions of other tokens cannot be compared.
         return TrainingSpec(calibration)

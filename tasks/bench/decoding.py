@@ -32,6 +32,7 @@ from tasks.config import Params, load
 from tasks.console import log, quieten_transformers
 from tasks.corpora.example import read_jsonl
 from tasks.decoding import load_pair
+from tasks.decoding.batches import MOST
 from tasks.decoding.decoder import MARGIN_TOLERANCE, REFERENCE, Decoder, Rows, Runtime, find_mismatches, widest_margin
 from tasks.decoding.generation import Generation, total
 from tasks.decoding.method import Pair, Request, SamplingSettings
@@ -201,7 +202,7 @@ class TrainedTask:
         """Return the quality of a method's outputs for the whole split."""
         sources, references = self._examples
         sweep, request = self._task.sweep, Request(self._task.text.max_target_tokens)
-        done = decode_all(method, settings, pair, sources, request, sweep.quality_batch)
+        done = decode_all(method, settings, pair, sources, request, sweep.quality_batch or MOST)
         texts: list[str] = self._tokenizer.batch_decode([one.tokens for one in done], skip_special_tokens=True)
         return score(texts, references, self._task.metric, sweep.bootstrap_samples, sweep.seed)
 

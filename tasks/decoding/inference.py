@@ -281,7 +281,10 @@ def load_pair(
     # Of a pair whose two models share an encoder, or are translated, the large one is bound to its small one.
     shared = beside if same and beside is not None and not beside.decoders.shares_encoder else None
     models = {"small": load_model(drafter, chosen_device, chosen_dtype)}
-    models["large"] = load_model(large, chosen_device, chosen_dtype) if shared is None else shared.models["large"]
+    if shared is None:
+        models["large"] = load_model(large, chosen_device, chosen_dtype, spread=True)
+    else:
+        models["large"] = shared.models["large"]
     check_architectures(models["small"], models["large"])
     for name, model in models.items():
         check_lengths(model, name, manifest.text)

@@ -106,7 +106,12 @@ class SweepSettings:
         "Nothing is chosen from them. Above 0 methods that draw no tokens are left out. Empty for none.",
         default=(),
     )
-    quality_batch: int = setting("Batch size of the decoding that quality is measured on.", default=128, unit="examples", ge=1)
+    quality_batch: int = setting(
+        "Batch size of the decoding that quality is measured on; 0: as many as fit the device, at most 128.",
+        default=128,
+        unit="examples",
+        ge=0,
+    )
     latency_threads: int = setting(
         "CPU threads while timing; small models at batch 1 are fastest on one. 0 uses machine.threads.",
         default=0,

@@ -19,6 +19,7 @@ from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.layers import model_from_layers
 from tasks.models.pruned_head import load_draft_tokens, save_draft_tokens
 from tasks.models.settings import RECORD, ModelSettings, TrainingRecord
+from tasks.models.spread import places_of, room_here, say_what_it_costs
 from tasks.models.tokenizers import load_from
 
 if TYPE_CHECKING:
@@ -33,7 +34,13 @@ _MOST_LAYERS = 1000
 
 
 def initial_model(
-    settings: ModelSettings, vocabulary: int, pad: int, end: int, large: Path | None = None, dtype: Dtype = torch.float32
+    settings: ModelSettings,
+    vocabulary: int,
+    pad: int,
+    end: int,
+    large: Path | None = None,
+    dtype: Dtype = torch.float32,
+    device: torch.device | None = None,
 ) -> PreTrainedModel:
     """Return the model that training starts from: `settings.pretrained`, layers of the large model, or random weights.
 
@@ -46,6 +53,7 @@ def initial_model(
         end: Id of the end token, for a random start.
         large: The folder of the large model, for `from_large`.
         dtype: Number format of a `pretrained` start; others are float32.
+        device: Where a `pretrained` start goes that is not trained, spread where it does not fit; None leaves it on the host.
 
     Raises:
         InputError: the checkpoint does not exist, its vocabulary is smaller than the tokenizer's, or it lacks a layer; or this
@@ -57,7 +65,7 @@ def initial_model(
         start = model_from_layers(load_model(large), settings.from_large)
         return _set_decoder_depth(_check_vocabulary(start, vocabulary, str(large)))
     if settings.pretrained is not None:
-        start = load_model(settings.pretrained, dtype=dtype)
+        start = load_model(settings.pretrained, device, dtype, spread=device is not None)
         return _set_decoder_depth(_check_vocabulary(start, vocabulary, settings.pretrained))
     tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
     with torch.device("meta"):  # shapes without memory
@@ -136,31 +144,44 @@ def _check_vocabulary(model: PreTrainedModel, vocabulary: int, name: str) -> Pre
     return model
 
 
-def load_model(source: str | Path, device: torch.device | None = None, dtype: Dtype = torch.float32) -> PreTrainedModel:
+def load_model(
+    source: str | Path, device: torch.device | None = None, dtype: Dtype = torch.float32, *, spread: bool = False
+) -> PreTrainedModel:
     """Load a model from a local folder, a GGUF file or the hub, in evaluation mode, with its heads and its draft vocabulary.
 
     The configuration decides between encoder-decoder and decoder-only. Quantised weights of a GGUF file become `dtype`,
     or float32 where that is auto.
 
+    Args:
+        source: The folder, file or name.
+        device: Where the model goes.
+        dtype: Number format of its weights.
+        spread: Whether a model that does not fit one GPU goes to all of them and the host; see `tasks.models.spread`.
+
     Raises:
         InputError: there is no loadable model, its weights are not all numbers, or some are missing, which transformers would
             initialise at random.
     """
-    model, info = load_from(_load_by_kind, source, "model", dtype=dtype)
+    spread_from = device if spread else None
+    model, info = load_from(_load_by_kind, source, "model", dtype=dtype, spread_from=spread_from)
     if info["missing_keys"]:
         said = f"the model at {source} lacks {len(info['missing_keys'])} weights, for example {min(info['missing_keys'])}"
         raise InputError(f"{said}; name one whose weights fit its configuration")
     load_extras(model, Path(source))
     load_draft_tokens(model, Path(source))
-    # A sum is one pass without a copy: it is finite only where all its terms are.
-    broken = [name for name, one in model.named_parameters() if not one.detach().sum(dtype=torch.float32).isfinite()]
+    # A sum is one pass without a copy: it is finite only where all its terms are. Layers that no card holds are not read here.
+    weights = ((name, one.detach()) for name, one in model.named_parameters() if not one.is_meta)
+    broken = [name for name, one in weights if not one.sum(dtype=torch.float32).isfinite()]
     if broken:
         said = f"the model at {source} has weights that are NaN or infinite, for example in {broken[0]}"
         raise InputError(f"{said}; train it again with a lower learning rate, or copy it anew")
+    if places_of(model):
+        say_what_it_costs(model, source)
+        return model.eval()
     return model.to(device).eval()
 
 
-def _load_by_kind(*, dtype: Dtype, **names: object) -> tuple[PreTrainedModel, LoadingInfo]:
+def _load_by_kind(*, dtype: Dtype, spread_from: torch.device | None, **names: object) -> tuple[PreTrainedModel, LoadingInfo]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GgufConfig, PretrainedConfig
 
     config = AutoConfig.from_pretrained(**names)
@@ -181,10 +202,15 @@ def _load_by_kind(*, dtype: Dtype, **names: object) -> tuple[PreTrainedModel, Lo
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}
     if plain and dtype == "auto":
         dtype = torch.float32
+    placed: dict[str, Any] = {}
+    if spread_from is not None and not plain:
+        kept = (config.dtype or torch.float32) if dtype == "auto" else dtype
+        room = room_here(config, kept, spread_from)
+        placed = {} if room is None else {"device_map": "auto", "max_memory": room}
     logging.getLogger("transformers.modeling_utils").addFilter(_no_advice_on_heads)
     _show_bars(not names["local_files_only"] and sys.stderr.isatty())
     loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
-        **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain
+        **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain, **placed
     )
     return loaded
 

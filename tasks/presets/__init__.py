@@ -19,8 +19,11 @@ from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.grid import preset_values
 
 Section = dict[str, Any]
-_TIMED, _ROUNDS = 500, 3
-"""Texts and rounds: SpecCascade, E.1."""
+_OPEN = {"accumulation": 0, "precision": "auto"}
+"""Of a training: what each stage chooses for the device."""
+_TIMED = 500
+_TIMED_AS = {"latency_examples": _TIMED, "latency_rounds": 3}
+"""SpecCascade, E.1."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,10 @@ class Variant:
             "text": {"max_source_tokens": self.lengths[0], "max_target_tokens": self.lengths[1], **self.text},
             "tokenizer": {"pretrained": large},
             "models": {"large": {"pretrained": large}, "small": {"pretrained": small}},
-            "finetune": {"large": dict(self.large), "small": {"steps": 0, "batch_size": 16}},
-            "calibrate": {"batch_size": 32, **self.calibrate},
-            "align": {"start": "pretrained", **self.align},
-            "sweep": {"grid": self.grid, **self.sweep, "latency_examples": _TIMED, "latency_rounds": _ROUNDS},
+            "finetune": {"large": {**_OPEN, **self.large}, "small": {"steps": 0, "batch_size": 16}},
+            "calibrate": {"batch_size": 0, **self.calibrate},
+            "align": {"start": "pretrained", **_OPEN, **self.align},
+            "sweep": {"grid": self.grid, "quality_batch": 0, **self.sweep, **_TIMED_AS},
         }
         if self.held_out:
             task["corpus"]["hub"]["splits"] = self._held_out(self.held_out)
@@ -110,7 +113,8 @@ class Variant:
     def _shortened(self, task: Section, scale: str) -> Section:
         rule = SCALES[scale]
         # 1. Steps, and with them the texts that the large model labels.
-        task["finetune"]["large"], task["align"] = _fewer_steps(self.large, rule), _fewer_steps(task["align"], rule)
+        task["finetune"]["large"] = _fewer_steps(task["finetune"]["large"], rule)
+        task["align"] = _fewer_steps(task["align"], rule)
         whole, steps = (self.large["steps"], self.align["steps"]), (task["finetune"]["large"]["steps"], task["align"]["steps"])
         seen = steps[1] * task["align"]["batch_size"]
         examples = DATA_SETS[self.data_set].examples[0]

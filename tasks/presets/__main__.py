@@ -67,7 +67,7 @@ def planned(given: argparse.Namespace) -> None:
     chosen = CARDS.get(given.card) or card_at_hand()
     cards = [chosen] if chosen else list(CARDS.values())
     if given.task is None:
-        found = overview({one.name: _task(one.section(), auto=True) for one in VARIANTS}, cards)
+        found = overview({one.name: _task(one.section()) for one in VARIANTS}, cards)
         rows = [
             {"variant": f"`{one.name}`", "printed in": one.printed, "pair": f"`{one.pairs[0]}`", "metric": one.metric}
             | found[one.name]
@@ -94,22 +94,20 @@ def planned(given: argparse.Namespace) -> None:
     answer(given, "\n".join(said), **by_card)
 
 
-def _task(section: dict[str, Any], *, auto: bool) -> config.Task:
-    """A variant as the schema reads it; `auto`: with trainings in bfloat16 where the card has that."""
-    for training in (section["finetune"]["large"], section["align"]) if auto else ():
-        training["precision"] = "auto"
+def _task(section: dict[str, Any]) -> config.Task:
+    """A variant as the schema reads it."""
     return config.Task.model_validate_json(json.dumps(section))
 
 
 def sized(section: dict[str, Any], card: str, dtype: str) -> dict[str, Any]:
-    """A task with the micro-batches, activation checkpointing, precision and decoding batches by which it fits a card.
+    """A task with the micro-batches, activation checkpointing and decoding batches by which it fits a card.
 
     Raises:
         InputError: a stage does not fit.
     """
     from tasks.presets.plan import SECTIONS, Plan
 
-    fitting = Plan(_task(section, auto=True), CARDS[card], dtype).stages()
+    fitting = Plan(_task(section), CARDS[card], dtype).stages()
     for one in fitting:
         functools.reduce(dict.__getitem__, SECTIONS[one.stage].split("."), section).update(one.settings)
     return section

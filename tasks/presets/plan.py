@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.console import log, markdown_table
 from tasks.corpora.data_sets import DATA_SETS
+from tasks.decoding.batches import USABLE, cache_bytes, fitting_batch
 from tasks.errors import InputError
 from tasks.evaluation.sweep.grid import expand
+from tasks.machine import processes_for, require_memory
+from tasks.models import spread
 from tasks.presets import CARDS, MODELS, Card
-from tasks.training.memory import TextCost, text_cost
+from tasks.training.memory import TextCost, fitting, text_cost
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
     from tasks.machine import MachineSettings
     from tasks.models.settings import ModelSettings
 
-_USABLE = 0.9
-"""The part of a card's memory that a stage may fill: the rest is the driver's, and gaps between tensors."""
 _TRAINING, _DECODING = 0.35, 0.5
 _REPLAYED, _TIMED_POINTS = 20, 40
 """Runs of either model by which a sweep's replay knows a text, and points that a planned sweep times (docs/performance.md)."""
@@ -71,21 +72,24 @@ SECTIONS = {
 def require_fit(task: Task, machine: MachineSettings) -> None:
     """Refuse a task that the GPU at hand cannot hold as it is set, before anything is downloaded; without a GPU do nothing.
 
+    Where micro-batches or batches are 0, each stage sets them to what fits by the functions of this plan, which shows them.
+
     Raises:
         InputError: a stage does not fit; names the settings by which it does, or the smallest other remedy.
     """
     card = None if machine.device == "cpu" else card_at_hand()
     if card is None:
         return
-    import torch
-
-    stages = Plan(task, card, machine.dtype, machine.processes or max(1, torch.cuda.device_count())).stages()
+    stages = Plan(task, card, machine.dtype, machine.processes or processes_for(machine.device)).stages()
     for one in stages:
         given = functools.reduce(getattr, SECTIONS[one.stage].split("."), task)
-        needed = {name: value for name, value in one.settings.items() if getattr(given, name) != value}
-        if needed:
+        own = {name: getattr(given, name) for name in one.settings}
+        needed = {name: value for name, value in one.settings.items() if own[name] != value}
+        # What is 0 is for the stage to choose, activations that are computed again with their micro-batches.
+        if needed and 0 not in (own.get("accumulation"), own.get("batch_size"), own.get("quality_batch")):
             fix = " and ".join(f"{name} to {str(value).lower()}" for name, value in needed.items())
             raise InputError(f"{SECTIONS[one.stage]} does not fit the {card.name} ({card.memory / 1e9:.0f} GB); set {fix}")
+        require_memory(one.host, f"the weights that {one.stage} reads", "take a machine with more, or a smaller pair")
     log.info("%s", table(stages))
 
 
@@ -137,7 +141,9 @@ class Plan:
         self._costs = {name: text_cost(config, *self._lengths) for name, config in configs.items()}
         width = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
         self._decoded = {name: width * cost.parameters for name, cost in self._costs.items()}
-        self._caches = {name: _cache_bytes(config, *self._lengths) for name, config in configs.items()}
+        self._wide = dtype == "float32"
+        """Then a smaller format is tried before layers are spread over cards."""
+        self._caches = {name: cache_bytes(config, *self._lengths) for name, config in configs.items()}
         self._examples, self._held_out = _counts(task.corpus)
 
     def stages(self) -> list[StagePlan]:
@@ -146,7 +152,7 @@ class Plan:
         Raises:
             InputError: a stage does not fit by any settings; names the smallest remedy.
         """
-        task, taught = self._task, self._stored("large")
+        task, taught = self._task, self._on_card(self._stored("large"))
         # Both arms hold the large model, which measures their acceptance and may teach.
         return [
             self._training("finetune_large", "large", task.finetune.large, 0),
@@ -159,7 +165,7 @@ class Plan:
 
     def least(self) -> float:
         """Bytes that the largest stage needs with one text at a time."""
-        task, needed = self._task, [sum(self._decoded.values()) + sum(self._caches.values())]
+        task, needed = self._task, [float(sum(self._decoded.values()) + sum(self._caches.values()))]
         trainings = (("large", task.finetune.large, 0.0), ("small", task.align, self._stored("large")))
         for model, training, beside in trainings:
             smallest = dataclasses.replace(training, activation_checkpointing=True)
@@ -173,7 +179,7 @@ class Plan:
     def _training(self, stage: str, model: str, training: TrainingSettings, beside: float) -> StagePlan:
         cost, own = self._costs[model], self._stored(model)
         if not training.steps:
-            return StagePlan(stage, own + beside, own, own, 0, 0)
+            return StagePlan(stage, self._on_card(own) + beside, own, own, 0, 0)
         if training.zero_stage or training.offload != "none":
             # What ZeRO takes of each card depends on their number, and is not estimated.
             return StagePlan(stage, math.nan, math.nan, 16 * cost.parameters, math.nan, math.nan)
@@ -195,16 +201,14 @@ class Plan:
     def _fitting(
         self, stage: str, cost: TextCost, training: TrainingSettings, beside: float, *, half: bool
     ) -> tuple[dict[str, Any], float]:
-        """The largest micro-batches that fit, with activation checkpointing only where none fits without, and their peak."""
-        room, texts = _USABLE * self._card.memory, math.ceil(training.texts_of_step(sum(self._lengths)) / self._processes)
-        for checkpointing in sorted({training.activation_checkpointing, True}):
-            tried = dataclasses.replace(training, activation_checkpointing=checkpointing)
-            for parts in range(training.accumulation, max(texts, training.accumulation) + 1):
-                least = beside + cost.step_bytes(tried, math.ceil(texts / parts), half=half)
-                if least <= room and (texts % parts == 0 or parts == training.accumulation):
-                    return {"accumulation": parts, "activation_checkpointing": checkpointing}, least
-        fix = "take optimizer adamw with zero_stage 3 and offload parameters, or a smaller pair"
-        raise InputError(self._too_small(stage, least, fix))
+        """The settings of micro-batches that fit, as the stage itself chooses them, and their peak."""
+        texts = math.ceil(training.texts_of_step(sum(self._lengths)) / self._processes)
+        found, peak = fitting(cost, training, texts, USABLE * self._card.memory - beside, half=half)
+        if found is None:
+            fix = "take optimizer adamw with zero_stage 3 and offload parameters, or a smaller pair"
+            raise InputError(self._too_small(stage, beside + peak, fix))
+        chosen = {name: getattr(found, name) for name in ("accumulation", "activation_checkpointing")}
+        return chosen, beside + peak
 
     def _calibration(self) -> StagePlan:
         calibrate, held = self._task.calibrate, self._decoded["large"]
@@ -212,7 +216,7 @@ class Plan:
         batch = self._batch("calibrate", calibrate.batch_size, ["large"])
         operations = texts * self._costs["large"].operations
         hours = 0 if calibrate.texts == "references" else self._decoding("large", texts, batch) / 3600
-        peak = held + batch * self._caches["large"]
+        peak = self._on_card(held) + batch * self._caches["large"]
         return StagePlan("calibrate", peak, held, 8 * texts * sum(self._lengths), operations, hours, {"batch_size": batch})
 
     def _sweep(self) -> StagePlan:
@@ -240,18 +244,26 @@ class Plan:
         texts = 2 * runs * self._held_out
         operations = sum(texts * cost.operations for cost in self._costs.values()) + calls * self._costs["large"].operations
         held, caches = sum(self._decoded.values()), sum(self._caches.values())
-        return StagePlan("sweep", held + batch * caches, held, 0, operations, seconds / 3600, {"quality_batch": batch})
+        peak = self._on_card(self._decoded["large"]) + self._decoded["small"] + batch * caches
+        return StagePlan("sweep", peak, held, 0, operations, seconds / 3600, {"quality_batch": batch})
 
     def _decoding(self, model: str, texts: float, batch: int) -> float:
-        """Seconds of decoding, in which each token of a batch reads the weights once."""
+        """Seconds of decoding, in which each token of a batch reads the weights once; not known of a model that is spread."""
+        if self._on_card(self._decoded[model]) < self._decoded[model]:
+            return math.nan
         return math.ceil(texts / batch) * self._lengths[1] * self._decoded[model] / (_DECODING * self._card.bandwidth)
 
     def _batch(self, stage: str, wanted: int, models: Sequence[str]) -> int:
-        held, caches = sum(self._decoded[model] for model in models), sum(self._caches[model] for model in models)
-        room = _USABLE * self._card.memory - held
-        if room < caches:
-            raise InputError(self._too_small(stage, held + caches, "set machine.dtype to bfloat16, or take a smaller pair"))
-        return int(min(wanted, room // caches))
+        whole, caches = sum(self._decoded[model] for model in models), sum(self._caches[model] for model in models)
+        held = sum(self._on_card(self._decoded[model]) for model in models)
+        batch = fitting_batch(wanted, USABLE * self._card.memory - held, caches)
+        if not batch or (held < whole and self._wide):
+            raise InputError(self._too_small(stage, whole + caches, "set machine.dtype to bfloat16, or take a smaller pair"))
+        return batch
+
+    def _on_card(self, weights: float) -> float:
+        """Bytes of a model on the fullest card: where it does not fit one, its layers are spread (`tasks.models.spread`)."""
+        return min(weights, spread.USABLE * self._card.memory)
 
     def _too_small(self, stage: str, needed: float, fix: str) -> str:
         card = f"the {self._card.name} has {self._card.memory / 1e9:.0f} GB"
@@ -275,16 +287,6 @@ def _counts(corpus: CorpusSettings) -> tuple[float, float]:
     # A slice such as test[:300] names its length.
     slices = [re.search(r"\d+", hub.data_set.splits[name].partition("[")[2]) for name in ("validation", "test")]
     return train, sum(both / 2 if one is None else int(one[0]) for one in slices)
-
-
-def _cache_bytes(config: PreTrainedConfig, source: int, target: int) -> float:
-    """Of a text that is decoded, in float32: keys and values of all layers, and its logits with a copy."""
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    own = getattr(config, "d_kv", None) or getattr(config, "head_dim", None)
-    depth = getattr(config, "num_decoder_layers", None) or config.num_hidden_layers
-    width = own or config.hidden_size // config.num_attention_heads
-    size: float = 4 * (2 * depth * heads * width * (source + target) + 2 * config.vocab_size)
-    return size
 
 
 def table(stages: Sequence[StagePlan]) -> str:

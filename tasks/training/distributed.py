@@ -271,7 +271,6 @@ def training_share(model: PreTrainedModel, training: TrainingSettings, text: Tex
         teachers: Folders of the models that it is trained with.
     """
     parameters, on_cpu = list(model.parameters()), model.device.type == "cpu"
-    teachers_state = sum(file.stat().st_size for folder in teachers for file in Path(folder).glob("*.safetensors"))
     if training.steps:
         texts = training.texts_of_step(text.max_source_tokens + text.max_target_tokens)
         cost = text_cost(model.config, text.max_source_tokens, text.max_target_tokens)
@@ -281,7 +280,7 @@ def training_share(model: PreTrainedModel, training: TrainingSettings, text: Tex
         needed = sum(one.nbytes for one in parameters)
     if on_cpu:  # malloc keeps more than it gives
         needed = _LOADED + int(_KEPT * needed)
-    return Share(min(torch.get_num_threads(), _cores()) if on_cpu else 1, needed + teachers_state)
+    return Share(min(torch.get_num_threads(), _cores()) if on_cpu else 1, needed + _bytes_of(teachers))
 
 
 def room_of(device: torch.device) -> Share:
@@ -289,6 +288,20 @@ def room_of(device: torch.device) -> Share:
     if device.type == "cuda":
         return Share(_cores(), int(_USABLE * torch.cuda.get_device_properties(device).total_memory))
     return Share(_cores(), int(_USABLE * machine.memory()))
+
+
+def room_of_step(device: torch.device, teachers: tuple[Path, ...]) -> float:
+    """Return the bytes that a step of this process can have: what `training_share` then asks for fits the device."""
+    room = float(room_of(device).memory)
+    if device.type == "cpu":
+        # The processes of a machine divide its memory.
+        own = room / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        return (own - _LOADED - _bytes_of(teachers)) / _KEPT
+    return room - _bytes_of(teachers)
+
+
+def _bytes_of(folders: tuple[Path, ...]) -> int:
+    return sum(file.stat().st_size for folder in folders for file in Path(folder).glob("*.safetensors"))
 
 
 def _cores() -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,33 @@ class TextCost:
         of_text = self.recomputed if training.activation_checkpointing else self.activations
         held = texts * of_text // 2 + 2 * self.parameters if half else texts * of_text
         return state + max(held, 0 if training.optimizer == "adamw" else 4 * trained)
+
+
+def fitting(
+    cost: TextCost, training: TrainingSettings, texts: int, room: float, trained: int | None = None, *, half: bool = False
+) -> tuple[TrainingSettings | None, int]:
+    """Return the settings with the largest micro-batches whose step fits, and its peak in bytes.
+
+    Activations are recomputed only where no micro-batch fits without. Where none fits at all there are no settings, and the
+    peak is the least.
+
+    Args:
+        cost: Of a text of the greatest lengths.
+        training: The settings; there are at least their micro-batches.
+        texts: Of a step in one process.
+        room: Bytes for the step.
+        trained: Weights that are trained, if not all.
+        half: Whether activations are bfloat16.
+    """
+    first, peak = max(1, training.accumulation), 0
+    recomputing = {training.activation_checkpointing, training.trunk != "frozen"}
+    for checkpointing in sorted(recomputing):
+        for parts in range(first, max(texts, first) + 1):
+            tried = dataclasses.replace(training, accumulation=parts, activation_checkpointing=checkpointing)
+            peak = cost.step_bytes(tried, math.ceil(texts / parts), trained, half=half)
+            if peak <= room and (texts % parts == 0 or parts == first):
+                return tried, peak
+    return None, peak
 
 
 def text_cost(config: PreTrainedConfig, source: int, target: int) -> TextCost:

@@ -283,7 +283,7 @@ class Objective(torch.nn.Module):
             model.activation_checkpointing_enable()
         self.loss: Loss = loss or (AuxiliaryLoss(settings) if settings.has_auxiliary_losses else CrossEntropyLoss())
         device = next(model.parameters()).device
-        self._half = settings.precision == "bfloat16" or (settings.precision == "auto" and multiplies_bfloat16(device))
+        self._half = in_bfloat16(settings, device)
         if self._half and device.type == "cpu":
             # torch's fused attention prepares each head of each text for bfloat16 anew, which takes longer than the rest of a
             # step where texts are short.
@@ -342,6 +342,11 @@ class Objective(torch.nn.Module):
         elif reads_large_encoder(self.model):
             self.model.get_encoder().eval()
         return self
+
+
+def in_bfloat16(settings: TrainingSettings, device: torch.device) -> bool:
+    """Whether a training on the device multiplies in bfloat16."""
+    return settings.precision == "bfloat16" or (settings.precision == "auto" and multiplies_bfloat16(device))
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:

@@ -54,7 +54,12 @@ class TrainingSettings:
         unit="tokens",
         ge=0,
     )
-    accumulation: int = setting("Micro-batches of each process's share of a step, to save memory.", default=1, ge=1)
+    accumulation: int = setting(
+        "Micro-batches of each process's share of a step, to save memory; 0: as few as fit the device with the longest texts, "
+        "with activation_checkpointing where a single one needs it.",
+        default=1,
+        ge=0,
+    )
     activation_checkpointing: bool = setting(
         "Compute each layer's activations again in the backward pass instead of keeping them: less memory, a slower step.",
         default=False,
@@ -132,6 +137,9 @@ class TrainingSettings:
         if self.accumulation > self.batch_size and not self.batch_tokens:
             fix = "a micro-batch has at least one example; lower it"
             raise ValueError(f"accumulation is {self.accumulation}, but batch_size is {self.batch_size}, and {fix}")
+        if self.accumulation == 0 and self.zero_stage:
+            unknown = f"what zero_stage {self.zero_stage} saves is not estimated"
+            raise ValueError(f"accumulation is 0, but {unknown}; set it to at least 1")
         if self.relative_rate and self.optimizer != "adafactor":
             raise ValueError(f"relative_rate is set, but optimizer is {self.optimizer}; it must be adafactor")
         if self.steps == 0 and self.has_auxiliary_losses:

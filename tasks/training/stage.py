@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +27,15 @@ from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import Dtype, initial_model, save_model
 from tasks.models.pair import check_lengths, check_pair
 from tasks.models.settings import ModelSettings, TextSettings, TrainingRecord, read_training_record
+from tasks.models.spread import places_of
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training import distributed
 from tasks.training.checkpoints import writing_to_resume
 from tasks.training.data import BatchSource, JsonlDataset, TokenDataset
 from tasks.training.loop import Evaluator, HeldOutQuality, LogMetrics, TrainingResult, as_csv, train
-from tasks.training.objective import Loss, Objective, check_model
+from tasks.training.memory import fitting, text_cost
+from tasks.training.objective import Loss, Objective, check_model, in_bfloat16
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -163,12 +166,14 @@ def open_context(job: TrainingJob) -> TrainingContext:
     tokenizer = load_tokenizer(job.tokenizer)
     large = job.paths.model("large") if job.model.from_large is not None else None
     # What is trained has float32 weights; what is taken as it is keeps the checkpoint's number format.
-    dtype: Dtype = torch.float32 if job.training.steps else "auto"
-    model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, large, dtype)
+    dtype: Dtype
+    dtype, place = (torch.float32, None) if job.training.steps else ("auto", device)
+    model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, large, dtype, place)
     random_start = job.model.pretrained is None and large is None
     check_model(model, job.name, job.training, device, random_start=random_start)
     check_vocabulary(tokenizer, str(job.tokenizer), job.model)
     check_lengths(model, job.name, job.text)
+    job = dataclasses.replace(job, training=_sized(job, model, device))
     # 2. The texts, tokenised as this kind of model reads them.
     decoder_only = not model.config.is_encoder_decoder
     files = (job.train_file, job.held_out_file)
@@ -186,7 +191,31 @@ def open_context(job: TrainingJob) -> TrainingContext:
                 log.info("%s: %s are cut to fit the chat prompt", job.paths.task, cut)
     # 3. The folder of this work's checkpoints.
     resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
-    return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
+    placed = model if places_of(model) else model.to(device)
+    return TrainingContext(job, placed, tokenizer, examples, held_out, device, resume)
+
+
+def _sized(job: TrainingJob, model: PreTrainedModel, device: torch.device) -> TrainingSettings:
+    """Return the settings of a training, with what fits the device where `accumulation` is 0: a record of what was chosen.
+
+    Raises:
+        InputError: not even one text fits.
+    """
+    training, text = job.training, job.text
+    if training.accumulation or not training.steps:
+        return dataclasses.replace(training, accumulation=max(1, training.accumulation))
+    texts = math.ceil(training.texts_of_step(text.max_source_tokens + text.max_target_tokens) / distributed.world_size())
+    cost = text_cost(model.config, text.max_source_tokens, text.max_target_tokens)
+    room = distributed.room_of_step(device, job.teachers)
+    found, peak = fitting(cost, training, texts, room, half=in_bfloat16(training, device))
+    said = f"{peak / 1e9:.1f} GB of the {room / 1e9:.1f} GB that a step can have"
+    if found is None:
+        fix = "take optimizer adamw with zero_stage 3 and offload parameters, or a smaller model"
+        raise InputError(f"{job.label} needs {said} for one text at a time; {fix}")
+    if distributed.is_main():
+        again = " whose activations are recomputed" if found.activation_checkpointing else ""
+        log.info("%s: %s: %d micro-batches a step%s, %s", job.paths.task, job.label, found.accumulation, again, said)
+    return found
 
 
 def _require_step_memory(training: TrainingSettings, examples: TokenDataset, vocabulary: int) -> None:
@@ -348,7 +377,7 @@ def _check(opened: TrainingContext) -> OutputCheck | None:
 
 def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck | None) -> None:
     """Write the model with its card; `generate` then stops at the length that the model was trained on."""
-    job, model = opened.job, opened.model.cpu()
+    job, model = opened.job, opened.model if places_of(opened.model) else opened.model.cpu()
     if outcome.steps:
         model.float()  # training in float16 leaves float16 weights
     model.generation_config.max_new_tokens = job.text.max_target_tokens

@@ -18,6 +18,7 @@ from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.reference import CausalDecoder, FsmtDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
 from tasks.models.layers import keep_encoder_once, reads_large_encoder, shares_encoder
+from tasks.models.spread import places_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,6 +43,13 @@ def open_decoder(
             the requested runtime does not support it.
     """
     _require_rewindable(model, name)
+    if places := places_of(model):
+        if runtime.name not in ("auto", "reference") or runtime.int8:
+            raise InputError(
+                f"the {name} model is spread over {places}, where the reference runtime alone decodes; set machine.runtime to "
+                "auto and machine.dtype to bfloat16 or float32"
+            )
+        return _reference(model, name, vocabulary)
     opened: NativeDecoder | FusedDecoder | str
     for kind in ("native", "fused"):
         # int8 exists in the native runtime alone.
@@ -156,7 +164,7 @@ def open_decoders(
         InputError: a model cannot be decoded with on this machine, or the small one was trained on another model's encoder.
     """
     # Before opening, which lets go of weights that this reads.
-    shared = opened is None and shares_encoder(small, large)
+    shared = opened is None and not places_of(large) and shares_encoder(small, large)
     if shared:
         keep_encoder_once(small, large)
     elif reads_large_encoder(small):

@@ -25,6 +25,7 @@ from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
+from tasks.models.spread import places_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -55,7 +56,8 @@ class LoadedModel:
         self.lengths: list[int] = []
         self.runtime: Runtime = REFERENCE
         """How it was asked to be run."""
-        self.described = f"reference, {str(model.dtype).removeprefix('torch.')}"
+        spread = f", spread over {places}" if (places := places_of(model)) else ""
+        self.described = f"reference, {str(model.dtype).removeprefix('torch.')}{spread}"
         """The runtime and its number format, for reports."""
 
     @functools.cached_property

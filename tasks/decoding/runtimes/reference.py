@@ -139,8 +139,8 @@ class CachedDecoder(LoadedModel, ABC):
         shift = torch.tensor([end - width for end in ends], device=self.device)
         columns = (torch.arange(width, device=self.device) + shift[:, None]).clamp_(min=0)
         for layer in self._growing_layers():
-            # (rows, heads, columns, head width), as keys and values lie.
-            index = columns[:, None, :, None].expand(-1, layer.keys.shape[1], -1, -1)
+            # (rows, heads, columns, head width), as keys and values lie; the layers of a spread model are on several cards.
+            index = columns.to(layer.keys.device)[:, None, :, None].expand(-1, layer.keys.shape[1], -1, -1)
             layer.keys = layer.keys.gather(2, index.expand(-1, -1, -1, layer.keys.shape[3]))
             layer.values = layer.values.gather(2, index.expand(-1, -1, -1, layer.values.shape[3]))
         self._width = width
@@ -155,7 +155,8 @@ class CachedDecoder(LoadedModel, ABC):
 def select_rows(layers: list[CacheLayer], index: Tensor) -> None:
     """Keep the rows `index` of each layer's keys and values."""
     for layer in layers:
-        layer.keys, layer.values = layer.keys[index], layer.values[index]
+        own = index.to(layer.keys.device)
+        layer.keys, layer.values = layer.keys[own], layer.values[own]
 
 
 class TransformersDecoder(CachedDecoder):
@@ -201,7 +202,8 @@ class TransformersDecoder(CachedDecoder):
     def _select(self, index: Tensor) -> None:
         super()._select(index)
         select_rows(self._cache.cross_attention_cache.layers, index)
-        self._encoder_output = EncoderOutput(self._encoder_output.hidden[index], self._encoder_output.mask[index])
+        hidden, mask = self._encoder_output.hidden, self._encoder_output.mask
+        self._encoder_output = EncoderOutput(hidden[index.to(hidden.device)], mask[index.to(mask.device)])
 
 
 class FsmtDecoder(TransformersDecoder):

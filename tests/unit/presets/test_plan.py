@@ -29,8 +29,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return runner(main, monkeypatch, capsys)
 
 
-def xsum() -> Task:
-    return Task.model_validate_json(json.dumps(variant_of("xsum-bild").section()))
+def xsum(**training: object) -> Task:
+    """The task, with settings of both trainings."""
+    section = variant_of("xsum-bild").section()
+    for one in (section["finetune"]["large"], section["align"]):
+        one |= training
+    return Task.model_validate_json(json.dumps(section))
 
 
 def stages(task: Task, card: Card) -> dict[str, StagePlan]:
@@ -60,11 +64,12 @@ def test_the_weights_of_published_models_are_counted() -> None:
 
 
 def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, machine = xsum(), MachineSettings()
+    task, machine = xsum(accumulation=1, precision="float32"), MachineSettings()
     monkeypatch.setattr(plan, "card_at_hand", lambda: CARDS["A100"])
     with pytest.raises(InputError, match=r"^finetune\.large does not fit the A100 \(80 GB\); set accumulation to 2$"):
         require_fit(task, machine)
     require_fit(task, dataclasses.replace(machine, device="cpu"))
+    require_fit(xsum(accumulation=2, precision="float32"), machine)
     monkeypatch.setattr(plan, "card_at_hand", lambda: dataclasses.replace(CARDS["T4"], memory=8e9))
     with pytest.raises(InputError, match=r"^finetune_large needs 9 GB for one text at a time, and the T4 has 8 GB; take opt"):
         require_fit(task, machine)
@@ -74,9 +79,42 @@ def test_what_does_not_fit_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Plan(gemma, CARDS["H200"], "bfloat16").least() < 90e9 < Plan(gemma, CARDS["H200"]).least()
 
 
+@pytest.mark.parametrize(("name", "memory"), [("T4", 11e9), ("T4", 16e9), ("A100", 80e9)])
+def test_a_variant_leaves_its_sizes_to_the_card(
+    name: str, memory: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = xsum()
+    assert (task.finetune.large.accumulation, task.calibrate.batch_size, task.sweep.quality_batch) == (0, 0, 0)
+    card = dataclasses.replace(CARDS[name], memory=memory)
+    monkeypatch.setattr(plan, "card_at_hand", lambda: card)
+    require_fit(task, MachineSettings())
+    [chosen] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("| finetune_large |")]
+    assert f"accumulation {stages(task, card)['finetune_large'].settings['accumulation']}" in chosen
+
+
+def test_a_machine_that_cannot_read_the_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "card_at_hand", lambda: CARDS["A100"])
+    monkeypatch.setattr("tasks.machine.memory", lambda: 2e9)
+    with pytest.raises(InputError, match="the weights that finetune_large reads take 3 GB, and this machine has 2 GB"):
+        require_fit(xsum(), MachineSettings())
+
+
+def test_a_large_model_that_fits_no_card_in_bfloat16_is_spread() -> None:
+    """In float32 the smaller format is the smaller remedy. How long a spread model takes is not known."""
+    section = variant_of("gsm8k").section()
+    section["models"]["small"] = {"architecture": "llama", "d_model": 64, "d_ff": 128, "d_kv": 16, "heads": 4}
+    task, card = Task.model_validate_json(json.dumps(section)), dataclasses.replace(CARDS["A100"], memory=48e9)
+    found = {one.stage: one for one in Plan(task, card, "bfloat16").stages()}
+    assert 0.8 * 48e9 <= found["calibrate"].memory <= found["sweep"].memory <= 0.9 * 48e9
+    assert found["calibrate"].host == pytest.approx(2 * 27.2e9, rel=1e-2)
+    assert math.isnan(found["sweep"].hours) and "not estimated" in table(list(found.values()))
+    with pytest.raises(InputError, match=r"calibrate needs 110 GB .*, and the A100 has 48 GB; set machine\.dtype"):
+        Plan(task, card).stages()
+
+
 def test_what_zero_takes_is_not_estimated() -> None:
     section = variant_of("xsum-bild").section()
-    section["finetune"]["large"] |= {"optimizer": "adamw", "zero_stage": 3}
+    section["finetune"]["large"] |= {"optimizer": "adamw", "zero_stage": 3, "accumulation": 1}
     task = Task.model_validate_json(json.dumps(section))
     found = stages(task, dataclasses.replace(CARDS["T4"], memory=8e9))
     assert math.isnan(found["finetune_large"].memory)
@@ -125,7 +163,7 @@ def test_processes_and_batches_of_tokens_share_a_step(monkeypatch: pytest.Monkey
     assert stages(Task.model_validate_json(json.dumps(section)), CARDS["A100"])["align"].settings["accumulation"] == 1
     # The control has the settings of align.
     section["finetune"]["large"] = {"steps": 0}
-    section["align"] |= {"batch_tokens": 0}
+    section["align"] |= {"batch_tokens": 0, "accumulation": 1, "precision": "float32"}
     monkeypatch.setattr(plan, "card_at_hand", lambda: CARDS["H100"])
     with pytest.raises(InputError, match=r"^align does not fit the H100 \(80 GB\); set accumulation to 4$"):
         require_fit(Task.model_validate_json(json.dumps(section)), MachineSettings())

@@ -20,8 +20,9 @@ from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.report import stage_warnings
 from tasks.tracking import DataSet
-from tasks.training import stage
+from tasks.training import distributed, stage
 from tasks.training.loop import LogMetrics, TrainingResult
+from tasks.training.memory import text_cost
 from tasks.training.settings import TrainingSettings
 from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, check_vocabulary, open_context, train_stage
 from tests.training import same_weights, toy_job, toy_spec
@@ -78,6 +79,35 @@ def test_a_step_that_no_memory_holds_is_refused(
         open_context(large)
     if said:
         open_context(dataclasses.replace(large, training=dataclasses.replace(large.training, accumulation=2)))
+
+
+def test_micro_batches_that_are_left_open_are_those_that_fit(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was chosen is in the settings of the opened job, and so in the card, in MLflow and in the name of the work."""
+    fixed = dataclasses.replace(job.training, optimizer="adamw", batch_size=8)
+    left_open = dataclasses.replace(job, training=dataclasses.replace(fixed, accumulation=0))
+    cost = text_cost(open_context(job).model.config, 16, 13)
+    found = dict[int, TrainingSettings]()
+    for texts in (8, 4, 3, 1):
+        room = cost.step_bytes(fixed, texts)
+        monkeypatch.setattr(distributed, "room_of_step", lambda *_, room=room: room)
+        found[texts] = open_context(left_open).job.training
+    parts = {texts: one.accumulation for texts, one in found.items()}
+    assert parts == {8: 1, 4: 2, 3: 4, 1: 8}
+    assert not any(one.activation_checkpointing for one in found.values())
+    assert "toy: finetune small: 8 micro-batches a step, 0.0 GB" in capsys.readouterr().err
+    again = dataclasses.replace(fixed, activation_checkpointing=True)
+    monkeypatch.setattr(distributed, "room_of_step", lambda *_: cost.step_bytes(again, 1))
+    opened = open_context(left_open)
+    assert opened.job.training.activation_checkpointing
+    assert opened.resume != open_context(job).resume
+    monkeypatch.setattr(distributed, "room_of_step", lambda *_: cost.step_bytes(again, 1) - 1)
+    with pytest.raises(InputError, match=r"^finetune small needs .* for one text at a time; take optimizer adamw"):
+        open_context(left_open)
+    # What is taken as it is has no step.
+    as_it_is = dataclasses.replace(left_open, training=dataclasses.replace(fixed, steps=0, accumulation=0))
+    assert open_context(as_it_is).job.training.accumulation == 1
 
 
 @pytest.fixture
