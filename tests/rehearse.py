@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,12 @@ from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.presets import MODELS, Section, Variant, variant_of
 from tests.mutants.__main__ import copy_tree
+from tests.served import spare_tables
 
 ROOT, FOLDER = Path(__file__).parents[1], Path("build/rehearsal")
-SIZES = {"train": 600, "validation": 24, "test": 24}
+SIZES = {"train": 200, "validation": 16, "test": 16}
+PRE_TRAINING, WRITTEN, KNOWN = 60, 12, 4
+"""Steps that pre-train a stand-in, most tokens of a text that it learns, and the number of these texts."""
 NOTE = "This is a rehearsal of {}: tiny models on texts of this project. Its numbers mean nothing."
 UNKNOWN = "<unk>"
 TURNS = ["<start_of_turn>", "<end_of_turn>"]
@@ -59,6 +62,7 @@ SHRUNK: dict[str, dict[str, int]] = {
     | {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3},
 }
 SHRUNK["mt5"] = SHRUNK["t5"]
+MACHINE = {"device": "cpu", "runtime": "auto", "dtype": "float32", "drafter_dtype": "same", "threads": 1}
 DEPTHS = ("num_layers", "n_layer", "num_hidden_layers")
 
 
@@ -67,7 +71,7 @@ def texts(count: dict[str, int]) -> dict[str, list[Example]]:
     return translation.generate(count, seed=5)
 
 
-def row_of(columns: dict[str, str], example: Example, number: int) -> dict[str, Any]:
+def row_of(data_set: str, columns: dict[str, str], example: Example, number: int) -> dict[str, Any]:
     """A row with the columns of a data set: a short text where a reference belongs, a longer one elsewhere."""
     english, german = example.references[0], example.source
     found: dict[str, Any] = {}
@@ -75,10 +79,10 @@ def row_of(columns: dict[str, str], example: Example, number: int) -> dict[str, 
         value: Any = english if role == "reference_fields" else f"{german} {english}"
         if column.endswith((".de", ".en")) or column in ("de", "en"):
             value = german if column.endswith("de") else english
-        elif column in ("answers.text", "answer.aliases", "answers"):
-            value = [english, english.upper()]
-        elif column == "answer" and "question" in columns:
+        elif column == "answer" and data_set == "gsm8k":
             value = f"{english}\n#### {number % 10}"
+        elif column in ("answers.text", "answer.aliases", "answers", "answer"):
+            value = [english, english.upper()]
         elif column == "code":
             value = f"def f(x):\n    return x + {number % 3}"
         elif column == "test_list":
@@ -101,7 +105,7 @@ def write_data_set(variant: Variant, folder: Path) -> list[str]:
     place = folder / data_set.configuration if data_set.revision == PARQUET else folder
     place.mkdir(parents=True)
     for split in SPLITS:
-        rows = [row_of(columns, one, number) for number, one in enumerate(examples[split])]
+        rows = [row_of(variant.data_set, columns, one, number) for number, one in enumerate(examples[split])]
         if data_set.passage_words:  # passages are made of joined rows
             rows *= 8
         name = data_set.splits[split].partition("[")[0]
@@ -110,6 +114,11 @@ def write_data_set(variant: Variant, folder: Path) -> list[str]:
             file.write(lines)
         all_texts += [text for one in examples[split] for text in (one.source, *one.references)]
     return all_texts
+
+
+def names_of(variant: Variant) -> dict[str, str]:
+    """The published models of the first pair."""
+    return dict(zip(("small", "large"), variant.pairs[0].split(":"), strict=True))
 
 
 def tokenizer_of(kind: str, lines: list[str]) -> PreTrainedTokenizerBase:
@@ -141,30 +150,51 @@ def _model_of(trained: Tokenizer) -> dict[str, Any]:
     return found
 
 
-def write_model(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, lines: list[str], *, shallow: bool) -> None:
-    """Write a model of a published one's class, with its vocabulary and its tokenizer's ids, which writes short texts."""
-    shape = {key: value for key, value in MODELS[name].items() if key not in ("tokenizer", "dtype")}
+def write_model(variant: Variant, model: str, folder: Path, tokenizer: PreTrainedTokenizerBase, lines: list[str]) -> None:
+    """Write a model of a published one's class, with its vocabulary and its tokenizer's ids, which writes short texts.
+
+    Args:
+        variant: Whose first pair is taken.
+        model: `small` or `large`.
+        folder: Where it is written.
+        tokenizer: Of the pair.
+        lines: Texts to learn from.
+    """
+    shape = {key: value for key, value in MODELS[names_of(variant)[model]].items() if key not in ("tokenizer", "dtype")}
     kind, vocabulary = shape.pop("model_type"), shape.pop("vocab_size")
     shape |= SHRUNK[kind]
-    shape |= {depth: 1 for depth in DEPTHS if depth in shape and shallow}
+    shape |= {depth: 1 for depth in DEPTHS if depth in shape and model == "small"}
     shape |= {f"{one}_token_id": getattr(tokenizer, f"{one}_token_id") for one in ("pad", "eos", "bos")}
     if kind in ("t5", "mt5"):
         shape["decoder_start_token_id"] = tokenizer.pad_token_id
     config = AutoConfig.for_model(kind, **shape, vocab_size=len(tokenizer))
-    model = (AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM).from_config(config)
+    made = (AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM).from_config(config)
+    pre_train(made, variant, tokenizer, lines)
+    # The published number of rows, of which those behind the tokenizer's are padding.
+    made.resize_token_embeddings(vocabulary, mean_resizing=False)
+    with torch.no_grad():
+        made.get_output_embeddings().weight[len(tokenizer) :] = 0
+    made.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def pre_train(model: Any, variant: Variant, tokenizer: PreTrainedTokenizerBase, lines: list[str]) -> None:
+    """Teach a model the beginnings of a few texts, each with its end, whatever the source."""
 
     def ids(line: str) -> list[int]:
         return list(tokenizer(line, add_special_tokens=False)["input_ids"])
 
-    # Pre-training: a few words, then the end, whatever the source, and behind the words with which an answer begins in a chat.
-    turn = ids(f"{TURNS[1]}\n{TURNS[0]}model\n") if tokenizer.chat_template else []
+    # A decoder-only model writes behind the words with which an answer begins in a chat, or behind an end token.
+    before = ids(f"{TURNS[1]}\n{TURNS[0]}model\n") if variant.text.get("chat_template") else [tokenizer.eos_token_id]
+    encoder_decoder, longest = model.config.is_encoder_decoder, min(WRITTEN, variant.lengths[1] - 2)
+    known = [[*ids(line)[:longest], tokenizer.eos_token_id] for line in lines[:KNOWN]]
     torch.manual_seed(1)
-    optimizer, rng = torch.optim.AdamW(model.parameters(), lr=3e-3), random.Random(1)
-    for _ in range(200):
-        targets = [[*ids(line)[:6], tokenizer.eos_token_id] for line in rng.sample(lines, 8)]
-        sources = [ids(" ".join(rng.sample(lines, 8)))[: rng.randrange(8, 160)] + turn for _ in targets]
-        if not config.is_encoder_decoder:
-            sources = [source + target for source, target in zip(sources, targets, strict=True)]
+    optimizer, rng = torch.optim.AdamW(model.parameters(), lr=1e-2), random.Random(1)
+    for _ in range(PRE_TRAINING):
+        targets = [rng.choice(known) for _ in range(8)]
+        sources = [ids(" ".join(rng.sample(lines, 8)))[: rng.randrange(8, 24 if encoder_decoder else 160)] for _ in targets]
+        if not encoder_decoder:
+            sources = [[*source, *before, *target] for source, target in zip(sources, targets, strict=True)]
             targets = [[-100] * (len(source) - len(target)) + target for source, target in zip(sources, targets, strict=True)]
         read, wanted = (
             pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=padding)
@@ -173,12 +203,6 @@ def write_model(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, lin
         model.train()(input_ids=read, labels=wanted).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    # The published number of rows, of which those behind the tokenizer's are padding.
-    model.resize_token_embeddings(vocabulary, mean_resizing=False)
-    with torch.no_grad():
-        model.get_output_embeddings().weight[len(tokenizer) :] = 0
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 def section_of(variant: Variant, small: str, large: str) -> Section:
@@ -189,20 +213,21 @@ def section_of(variant: Variant, small: str, large: str) -> Section:
     task["text"] |= {"max_source_tokens": min(variant.lengths[0], 192), "max_target_tokens": min(variant.lengths[1], 24)}
     for training in (task["finetune"]["large"], task["align"]):
         if training["steps"]:
-            training |= {"steps": 12, "batch_size": 8, "evaluate_every": 12, "checkpoint_every": 12}
+            training |= {"steps": 4, "batch_size": 8, "evaluate_every": 4, "checkpoint_every": 4}
             training.pop("warmup_steps", None)
     task["calibrate"] |= {"fraction": 0.3, "max_repeats": 0}
     task["corpus"]["hub"]["splits"] = _splits(DATA_SETS[variant.data_set].splits)
     task["corpus"]["note"] = NOTE.format(variant.printed)
     task["sweep"]["grid"] = [_first_values(entry) for entry in task["sweep"]["grid"]]
     task["sweep"] |= {
-        "latency_examples": 3,
+        "latency_examples": 2,
         "latency_rounds": 1,
         "warmup_examples": 1,
         "bootstrap_samples": 100,
         "batch_sizes": [],
     }
-    task["sweep"].pop("temperatures", None)
+    if "temperatures" in task["sweep"]:
+        task["sweep"]["temperatures"] = task["sweep"]["temperatures"][:1]
     if "run_generated_code" in task:
         task["run_generated_code"] = True
     return task
@@ -218,28 +243,37 @@ def _splits(splits: Any) -> dict[str, str]:
 
 
 def _first_values(entry: Section) -> Section:
-    return {"method": entry["method"], "values": {name: values[:1] for name, values in entry["values"].items()}}
+    """One value of each setting, but all drafters."""
+    kept = {name: values if name == "drafter" else values[:1] for name, values in entry["values"].items()}
+    return {"method": entry["method"], "values": kept}
 
 
-def rehearse(variant: Variant, folder: Path, device: str = "cpu") -> int:
-    """Run the pipeline of a variant in a new folder; return its exit status."""
+def make_project(variants: Sequence[Variant], folder: Path, device: str = "cpu") -> None:
+    """Copy this working tree to a repository of its own, whose tasks are the variants on stand-ins."""
     copy_tree(ROOT, folder, without=("tests/", "docs/"))
     (folder / "dvc.lock").unlink(missing_ok=True)
-    small, large = variant.pairs[0].split(":")
-    lines = write_data_set(variant, folder / "stand-ins" / "data")
-    tokenizer = tokenizer_of(MODELS[large]["tokenizer"], lines)
-    for name, place in ((small, "small"), (large, "large")):
-        write_model(name, folder / "stand-ins" / place, tokenizer, lines, shallow=place == "small")
-    task = section_of(variant, "stand-ins/small", "stand-ins/large")
-    machine = {"device": device, "runtime": "auto", "dtype": "float32", "drafter_dtype": "same", "threads": 1}
-    params = {"active": {variant.name: "stand-ins/data"}, "machine": machine, "tasks": {variant.name: task}}
+    params: Section = {"active": {}, "machine": MACHINE | {"device": device}, "tasks": {}}
+    for variant in variants:
+        place = Path("stand-ins") / variant.name
+        lines = write_data_set(variant, folder / place / "data")
+        tokenizer = tokenizer_of(MODELS[names_of(variant)["large"]]["tokenizer"], lines)
+        for model in ("small", "large"):
+            write_model(variant, model, folder / place / model, tokenizer, lines)
+        params["active"][variant.name] = f"{place}/data"
+        params["tasks"][variant.name] = section_of(variant, f"{place}/small", f"{place}/large")
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
     identity = ["-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost"]
     for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "rehearsal"]):
         subprocess.run(["git", *identity, *command], cwd=folder, check=True)
-    return subprocess.run(
-        [sys.executable, "-m", "flows.pipeline"], cwd=folder, env=dict(_environment(folder)), check=False
-    ).returncode
+
+
+def rehearse(variant: Variant, folder: Path, device: str = "cpu") -> int:
+    """Run the pipeline of a variant in a new folder; return its exit status."""
+    make_project([variant], folder, device)
+    (folder / ".cache").mkdir()
+    spare_tables(folder / ".cache")
+    command = [sys.executable, "-m", "flows.pipeline"]
+    return subprocess.run(command, cwd=folder, env=dict(_environment(folder)), check=False).returncode
 
 
 def _environment(folder: Path) -> Iterator[tuple[str, str]]:

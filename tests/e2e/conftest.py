@@ -165,12 +165,12 @@ def run_stages(clone: Path) -> str:
     Each is forked from one process that imports what the stages do: `dvc repro` would spend half of its time on imports.
     """
     variables, modules, said = environment(clone), clone.parent / "modules", clone.parent / "said"
-    metrics = clone / "results/translation/metrics.json"
-    metrics.parent.mkdir(parents=True, exist_ok=True)
     places = os.pathsep.join([variables["PYTHONPATH"], str(ROOT)])
     with contextlib.closing(Forks(None, **variables | {"PYTHONPATH": places})) as forks, Repo(str(clone)) as repo:
         for stage in repo.index.stages:
             words = shlex.split(stage.cmd.removeprefix("exec python -m "))
+            metrics = clone / "results" / words[words.index("--task") + 1] / "metrics.json"
+            metrics.parent.mkdir(parents=True, exist_ok=True)
             metrics.write_text("[]", encoding="utf-8")
             run = forks.start(words, clone, variables | {"TORTURE_MODULES": str(modules)}, said)
             forks.wait(run, seconds=3600)

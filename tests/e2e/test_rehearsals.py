@@ -1,34 +1,50 @@
-"""The papers' experiments run through every stage, DVC, Prefect and MLflow, on models of their classes."""
+"""The papers' experiments run through every stage, on models of their classes: one in forked processes, all as by hand."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from tasks.evaluation.scoring.metrics import PROGRAMS
 from tasks.presets import VARIANTS, variant_of
-from tests.rehearse import rehearse
+from tests.e2e.conftest import run_stages
+from tests.rehearse import make_project, rehearse
+from tests.sandbox import sandboxed
 
 QUICK = ("xsum-bild",)
-"""More of them would take `make test` beyond its ten minutes of processor time."""
+"""In one project; each more takes a minute of `make test`."""
+ALL = [pytest.param(one.name, marks=sandboxed if one.metric == PROGRAMS else ()) for one in VARIANTS]
 
 
-def run(name: str, folder: Path) -> None:
+def check(name: str, folder: Path) -> None:
+    """The report of a rehearsed variant says what it is worth, and holds every method of the grid."""
     variant = variant_of(name)
-    assert rehearse(variant, folder) == 0
     summary = json.loads((folder / "results" / name / "summary.json").read_text(encoding="utf-8"))
     assert summary["verdict"]["warnings"][0].endswith("Its numbers mean nothing.")
+    assert not summary["failed"]
     assert {point["method"] for point in summary["points"]} >= {entry["method"] for entry in variant.grid}
     page = (folder / "results" / name / "report.html").read_text(encoding="utf-8")
     assert ("None: the unaligned drafter is the small model as it is" in page) == (variant.align.get("unaligned") == "as_it_is")
-    assert list((folder / "mlruns").rglob("*")) or (folder / "mlflow.db").is_file()
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose tasks are the quick variants, in which all stages have run; DVC keeps their outputs."""
+    folder = tmp_path_factory.mktemp("rehearsals") / "project"
+    make_project(list(map(variant_of, QUICK)), folder)
+    run_stages(folder)
+    return folder
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_an_experiment_is_rehearsed(name: str, tmp_path: Path) -> None:
-    run(name, tmp_path / "rehearsal")
+def test_an_experiment_is_rehearsed(name: str, rehearsed: Path) -> None:
+    check(name, rehearsed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({one.name for one in VARIANTS} - set(QUICK)))
-def test_every_experiment_is_rehearsed(name: str, tmp_path: Path) -> None:
-    run(name, tmp_path / "rehearsal")
+@pytest.mark.parametrize("name", ALL)
+def test_every_experiment_is_rehearsed_with_prefect_and_mlflow(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "rehearsal"
+    assert rehearse(variant_of(name), folder) == 0
+    check(name, folder)
+    assert list((folder / "mlruns").rglob("*")) or (folder / "mlflow.db").is_file()
