@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import itertools
 import os
 import statistics
 from collections import defaultdict
@@ -20,7 +21,7 @@ from tasks.decoding.batches import batch_for
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.inference import DecodingPair, load_pair
-from tasks.decoding.method import OF_SMALL, Pair, Request, SamplingSettings
+from tasks.decoding.method import OF_LARGE, OF_SMALL, Pair, Request, SamplingSettings
 from tasks.decoding.pair_folder import calibration_targets
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
@@ -37,7 +38,7 @@ from tasks.evaluation.sweep.rows import Vanilla
 from tasks.evaluation.sweep.run import Grids
 from tasks.evaluation.timing import on_threads
 from tasks.fingerprint import code_of, fingerprint
-from tasks.machine import MachineSettings
+from tasks.machine import MachineSettings, set_up
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
 from tasks.models.spread import places_of
@@ -114,6 +115,15 @@ def with_fitting_batch(task: Task, loaded: LoadedPair, machine: MachineSettings)
     return task.model_copy(update={"sweep": dataclasses.replace(task.sweep, quality_batch=batch)})
 
 
+_HANDED_BYTES = 1 << 28
+"""Bytes of weights up to which pairs are written for other processes: the system may still store them when timing begins."""
+
+
+def _runs_layers(point: SweepPoint) -> bool:
+    """Whether a point needs the large model's layers or heads, which `transformers` runs."""
+    return METHODS[point.method].t5_only or getattr(point.settings, "drafter", "small") in OF_LARGE
+
+
 class LoadedPairs:
     """The pairs of all drafters of a task, opened when one is needed, and closed while another process times."""
 
@@ -128,12 +138,31 @@ class LoadedPairs:
         """On which acceptance is measured."""
         self.agreeing_layers: list[int] | None = None
         """See `PairRecord`."""
+        self.handed: Path | None = None
+        """The file from which other processes open the pairs; None: they load them as this one does."""
 
     def of(self, drafter: Drafter) -> LoadedPair:
         """The pair of a drafter."""
         if drafter not in self._loaded:
             self._loaded[drafter] = self._load(drafter, next(iter(self._loaded.values()), None))
         return self._loaded[drafter]
+
+    def hand_over(self, grids: Grids, file: Path) -> None:
+        """Write the pairs for other processes, which then need not import `transformers`: that takes most of their start.
+
+        They are not written for another runtime than the native one, for methods that run layers of the large model, and where
+        there is much to write.
+        """
+        loaded = {drafter: self.of(drafter) for drafter in grids}
+        models = [model for one in loaded.values() for model in one.opened.models.values()]
+        weights = {id(weight): weight.nbytes for model in models for weight in model.parameters()}
+        decoders = [decoder for one in loaded.values() for decoder in (one.pair.small, one.pair.large)]
+        native = all(decoder.capabilities.native_loop is not None for decoder in decoders)
+        if native and sum(weights.values()) <= _HANDED_BYTES and not any(map(_runs_layers, itertools.chain(*grids.values()))):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # `replace` leaves out what drafters have derived.
+            torch.save({drafter: dataclasses.replace(one.pair) for drafter, one in loaded.items()}, file)
+            self.handed = file
 
     def close(self) -> None:
         """Let go of all models, and of the memory that they take on a GPU."""
@@ -156,19 +185,42 @@ def point_timer(pairs: LoadedPairs, task: Task, grids: Grids, cost_ratio: float 
 
     Methods that decode by the cost ratio of the small model use this one, as their replay did.
     """
-    kind = GivenTextTimer if metric_of(task.metric).name == PERPLEXITY else PointTimer
     loaded = {drafter: pairs.of(drafter) for drafter in grids}
+    device = next(iter(loaded.values())).opened.device
+    return _timer_of({drafter: one.pair for drafter, one in loaded.items()}, device, task, cost_ratio)
+
+
+def _timer_of(pairs: Mapping[Drafter, Pair], device: str, task: Task, cost_ratio: float | None) -> PointTimer:
+    kind = GivenTextTimer if metric_of(task.metric).name == PERPLEXITY else PointTimer
     if cost_ratio is not None:
-        for one in loaded.values():
-            one.pair.cost_ratios.setdefault("small", cost_ratio)
-    return kind({drafter: one.pair for drafter, one in loaded.items()}, task.sweep, next(iter(loaded.values())).opened.device)
+        for pair in pairs.values():
+            pair.cost_ratios.setdefault("small", cost_ratio)
+    return kind(pairs, task.sweep, device)
 
 
-def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids, cost_ratio: float | None) -> PointTimer:
-    """The same in a process that was started for it."""
+def open_timer(
+    params: Params, task: Task, paths: TaskPaths, grids: Grids, cost_ratio: float | None, handed: Path | None
+) -> PointTimer:
+    """The same in a process that was started for it, from the file of `LoadedPairs.hand_over` where there is one."""
+    if handed is not None:
+        set_up(params.machine)
+        return _timer_of(handed_pairs(handed), "cpu", task, cost_ratio)
     quieten_transformers()
     pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
     return point_timer(pairs, task, grids, cost_ratio)
+
+
+@functools.cache
+def handed_pairs(file: Path) -> dict[Drafter, Pair]:
+    """In another process: the pairs of all drafters that `LoadedPairs.hand_over` wrote."""
+    # Weights are mapped from the file until they are packed.
+    found: dict[Drafter, Pair] = torch.load(file, mmap=True, weights_only=False)
+    return found
+
+
+def handed_pair(file: Path, drafter: Drafter) -> Pair:
+    """One of them."""
+    return handed_pairs(file)[drafter]
 
 
 def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
@@ -235,18 +287,21 @@ def fan_out_of(
     params: Params,
     task: Task,
     paths: TaskPaths,
-    model: Path,
+    drafter: Drafter,
     grid: Sequence[SweepPoint],
-    loaded: LoadedPair,
+    pairs: LoadedPairs,
     workers: Workers,
 ) -> FanOut | None:
     """The processes that share what is not timed: `machine.workers` of this machine, or the workers of `machine.dask`."""
-    alone = functools.partial(worker_pair, params, task, paths, model, grid)
+    alone = functools.partial(worker_pair, params, task, paths, paths.model(*drafter), grid)
     if params.machine.dask is None:
-        size = worker_count(params.machine)
-        # A large model that is spread over the cards takes all of them.
-        alone_here = size == 1 or places_of(loaded.opened.models["large"])
-        return None if alone_here else FanOut(size, alone, workers=workers)
+        size, here = worker_count(params.machine), alone
+        if pairs.handed is not None:
+            here = functools.partial(handed_pair, pairs.handed, drafter)
+        elif places_of(pairs.of(drafter).opened.models["large"]):
+            size = 1  # a large model that is spread over the cards takes all of them
+        return None if size == 1 else FanOut(size, here, workers=workers)
+    loaded = pairs.of(drafter)
     there = functools.partial(alone, files_fingerprint(loaded))
     return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.opened.device)
 

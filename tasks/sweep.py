@@ -149,8 +149,7 @@ class DrafterSweep:
         """What prepares this drafter's points, in several processes where there are some."""
         fan_out = None
         if metric_of(self.task.metric).name != PERPLEXITY:
-            model, loaded = self.paths.model(*self.drafter), self._pairs.of(self.drafter)
-            fan_out = fan_out_of(self.params, self.task, self.paths, model, self.grid, loaded, workers)
+            fan_out = fan_out_of(self.params, self.task, self.paths, self.drafter, self.grid, self._pairs, workers)
         writer = RowWriter(self.evaluator, self.rows, self.paths.task, self.drafter.arm, self.record.point)
         return SweepRunner(self.drafter, writer, self.cache, fan_out, costs)
 
@@ -212,6 +211,8 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         held.callback(workers.close)
         for one in drafters.values():
             held.enter_context(one.record)
+        held.callback(remove, main.cache / "pairs.pt")
+        pairs.hand_over(grids, main.cache / "pairs.pt")
         # 2. What is measured of the pairs whatever the method, and one cost model for all of them.
         for one in drafters.values():
             one.measure(validation)
@@ -222,7 +223,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
             costs = measured_costs(main.cache / "costs.json", validation, main.request, timer)
         # 3. The grids on validation, and their choices on test.
         ratio = None if costs is None else costs.cost_ratio
-        start = start_elsewhere(functools.partial(open_timer, params, task, paths, grids, ratio), close)
+        start = start_elsewhere(functools.partial(open_timer, params, task, paths, grids, ratio, pairs.handed), close)
         whole = TaskSweep({drafter: one.runner(costs, workers) for drafter, one in drafters.items()}, grids, start)
         done = whole.validate(validation)
         tested = whole.report(done, test)

@@ -36,6 +36,8 @@ DRAFTERS = {
 """What each drafter proposes, and the paper; `loop.make_drafter` builds them."""
 OF_SMALL = ("small", "retokenized")
 """The drafters that run the small model."""
+OF_LARGE = ("early_layer", "heads")
+"""The drafters that run layers or heads of the large model."""
 LOOK_UPS = ("unigram", "bigram", "copy", "suffix", "random")
 """The drafters that run no model, whose cost ratio c is taken as 0 (SD, section 3.6)."""
 CALIBRATED = ("unigram", "bigram", "suffix")

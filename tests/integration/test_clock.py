@@ -2,16 +2,23 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks.decoding.method import Request
+from tasks.decoding.registry import METHODS
 from tasks.evaluation.sweep.clock import Lap, PointTimer, Visit, start_elsewhere
 from tasks.evaluation.sweep.grid import VANILLA
 from tasks.evaluation.sweep.run import expected
+from tasks.loaded_pair import LoadedPairs, handed_pair
+from tasks.supervisor import workers
+from tests.architectures import pair_of
 from tests.sweeps import GRID
 from tests.ticking import ALIGNED, LIMIT, Clock, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.toy_sweep import opened
 
 
 class ToyTimer(PointTimer):
@@ -41,3 +48,21 @@ def test_every_start_is_a_process_of_its_own_and_one_that_dies_is_named() -> Non
     with pytest.raises(OSError, match=r"the process that times has ended .* start the sweep again"), start() as lap:
         assert lap(visits, *rest)[-1] != first
         lap([], *rest)
+
+
+def vanilla_elsewhere(file: Path) -> tuple[list[int], bool]:
+    """In another process: the large model's tokens, and whether transformers was imported."""
+    pair = handed_pair(file, ALIGNED)
+    [output] = METHODS["vanilla_large"].make(VANILLA.settings, pair, Request(LIMIT)).run([[5, 9, 20, 1]], [0], LIMIT)
+    return output.tokens, "transformers" in sys.modules
+
+
+def test_a_pair_is_handed_to_a_process_that_imports_no_transformers(tmp_path: Path) -> None:
+    pair = pair_of("t5")
+    pairs = LoadedPairs(lambda *_: opened(pair))
+    pairs.hand_over({ALIGNED: GRID}, tmp_path / "pairs.pt")
+    assert pairs.handed is not None
+    with workers(1) as executor:
+        tokens, imported = executor.submit(vanilla_elsewhere, pairs.handed).result()
+    [here] = METHODS["vanilla_large"].make(VANILLA.settings, pair, Request(LIMIT)).run([[5, 9, 20, 1]], [0], LIMIT)
+    assert (tokens, imported) == (here.tokens, False)

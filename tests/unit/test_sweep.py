@@ -19,7 +19,8 @@ from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding import pair_folder
-from tasks.decoding.method import Request, SamplingSettings
+from tasks.decoding.decoder import REFERENCE
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.beam import BeamSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import TokenCascadeSettings
@@ -39,7 +40,7 @@ from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
-from tasks.loaded_pair import LoadedPair, fan_out_of, files_fingerprint, require_composable, worker_pair
+from tasks.loaded_pair import LoadedPair, LoadedPairs, fan_out_of, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
@@ -129,6 +130,23 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
         stage.with_workers(params, -1)
     with pytest.raises(InputError, match=r"machine.workers is 250, which is too many for the cores here"):
         fan_out_of(stage.with_workers(params, 250), *cast("Any", [None] * 6))
+
+
+def test_pairs_are_handed_over_where_other_processes_need_no_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def handed(pair: Pair, *grid: SweepPoint) -> bool:
+        pairs = LoadedPairs(lambda *_: opened(pair))
+        pairs.hand_over({Drafter("aligned", 1): grid}, tmp_path / "pairs.pt")
+        return pairs.handed is not None
+
+    native = pair_of("t5")
+    assert handed(native, *NO_TABLES)
+    assert not handed(pair_of("t5", REFERENCE), *NO_TABLES)
+    assert not handed(native, SweepPoint("speculative", SpeculativeSettings(drafter="early_layer")))
+    assert not handed(native, SweepPoint("calm", CalmSettings()))
+    monkeypatch.setattr("tasks.loaded_pair._HANDED_BYTES", 1000)
+    assert not handed(native, *NO_TABLES)
 
 
 def test_a_sweep_lists_the_points_that_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transformers.models.gpt2.modeling_gpt2 import GPT2Block
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
     from transformers.models.marian.modeling_marian import MarianDecoder, MarianDecoderLayer, MarianEncoder, MarianEncoderLayer
-    from transformers.models.t5.modeling_t5 import T5Attention, T5Block, T5LayerNorm, T5Stack
+    from transformers.models.t5.modeling_t5 import T5Block, T5LayerNorm, T5Stack
     from transformers.pytorch_utils import Conv1D
 
 Table = Callable[[int], Tensor]
@@ -199,8 +199,10 @@ def _t5_stack(stack: T5Stack, head: Linear | None, scale: float) -> Stack:
         norm=Norm(stack.final_layer_norm.weight),
         head=head,
         head_scale=scale,
-        # Made when caches grow: the bias depends on the distance alone, and all layers use the first one's.
-        position_bias=lambda longest: _t5_bias(attention, longest),
+        # All layers use the first one's.
+        position_bias=_DistanceBias(
+            attention.relative_attention_bias.weight, attention.relative_attention_max_distance, stack.config.is_decoder
+        ),
     )
 
 
@@ -229,11 +231,30 @@ def _t5_layer(block: T5Block) -> Layer:
     )
 
 
-@torch.inference_mode()
-def _t5_bias(attention: T5Attention, longest: int) -> Tensor:
-    # One query in the middle of the keys has every distance: (1, heads, 1, 2 longest + 1).
-    bias: Tensor = attention.compute_bias(1, 2 * longest + 1, past_seen_tokens=longest)
-    return bias[0, :, 0].contiguous()
+@dataclass(frozen=True)
+class _DistanceBias:
+    """T5's biases by the distance of two tokens, in buckets that grow with the distance."""
+
+    weight: Tensor
+    """(buckets, heads)."""
+    furthest: int
+    """Distance from which on all are in the last bucket."""
+    causal: bool
+    """Whether keys lie before the query alone, and have all buckets."""
+
+    @torch.inference_mode()
+    def __call__(self, longest: int) -> Tensor:
+        ahead = torch.arange(-longest, longest + 1, device=self.weight.device)
+        distance, buckets, first = (-ahead).clamp(min=0), len(self.weight), torch.zeros_like(ahead)
+        if not self.causal:
+            # The second half of the buckets is that of the keys behind the query.
+            distance, buckets = ahead.abs(), buckets // 2
+            first = (ahead > 0) * buckets
+        exact = buckets // 2
+        growth = torch.log(distance.float() / exact) / math.log(self.furthest / exact) * (buckets - exact)
+        further = (exact + growth.clamp(min=0).long()).clamp(max=buckets - 1)
+        chosen = first + torch.where(distance < exact, distance, further)
+        return self.weight[chosen].T.contiguous()
 
 
 def _llama(model: PreTrainedModel) -> Blueprint | None:
@@ -254,7 +275,7 @@ def _llama(model: PreTrainedModel) -> Blueprint | None:
         norm=Norm(inner.norm.weight),
         head=head,
         head_tokens=tokens,
-        rotary=_rotary(rotary, rotary.inv_freq, rotary.rope_type, attention.head_dim),
+        rotary=_rotary(rotary, rotary.rope_type, attention.head_dim),
     )
     return Blueprint(decoder)
 
@@ -286,22 +307,29 @@ def _window(attention: torch.nn.Module) -> int:
     return min(int(window), _LONGEST_WINDOW)
 
 
-def _rotary(rotary: torch.nn.Module, frequencies: Tensor, rope_type: str, head_width: int, *kind: str) -> Table:
-    """Return cos and sin by position, so that the runtimes need no angle of their own.
+@dataclass(frozen=True)
+class _Angles:
+    """Cosines and sines by position, so that the runtimes need no angle of their own."""
 
-    Takes the model's module, its angles θ_i, how they are scaled, and the kind of layers where there are several.
-    """
+    frequencies: Tensor
+    """(head width / 2,): θ_i."""
+    scale: float
+    """Factor of cosines and sines."""
+
+    @torch.inference_mode()
+    def __call__(self, positions: int) -> Tensor:
+        indices = torch.arange(positions, device=self.frequencies.device).float()
+        angles = torch.outer(indices, self.frequencies.float()).repeat(1, 2)  # (positions, head width)
+        return torch.stack([angles.cos(), angles.sin()]) * self.scale
+
+
+def _rotary(rotary: torch.nn.Module, rope_type: str, head_width: int, prefix: str = "") -> Table:
+    """Return the table of a model's module; its angles are named with a prefix where there are several kinds of layers."""
+    frequencies: Tensor = getattr(rotary, f"{prefix}inv_freq")
     # Other kinds of scaling make the angles depend on the length of the text, or rotate only a part of each head.
     if rope_type not in ("default", "linear", "llama3") or 2 * len(frequencies) != head_width:
         raise _UnknownError
-
-    @torch.inference_mode()
-    def angles(positions: int) -> Tensor:
-        indices = torch.arange(positions, device=frequencies.device)[None]
-        cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), indices, *kind)
-        return torch.cat([cosines, sines]).contiguous()
-
-    return angles
+    return _Angles(frequencies, getattr(rotary, f"{prefix}attention_scaling"))
 
 
 def _gemma2(model: PreTrainedModel) -> Blueprint | None:
@@ -309,7 +337,7 @@ def _gemma2(model: PreTrainedModel) -> Blueprint | None:
     decoder = replace(
         _gemma_stack(model),
         score_cap=attention.attn_logit_softcapping or 0.0,
-        rotary=_rotary(rotary, rotary.inv_freq, rotary.rope_type, attention.head_dim),
+        rotary=_rotary(rotary, rotary.rope_type, attention.head_dim),
     )
     return Blueprint(decoder)
 
@@ -317,10 +345,7 @@ def _gemma2(model: PreTrainedModel) -> Blueprint | None:
 def _gemma3(model: PreTrainedModel) -> Blueprint | None:
     attention, rotary = model.model.layers[0].self_attn, model.model.rotary_emb
     # Layers with a window have angles of their own; a model may have layers of one kind alone.
-    tables = {
-        kind: _rotary(rotary, getattr(rotary, f"{kind}_inv_freq"), rope_type, attention.head_dim, kind)
-        for kind, rope_type in rotary.rope_type.items()
-    }
+    tables = {kind: _rotary(rotary, rope_type, attention.head_dim, f"{kind}_") for kind, rope_type in rotary.rope_type.items()}
     # The model has a setting for capped scores, which it does not use.
     decoder = replace(_gemma_stack(model), rotary=tables.get("full_attention"), window_rotary=tables.get("sliding_attention"))
     return Blueprint(decoder)

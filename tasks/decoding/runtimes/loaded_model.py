@@ -53,6 +53,11 @@ class LoadedModel:
             raise InputError(f"the {name} model pads with the token {pad}, which it does not have; {fix}")
         self.start_tokens: list[int] = [_start_token(model, name)] if model.config.is_encoder_decoder else []
         """Tokens that every output begins with; none without an encoder, where outputs begin with the source."""
+        # Tokenizers may put special tokens beyond what the model predicts; those are left out.
+        beginning = getattr(model.config, "bos_token_id", None)
+        ids = {self.pad_token, *self.end_tokens, *self.start_tokens, *([] if beginning is None else [beginning])}
+        self.specials = frozenset(token for token in ids if token < self.vocabulary)
+        """Ids that are never text: padding, start and end."""
         self.lengths: list[int] = []
         self.runtime: Runtime = REFERENCE
         """How it was asked to be run."""
@@ -67,14 +72,6 @@ class LoadedModel:
         exact = self.model.dtype == torch.float32
         tokens = TokenGuarantee.EQUAL_BEYOND_TOLERANCE if exact else TokenGuarantee.NONE
         return Capabilities(transformers_model=self.model, runtime=self.runtime, tokens=tokens)
-
-    @property
-    def specials(self) -> frozenset[int]:
-        """Ids that are never text: padding, start and end."""
-        # Tokenizers may put special tokens beyond what the model predicts; those are left out.
-        beginning = getattr(self.model.config, "bos_token_id", None)
-        ids = {self.pad_token, *self.end_tokens, *self.start_tokens, *([] if beginning is None else [beginning])}
-        return frozenset(token for token in ids if token < self.vocabulary)
 
 
 class SlotDecoder(LoadedModel, ABC):

@@ -10,7 +10,7 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,8 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tasks.decoding.decoder import Capabilities, CheckedDraft, Continuation, EncoderOutput, GreedyAcceptance, Rows, Step
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.runtimes import layout
-from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack, Table
+from tasks.decoding.runtimes import compiled, layout
+from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack, Table, blueprint_of
 from tasks.decoding.runtimes.layout import (
     LoopModel,
     NativeLoopModel,
@@ -219,16 +219,40 @@ class NativeDecoder(SlotDecoder):
         if not 0 < self.vocabulary <= output_vocabulary(model):
             raise ValueError(f"the {name} model predicts over {output_vocabulary(model)} tokens, not {self.vocabulary}")
         self._format, self.described = number_format, f"native, {number_format}"
-        decoder, encoder = blueprint.decoder, blueprint.encoder
-        self._draft_tokens = decoder.head_tokens
+        self._dtype: torch.dtype = model.dtype
+        self._draft_tokens = blueprint.decoder.head_tokens
         self._outputs = self.vocabulary if self._draft_tokens is None else len(self._draft_tokens)
         """Logits that a run computes for each position."""
         if self._draft_tokens is not None and int(self._draft_tokens[-1]) >= self.vocabulary:
             raise ValueError(
                 f"the draft vocabulary of the {name} model has tokens beyond the {self.vocabulary} of its tokenizer"
             )
-        # 1. The decoder; what the large model holds already is not packed again, and has to outlive this one.
+        # What the large model holds already is not packed again, and has to outlive this one.
         self._large = large
+        self._unpacked = {**vars(self)}
+        """What is known before anything is packed."""
+        self._pack(blueprint, functions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process opens the decoder by, without `transformers`: its weights in place of the model."""
+        return {**self._unpacked, "model": None, "runtime": self.runtime, "weights": blueprint_of(self.model)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        weights, functions = state.pop("weights"), compiled.library()
+        if functions is None:
+            raise RuntimeError("there is no C++ compiler any more, which the native runtime needs")
+        vars(self).update(state, _unpacked=state)
+        self._pack(weights, functions)
+
+    def __copy__(self) -> NativeDecoder:
+        """Return a decoder on the same weights and caches."""
+        other = NativeDecoder.__new__(NativeDecoder)
+        vars(other).update(vars(self))
+        return other
+
+    def _pack(self, blueprint: Blueprint, functions: ctypes.CDLL) -> None:
+        decoder, encoder, number_format, large = blueprint.decoder, blueprint.encoder, self._format, self._large
+        # 1. The decoder.
         self._head = decoder.head if self._draft_tokens is None else None
         # A head that is the large model's embedding or head lies packed there already.
         alike = large is not None and large._format == number_format
@@ -242,7 +266,6 @@ class NativeDecoder(SlotDecoder):
             self._encoder = NativeEncoder(PackedStack(encoder, number_format, functions, head))
         # 3. Buffers: the kernel writes whole panels of logits.
         self._functions = functions
-        self._dtype: torch.dtype = model.dtype
         # Floats from the logits of one position to those of the next.
         self._stride = self._packed.padded(int(self._packed.native.head.outputs))
         self._slots: list[int] = []
