@@ -1,7 +1,7 @@
 """Toy models of every architecture: a small and a large one that agree on many tokens, not on all."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,6 +165,11 @@ VARIANTS = {
 """Variants of those architectures that fast runtimes support, and what resembles them."""
 FAST = ("t5", "mt5", "bart", "gpt2", "llama", "gemma2", *VARIANTS)
 """Models that fast runtimes support."""
+
+
+def slow_but(quick: Collection[str], names: Iterable[str]) -> list[Any]:
+    """The names as parameters of a test, all but the quick ones marked as slow."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def over_runtimes(*names: str) -> pytest.MarkDecorator:

@@ -17,10 +17,10 @@ from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.errors import InputError
 from tasks.models.extras import add_heads
-from tests.architectures import FAST, pair_of
+from tests.architectures import FAST, pair_of, slow_but
 from tests.methods import LAYERED, SETTINGS
 from tests.toys import toy_sources, toy_t5
-from tests.unit.decoding.runtimes.odd import KINDS, begin, model_of, native, random_rows, reference
+from tests.unit.decoding.runtimes.odd import FEW, KINDS, begin, model_of, native, random_rows, reference
 
 SOURCES = toy_sources(5, seed=2)
 REQUEST = Request(12)
@@ -31,15 +31,19 @@ def what_was_decided(generations: list[Generation]) -> list[tuple[object, ...]]:
     return [(one.tokens, one.proposers, one.counts) for one in generations]
 
 
-# Every method on an encoder-decoder and a decoder-only model, and every architecture with two methods.
+# Every method on an encoder-decoder, each kind of method on a decoder-only model, and one on others; `test_fast_runtimes`
+# compares the numbers of every architecture.
 UNLAYERED = sorted(METHODS.keys() - LAYERED)
 PROMPTED = {"bild", "sequence_cascade", "token_cascade", "speculative_beam", "speculative_cascade"}
 """Of each kind of method one: that is enough on prompts."""
+OTHERS = ("bart", "gpt2", "gemma2")
+MORE = [name for name in FAST if name not in ("t5", "llama", *OTHERS)]
 COVERING = [
     *(("t5", method) for method in UNLAYERED),
     *(pytest.param("llama", method, marks=[] if method in PROMPTED else pytest.mark.slow) for method in UNLAYERED),
-    *((name, "bild") for name in FAST if name not in ("t5", "llama")),
-    *(pytest.param(name, "speculative_beam", marks=pytest.mark.slow) for name in FAST if name not in ("t5", "llama")),
+    *((name, "bild") for name in OTHERS),
+    *(pytest.param(name, "bild", marks=pytest.mark.slow) for name in MORE),
+    *(pytest.param(name, "speculative_beam", marks=pytest.mark.slow) for name in (*OTHERS, *MORE)),
 ]
 
 
@@ -112,7 +116,7 @@ def logits_of(decoder: Decoder) -> Tensor:
 
 
 @pytest.mark.parametrize("form", list(ROUNDED))
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(FEW, KINDS))
 def test_a_format_is_the_reference_with_rounded_numbers(kind: str, form: str) -> None:
     model = model_of(kind)
     if form == "bfloat16":

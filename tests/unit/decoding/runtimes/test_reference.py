@@ -18,9 +18,9 @@ from tasks.decoding.registry import METHODS, decode, decode_all
 from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
-from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, predictions
+from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, predictions, slow_but
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
-from tests.toys import END, START, VOCABULARY, Toys, toy_sources, toy_t5
+from tests.toys import END, START, VOCABULARY, PrefixDecoder, Toys, toy_sources, toy_t5
 
 LIMIT = 12
 SOURCES = toy_sources(8)
@@ -48,9 +48,9 @@ def test_greedy_output_is_what_transformers_generates(name: str) -> None:
     assert len({tuple(output) for output in vanilla(name)}) > 2
 
 
-@every
+@pytest.mark.parametrize("name", slow_but(("t5", "gpt2", "bloom"), NAMES))
 def test_beam_search_is_what_transformers_generates(name: str) -> None:
-    """Plain and speculative."""
+    """Plain and speculative, on caches of each kind: of an encoder-decoder, of prompts, of single rows."""
     sources, options = SOURCES[:2], {"num_beams": 3, "length_penalty": 1.0, "early_stopping": False}
     expected = [generated(models(name)[1], source, LIMIT, **options) for source in sources]
     assert texts(decoded(name, "beam_large", BeamSettings(beams=3), sources)) == expected
@@ -211,24 +211,6 @@ def test_last_positions_of_ragged_rows() -> None:
     assert torch.equal(Step(logits, [3, 3]).last([2, 2]), logits[:, 1:])
 
 
-DRAWING = sorted(METHODS.keys() - LAYERED - GREEDY_ONLY)
-CACHED = [
-    *((name, SAMPLED) for name in DRAWING),
-    *((name, SamplingSettings()) for name in sorted(GREEDY_ONLY)),
-    # Greedy texts of these are compared between two runtimes, each with caches of its own, in `test_native`.
-    *(pytest.param(name, SamplingSettings(), marks=pytest.mark.slow) for name in DRAWING),
-]
-
-
-@pytest.mark.parametrize(("method", "sampling"), CACHED)
-def test_every_method_gives_the_same_with_and_without_a_cache(toys: Toys, method: str, sampling: SamplingSettings) -> None:
-    sources, request = toy_sources(4, seed=3), Request(12, sampling, seed=5)
-    for settings in SETTINGS[method]:
-        cached, free = (decode(method, settings, pair, sources, request) for pair in (toys.cached, toys.free))
-        assert cached == free
-        assert len({tuple(one.tokens) for one in cached}) > 2
-
-
 @over_runtimes(*CAUSAL)
 def test_an_empty_prompt_and_an_encoder_output_are_refused(name: str, runtime: Runtime) -> None:
     for method in ("vanilla_large", "speculative"):
@@ -290,29 +272,37 @@ def test_pairs_of_decoder_only_models_share_no_encoder() -> None:
 
 
 WARM = SamplingSettings(temperature=0.9, top_p=0.95)
-BATCHED = [(name, several[-1], SamplingSettings() if name in GREEDY_ONLY else WARM) for name, several in SETTINGS.items()]
-"""Greedy batches of all methods are compared with single rows in `test_native`."""
 ALIKE = {"bild_oracle", "diff_oracle", "speculative_lenient", "speculative_lossy", "speculative_margin", "vanilla_small"}
 """Methods of which others have all but the rule, which reads one position of one row."""
-PACED = [pytest.param(*one, marks=pytest.mark.slow if one[0] in ALIKE else ()) for one in BATCHED]
+DRAWING = sorted(METHODS.keys() - LAYERED - GREEDY_ONLY)
+PACED = [
+    *((name, SamplingSettings()) for name in sorted(GREEDY_ONLY)),
+    *(pytest.param(name, WARM, marks=pytest.mark.slow if name in ALIKE else ()) for name in DRAWING),
+    # Greedy texts of these are compared between two runtimes, each with caches of its own, in `test_native`.
+    *(pytest.param(name, SamplingSettings(), marks=pytest.mark.slow) for name in DRAWING),
+]
 
 
 @pytest.fixture(scope="module")
-def ragged(toys: Toys) -> Pair:
-    """The toys with two more end tokens, so that the rows of a batch end at different lengths."""
+def ragged(toys: Toys) -> tuple[Pair, Pair]:
+    """The toys with caches and without, with two more end tokens, so that the rows of a batch end at different lengths."""
     small, large = copy.deepcopy(toys.small), copy.deepcopy(toys.large)
     for model in (small, large):
         model.generation_config.eos_token_id = [END, 5, 9]
-    return Pair(TransformersDecoder(small, "small"), TransformersDecoder(large, "large"))
+    drafter, target = map(PrefixDecoder, toys.predicts)
+    drafter.end_tokens = target.end_tokens = frozenset((END, 5, 9))
+    return Pair(TransformersDecoder(small, "small"), TransformersDecoder(large, "large")), Pair(drafter, target)
 
 
-@pytest.mark.parametrize(("name", "settings", "sampling"), PACED)
-def test_a_batch_equals_single_rows(ragged: Pair, name: str, settings: Any, sampling: SamplingSettings) -> None:
-    sources, request = toy_sources(5, seed=9), Request(12, sampling, seed=2)
-    alone = [decode(name, settings, ragged, [source], request, [number])[0] for number, source in enumerate(sources)]
-    assert len({tuple(one.tokens) for one in alone}) > 2
-    assert len({len(one.tokens) for one in alone}) > 2
-    assert decode_all(name, settings, ragged, sources, request, 3) == alone
+@pytest.mark.parametrize(("method", "sampling"), PACED)
+def test_a_batch_equals_single_rows_without_caches(ragged: tuple[Pair, Pair], method: str, sampling: SamplingSettings) -> None:
+    """The fourth row is a batch of its own."""
+    (cached, free), sources, request = ragged, toy_sources(4, seed=3), Request(12, sampling, seed=5)
+    for settings in SETTINGS[method]:
+        alone = [decode(method, settings, free, [source], request, [number])[0] for number, source in enumerate(sources)]
+        assert len({tuple(one.tokens) for one in alone}) > 2
+        assert len({len(one.tokens) for one in alone}) > 1
+        assert decode_all(method, settings, cached, sources, request, 3) == alone
 
 
 def test_draws_are_keyed_by_the_example_not_by_its_row(toys: Toys) -> None:
