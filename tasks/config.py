@@ -183,11 +183,13 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
     """
     _refuse_secrets(text, path)
     try:
-        if twice := _named_twice(yaml.compose(text, yaml.SafeLoader)):
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if twice := _named_twice(node):
             raise InputError(
                 f"{path}, line {twice[1]}: {twice[0]} is there a second time, and would replace the first; rename one"
             )
-        plain = json.dumps(yaml.safe_load(text), default=str)
+        plain = json.dumps(None if node is None else loader.construct_document(node), default=str)
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:  # a tag that its value does not fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,9 @@ def is_vanillas_output(point: SweepPoint) -> bool:
     return METHODS[point.method].lossless and "beam" not in point.method
 
 
+_adapter_of = functools.cache(TypeAdapter[Any])
+
+
 def expand(grid: Sequence[GridSettings]) -> list[SweepPoint]:
     """The points of a grid in order, without duplicates: two entries, such as a preset and a finer range, may overlap.
 
@@ -58,7 +62,7 @@ def expand_entry(entry: GridSettings) -> Iterator[SweepPoint]:
         InputError: an unknown method, preset or setting, or a value out of bounds.
     """
     values, kind = preset_values(entry), METHODS[entry.method].settings
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    adapter = _adapter_of(kind)
     for combination in itertools.product(*values.values()):
         try:
             settings = adapter.validate_json(json.dumps(dict(zip(values, combination, strict=True))), strict=True)
