@@ -167,7 +167,7 @@ def slow_unless(fast: list[int], cases: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("split", slow_unless([1, 4, 6, 7, 8], [{}, {"optimizer": "adafactor"}, *SPLIT, *FACTORED]), ids=str)
+@pytest.mark.parametrize("split", slow_unless([1, 4, 7, 8], [{}, {"optimizer": "adafactor"}, *SPLIT, *FACTORED]), ids=str)
 def test_every_zero_stage_equals_plain_torch(split: dict[str, Any], accumulation: int, tmp_path: Path) -> None:
     expected, curve = by_plain_torch(**split)
     model, losses = trained(tmp_path, accumulation=accumulation, **split)

@@ -25,7 +25,7 @@ def any_pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return agreeing_pair(tmp_path_factory.mktemp("pair"), request.param)
 
 
-@pytest.mark.parametrize("draft_length", [1, 7])
+@pytest.mark.parametrize("draft_length", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_texts_and_counts_are_this_projects_own(any_pair: Path, draft_length: int) -> None:
     pair = load_pair(any_pair)
     limit, sources = pair.manifest.text.max_target_tokens, pair.encode(LETTERS[:5])

@@ -66,7 +66,7 @@ def test_sampled_acceptance_is_the_overlap_of_two_distributions() -> None:
 
 
 @over_runtimes("t5", "fsmt", "gpt2")
-@pytest.mark.parametrize("sampling", [GREEDY, COOL], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", [pytest.param(GREEDY, marks=pytest.mark.slow), COOL], ids=["greedy", "sampled"])
 def test_caches_do_not_change_acceptance(name: str, runtime: Runtime, sampling: SamplingSettings) -> None:
     """Texts and prompts of unequal length in one batch, compared with one forward pass for each position."""
     pair, sources = pair_of(name, runtime), [*toy_sources(4, seed=1), [7]]

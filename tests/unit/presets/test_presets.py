@@ -40,9 +40,9 @@ def task_of(variant: Variant, pair: str = "", scale: str = FULL) -> Task:
 
 @pytest.mark.parametrize("scale", [FULL, *SCALES])
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
-def test_a_variant_is_a_task_with_every_pair_at_every_scale(variant: Variant, scale: str) -> None:
+def test_a_variant_is_a_task_with_every_pair_and_at_every_scale(variant: Variant, scale: str) -> None:
     assert variant.metric in METRICS and variant.printed and variant.ours
-    for pair in variant.pairs:
+    for pair in variant.pairs if scale == FULL else variant.pairs[:1]:
         task = task_of(variant, pair, scale)
         assert f"{task.models.small.pretrained}:{task.models.large.pretrained}" == pair
         assert task.corpus.hub is not None and task.corpus.hub.data_set.name == DATA_SETS[variant.data_set].name
