@@ -227,9 +227,11 @@ def calibrated(summary: Summary, outputs: Outputs) -> Iterator[Row]:
             margin = math.sqrt(math.log(len(ways) * len(_TOLERANCES) / _EPSILON) / (2 * len(vanilla.texts)))
             own = [points for (one, _), points in ways.items() if one == kind]
             proven = [found for points in own if (found := _least_proven(points, tolerance - margin))]
-            point, distance = max(proven, key=lambda found: found[0].speedup, default=(None, None))
-            row = {"label": f"CALM [{kind}]", "tolerance": tolerance, "distance": distance}
-            yield row if point is None else {**row, **_figures(point)}
+            row = {"label": f"CALM [{kind}]", "tolerance": tolerance, "distance": None}
+            if proven:
+                point, distance = max(proven, key=lambda found: found[0].speedup)
+                row |= {"distance": distance, **_figures(point)}
+            yield row
 
 
 def _least_proven(points: Sequence[_Calibrated], most: float) -> _Calibrated | None:
