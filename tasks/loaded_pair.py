@@ -293,17 +293,17 @@ def fan_out_of(
     workers: Workers,
 ) -> FanOut | None:
     """The processes that share what is not timed: `machine.workers` of this machine, or the workers of `machine.dask`."""
-    alone = functools.partial(worker_pair, params, task, paths, paths.model(*drafter), grid)
-    if params.machine.dask is None:
-        size, here = worker_count(params.machine), alone
-        if pairs.handed is not None:
-            here = functools.partial(handed_pair, pairs.handed, drafter)
-        elif places_of(pairs.of(drafter).opened.models["large"]):
-            size = 1  # a large model that is spread over the cards takes all of them
-        return None if size == 1 else FanOut(size, here, workers=workers)
-    loaded = pairs.of(drafter)
-    there = functools.partial(alone, files_fingerprint(loaded))
-    return FanOut(count_workers(params.machine.dask), there, params.machine.dask, loaded.opened.device)
+    own, scheduler = functools.partial(worker_pair, params, task, paths, paths.model(*drafter), grid), params.machine.dask
+    if scheduler is not None:
+        loaded = pairs.of(drafter)
+        there = functools.partial(own, files_fingerprint(loaded))
+        return FanOut(count_workers(scheduler), there, scheduler, loaded.opened.device)
+    size = worker_count(params.machine)
+    if pairs.handed is not None:
+        own = functools.partial(handed_pair, pairs.handed, drafter)
+    elif size > 1 and places_of(pairs.of(drafter).opened.models["large"]):
+        size = 1  # a large model that is spread over the cards takes all of them
+    return None if size == 1 else FanOut(size, own, workers=workers)
 
 
 def worker_pair(

@@ -128,8 +128,9 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
     assert shared.alone() == params.machine.alone()
     with pytest.raises(InputError, match="--workers: workers"):
         stage.with_workers(params, -1)
+    many, none = stage.with_workers(params, 250), cast("Any", None)
     with pytest.raises(InputError, match=r"machine.workers is 250, which is too many for the cores here"):
-        fan_out_of(stage.with_workers(params, 250), *cast("Any", [None] * 6))
+        fan_out_of(many, params.task("toy"), TaskPaths("toy"), Drafter("aligned", 1), (), none, none)
 
 
 def test_pairs_are_handed_over_where_other_processes_need_no_transformers(

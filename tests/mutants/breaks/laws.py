@@ -67,6 +67,6 @@ BREAKS = (
     Break("diff-wrong-way", _CASCADES, "diff", "p.top - q.top >", "q.top - p.top >", _law("diff")),
     Break("opt-log-ignores-the-distance", _CASCADES, "opt_log", "alpha * p.total_variation(q)", "alpha", _law("opt_log")),
     Break("bild-star-expects-under-p", _CASCADES, "bild",
-          "q.scores * p.log_scores", "p.scores * p.log_scores", _law("bild*")),
+          "cross_entropy(q, p)", "cross_entropy(p, p)", _law("bild*")),
     Break("token-v3-absolute-bound", _CASCADES, "token_v3", "(1 - alpha) * top", "1 - alpha", _law("token_v3")),
 )  # fmt: skip

@@ -78,7 +78,7 @@ BREAKS = (
     Break("native-cache-keeps-rejected-tokens", f"{_KERNEL}/speculative_loop.h", "verify",
           "std::min(text.small_cached, text.count - 1)", "text.small_cached", _LOOP),
     Break("values-not-reordered", "tasks.decoding.runtimes.reference", "select_rows",
-          "layer.keys[index], layer.values[index]", "layer.keys[index], layer.values[: len(index)]",
+          "layer.keys[own], layer.values[own]", "layer.keys[own], layer.values[: len(own)]",
           (f"{_RUNTIMES}/test_fast_runtimes.py::test_random_operations_are_the_references",)),
     Break("draft-mask-is-a-logit", "tasks.models.pruned_head", "spread", "-torch.inf", "0.0",
           (f"{_UNIT}/test_draft_vocabulary.py::test_logits_are_those_of_the_whole_head_and_a_mask",)),
