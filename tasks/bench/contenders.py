@@ -52,6 +52,10 @@ class Shape:
     heads: int
     key_value_heads: int
     vocabulary: int = 32128
+    head_width: int | None = None
+    """None: the heads share the width."""
+    gated: bool = False
+    """Whether a T5's feed-forward is that of T5 v1.1 and mT5; a Llama's always has a gate."""
 
 
 def random_model(shape: Shape, device: torch.device, seed: int) -> PreTrainedModel:
@@ -91,7 +95,8 @@ def _t5(shape: Shape) -> PreTrainedModel:
             vocab_size=shape.vocabulary,
             d_model=shape.width,
             d_ff=shape.inner,
-            d_kv=shape.width // shape.heads,
+            d_kv=shape.head_width or shape.width // shape.heads,
+            feed_forward_proj="gated-gelu" if shape.gated else "relu",
             num_heads=shape.heads,
             num_layers=shape.layers,
             num_decoder_layers=shape.layers,
@@ -172,14 +177,19 @@ def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool 
     return output
 
 
-def assisted(model: PreTrainedModel, small: PreTrainedModel, source: list[int], limit: int, draft_length: int | None) -> Tensor:
-    """Run `generate` with a small model that drafts `draft_length` tokens at a time; None keeps its own drafting rules."""
+def assisted(
+    model: PreTrainedModel, small: PreTrainedModel, source: list[int], limit: int, draft_length: int | None, **drawn: Any
+) -> Tensor:
+    """Run `generate` with a small model that drafts `draft_length` tokens at a time; None keeps its own drafting rules.
+
+    `drawn` are options of `generate` that sample; without any, it is greedy.
+    """
     from tasks.verify import assisting_masks, draft_constantly
 
     draft_constantly(small.generation_config, draft_length or 20)
     if draft_length is None:
         small.generation_config.assistant_confidence_threshold = 0.4
-    options: dict[str, Any] = {"assistant_model": small, **assisting_masks(model)}
+    options: dict[str, Any] = {"assistant_model": small, **assisting_masks(model), **drawn}
     return generate(model, [source], limit, **options)
 
 
