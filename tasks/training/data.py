@@ -42,7 +42,7 @@ class TopLogits:
     """float32 of the same shape, in nats; 0 at padding."""
 
     def to(self, device: torch.device) -> TopLogits:
-        return TopLogits(self.tokens.to(device), self.log_probabilities.to(device))
+        return TopLogits(*(one.to(device, non_blocking=True) for one in (self.tokens, self.log_probabilities)))
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,11 @@ class Batch:
     """The large model's predictions at each position; None if the calibration set stores none."""
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device."""
-        weights = None if self.weights is None else self.weights.to(device)
+        """Return the batch on a device; the host does not wait until a GPU has got it."""
+        weights = None if self.weights is None else self.weights.to(device, non_blocking=True)
         top = None if self.top is None else self.top.to(device)
-        return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top)
+        source, mask, labels = (one.to(device, non_blocking=True) for one in (self.source, self.mask, self.labels))
+        return Batch(source, mask, labels, weights, top)
 
 
 class TopLogitsSource(Protocol):

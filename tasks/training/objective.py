@@ -74,7 +74,7 @@ class TargetPositions:
     """float32 (positions,): weight of each position."""
     top: TopLogits | None
     """(positions, k); None without stored predictions."""
-    _labelled: Tensor
+    _labelled: tuple[Tensor, ...]
     _shift: int
 
     def select(self, values: Tensor) -> Tensor:
@@ -87,7 +87,8 @@ def target_positions(model: PreTrainedModel, batch: Batch) -> TargetPositions:
     """Return the target positions of a batch for this kind of model."""
     shift = 0 if model.config.is_encoder_decoder else 1
     labels = batch.labels[:, shift:]
-    labelled = labels != IGNORED  # (examples, target positions)
+    # Rows and columns, int64 (positions,) both: a GPU counts the labels once, where each use of a mask would wait for that.
+    labelled = (labels != IGNORED).nonzero(as_tuple=True)
     tokens = labels[labelled]  # (positions,)
     weights = torch.ones_like(tokens, dtype=torch.float32) if batch.weights is None else batch.weights[:, shift:][labelled]
     top = None
@@ -311,11 +312,12 @@ class Objective(torch.nn.Module):
     def own_counts(self, batches: list[Batch]) -> Tensor:
         """Return the divisor of each term, over these batches of this process: float32 (terms,)."""
         mine = [self.loss.counts(self._learnable(batch)) for batch in batches]
-        return torch.tensor(mine, device=batches[0].source.device).sum(0)
+        return torch.tensor(mine).sum(0).to(batches[0].source.device, non_blocking=True)
 
     def mean(self, sums: Tensor, counts: Tensor) -> Tensor:
         """Return the loss of terms with these sums and counts, both (terms,): a scalar."""
-        shares = torch.tensor(self.loss.term_weights(), device=counts.device)
+        # A plain copy to a GPU would wait for the forward pass.
+        shares = torch.tensor(self.loss.term_weights()).to(counts.device, non_blocking=True)
         # A term without positions counts 0, such as that of a head that looks past the end of every text.
         return (shares * sums / torch.where(counts > 0, counts, torch.ones_like(counts))).sum()
 

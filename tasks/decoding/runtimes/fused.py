@@ -279,7 +279,7 @@ class FusedEncoder:
             self._graphs.forget()
         hidden = self._run([[len(source), *source] for source in sources], longest)
         mask = [[1] * len(source) + [0] * (longest - len(source)) for source in sources]
-        return EncoderOutput(hidden, torch.tensor(mask, device=self._device))
+        return EncoderOutput(hidden, torch.tensor(mask).to(self._device, non_blocking=True))
 
     def _run(self, rows: Rows, longest: int) -> Tensor:
         width, positions = self._graphs.padded_rows(len(rows)), self._graphs.padded_positions(longest)
@@ -303,7 +303,7 @@ def stage_rows(rows: Rows, width: int, most: int, device: torch.device, graphs: 
     """Pad rows of a length and tokens to (width, 1 + most), and copy them to the device: to where graphs read them, if any."""
     padded = [row + [0] * (1 + most - len(row)) for row in rows] + [[0] * (1 + most)] * (width - len(rows))
     here = torch.tensor(padded)
-    return graphs.stage(here, device) if graphs else here.to(device)
+    return graphs.stage(here, device) if graphs else here.to(device, non_blocking=True)
 
 
 class TokenLoop:
@@ -457,7 +457,8 @@ class DraftChecker:
         count = len(drafted)
         if len(pending) > 1 or count > _LONGEST:
             output = self._decoder.run([pending + drafted], len(pending) - 1)
-            return self._apply(output, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), kind)
+            ids = torch.tensor(drafted, dtype=torch.long).to(self._inputs.device, non_blocking=True)
+            return self._apply(output, ids, kind)
         inputs = self._inputs[:, : 2 + count]
         inputs.copy_(torch.tensor([[cached, *pending, *drafted]]), non_blocking=True)
 

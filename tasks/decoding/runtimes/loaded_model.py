@@ -212,7 +212,7 @@ def encode_prompts(prompts: Rows, name: str, device: torch.device) -> EncoderOut
         number = [len(prompt) for prompt in prompts].index(0) + 1
         raise InputError(f"source {number} is empty; the {name} model is decoder-only and needs a prompt of at least one token")
     rows = len(prompts)
-    return EncoderOutput(torch.empty(rows, 0, 0, device=device), torch.empty(rows, 0, dtype=torch.long), prompts)
+    return EncoderOutput(torch.empty(rows, 0, 0, device=device), torch.empty(rows, 0, dtype=torch.long, device=device), prompts)
 
 
 def skipped_columns(prompts: Sequence[int], cached: Sequence[int], counts: Sequence[int]) -> int:

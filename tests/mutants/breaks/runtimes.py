@@ -10,6 +10,7 @@ _CHECK = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_check_equals_a_plain_run_a
 _SAMPLED = (f"{_RUNTIMES}/test_fused.py::test_sampled_tokens_and_counts_are_the_references",)
 _CONTINUATION = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_continuation_equals_single_steps",)
 _BITS = (f"{_RUNTIMES}/test_to_the_bit.py",)
+_GPU = (f"{_RUNTIMES}/test_without_a_gpu.py::test_the_host_waits_for_fetched_tokens_alone[llama, llama3]",)
 
 
 def _law(case: str) -> tuple[str, ...]:
@@ -82,4 +83,10 @@ BREAKS = (
           (f"{_RUNTIMES}/test_fast_runtimes.py::test_random_operations_are_the_references",)),
     Break("draft-mask-is-a-logit", "tasks.models.pruned_head", "spread", "-torch.inf", "0.0",
           (f"{_UNIT}/test_draft_vocabulary.py::test_logits_are_those_of_the_whole_head_and_a_mask",)),
+    Break("gpu-columns-on-the-host", "tasks.decoding.runtimes.fused_stack", "FusedStack.fit",
+          "torch.arange(longest, device=self._device)", "torch.arange(longest)", _GPU),
+    Break("gpu-hidden-read-in-a-step", "tasks.decoding.runtimes.fused_stack", "FusedStack.predict",
+          "self.shape.head_scale == 1", "hidden.sum() == 1", _GPU),
+    Break("gpu-check-waits-to-copy", "tasks.decoding.runtimes.fused", "DraftChecker._check",
+          ".to(self._inputs.device, non_blocking=True)", ".to(self._inputs.device)", _GPU),
 )  # fmt: skip

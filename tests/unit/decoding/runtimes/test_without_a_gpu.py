@@ -1,0 +1,118 @@
+"""The fused runtime as on a GPU, on a machine without one: tensors have a device and a shape, and no numbers.
+
+What a CUDA graph repeats reads no tensor of the host and never waits for the device, and the loop around it waits in the listed
+lines alone.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import DeferredWindow, GreedyAcceptance, Runtime
+from tasks.decoding.draft_rule import DraftRule
+from tasks.decoding.method import Pair, Request
+from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.registry import decode
+from tasks.decoding.runtimes import blueprint
+from tasks.decoding.runtimes.choose import open_decoders
+from tasks.decoding.runtimes.fused import FusedDecoder
+from tasks.decoding.runtimes.fused_stack import FusedStack
+from tests.fake_cuda import FakeCuda, RefusedError, fake_cuda
+from tests.unit.decoding.runtimes.odd import model_of
+
+KINDS = (
+    *("t5 relu", "t5 gated-gelu", "mt5", "bart", "marian"),
+    *("gpt2", "llama, llama3", "qwen2", "qwen3, windows", "gemma2", "gemma3"),
+)
+SOURCE = [3, 4, 5, 1]
+FETCHED = "tasks/decoding/runtimes/cuda_graphs.py fetch.wait: arrived.synchronize()"
+"""The tokens of a continuation or of a check arrive at the host."""
+STEP = "tasks/decoding/runtimes/fused.py FusedDecoder.forward: best = predicted.best.tolist()"
+"""The tokens of a run that the general loop asked for."""
+
+
+def opened(cuda: FakeCuda) -> Pair:
+    small, large = cuda.models
+    pair = open_decoders(small, large, runtime=Runtime("fused"))
+    # What waits while a model is opened does so once.
+    cuda.waits.clear()
+    return pair
+
+
+def test_every_architecture_is_run() -> None:
+    assert {model_of(kind).config.model_type for kind in KINDS} == set(blueprint._READERS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_host_waits_for_fetched_tokens_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of some tokens, a check that reads scores and entropies, and a greedy loop, all captured."""
+    with fake_cuda(monkeypatch, model_of(kind), model_of(kind)) as cuda:
+        pair = opened(cuda)
+        large = pair.large
+        assert isinstance(large, FusedDecoder)
+        [prompt] = large.start(large.encode([SOURCE]))
+        large.forward([prompt])
+        assert cuda.waits == {STEP}
+        cuda.waits.clear()
+        large.check_draft([4], [5, 6], GreedyAcceptance(1.0, keep_agreed=True, deferred=DeferredWindow(1.0, 1)))
+        large.continue_greedily([7], 2, DraftRule(fallback_threshold=0.1, max_entropy=3.0))
+        decode("bild", BildSettings(fallback_threshold=0.5, max_draft=2), pair, [SOURCE], Request(3))
+        assert cuda.waits == {FETCHED}
+        assert cuda.captures >= 5
+
+
+def operand_of_the_host(hidden: Tensor) -> Tensor:
+    return hidden + torch.ones(hidden.shape)
+
+
+def number_of_the_host(hidden: Tensor) -> Tensor:
+    return hidden * torch.tensor(2.0)
+
+
+def hidden_read(hidden: Tensor) -> Tensor:
+    return hidden * hidden.sum().item()
+
+
+def branch(hidden: Tensor) -> Tensor:
+    return hidden if hidden.sum() > 0 else -hidden
+
+
+def list_of_numbers(hidden: Tensor) -> Tensor:
+    return hidden * len(hidden[0, 0].tolist())
+
+
+def copy_to_the_host(hidden: Tensor) -> Tensor:
+    return hidden.cpu().to(hidden.device)
+
+
+def elements_of_a_mask(hidden: Tensor) -> Tensor:
+    return hidden + hidden[hidden > 0].sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "reason"),
+    [
+        (operand_of_the_host, "return hidden + torch.ones(hidden.shape)", "at least two devices, cuda:0 and cpu"),
+        (number_of_the_host, "return hidden * torch.tensor(2.0)", "on a tensor of the host"),
+        (hidden_read, "return hidden * hidden.sum().item()", "the host reads a tensor"),
+        (branch, "return hidden if hidden.sum() > 0 else -hidden", "the host reads a tensor"),
+        (list_of_numbers, "return hidden * len(hidden[0, 0].tolist())", "the host reads a tensor"),
+        (copy_to_the_host, "return hidden.cpu().to(hidden.device)", "a copy to the host waits"),
+        (elements_of_a_mask, "return hidden + hidden[hidden > 0].sum()", "the number of elements"),
+    ],
+)
+def test_a_broken_step_is_refused_with_its_line(
+    change: Callable[[Tensor], Tensor], line: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict = FusedStack.predict
+    monkeypatch.setattr(FusedStack, "predict", lambda self, hidden: predict(self, change(hidden)))
+    model = model_of("llama, llama3")
+    with fake_cuda(monkeypatch, model, model) as cuda:
+        large = opened(cuda).large
+        large.start(large.encode([SOURCE]))
+        with pytest.raises(RefusedError) as refused:
+            large.forward([SOURCE])
+    assert f"{change.__name__}: {line}: " in str(refused.value)
+    assert reason in str(refused.value)
