@@ -20,6 +20,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tasks.decoding.runtimes import cuda_graphs
+
 ROOT = Path(__file__).parents[1]
 DEVICE = torch.device("cuda:0")
 aten = torch.ops.aten
@@ -251,6 +253,8 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch, *models: Any) -> Iterator[FakeCud
         }
         for name, stand_in in stand_ins.items():
             monkeypatch.setattr(torch.cuda, name, stand_in)
+        # Runs before a capture do the same, and would take most of the time.
+        monkeypatch.setattr(cuda_graphs, "_WARM_UPS", 0)
         stack.enter_context(cuda)
         stack.enter_context(_Bindings())
         stack.enter_context(torch.no_grad())

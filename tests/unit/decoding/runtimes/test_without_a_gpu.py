@@ -12,8 +12,9 @@ from torch import Tensor
 
 from tasks.decoding.decoder import DeferredWindow, GreedyAcceptance, Runtime
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.method import Pair, Request
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.bild import BildSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tasks.decoding.runtimes import blueprint
 from tasks.decoding.runtimes.choose import open_decoders
@@ -27,10 +28,34 @@ KINDS = (
     *("gpt2", "llama, llama3", "qwen2", "qwen3, windows", "gemma2", "gemma3"),
 )
 SOURCE = [3, 4, 5, 1]
+BILD = BildSettings(fallback_threshold=0.5, max_draft=2)
 FETCHED = "tasks/decoding/runtimes/cuda_graphs.py fetch.wait: arrived.synchronize()"
 """The tokens of a continuation or of a check arrive at the host."""
 STEP = "tasks/decoding/runtimes/fused.py FusedDecoder.forward: best = predicted.best.tolist()"
 """The tokens of a run that the general loop asked for."""
+
+GENERAL = {
+    STEP,
+    # The drafter's confidence, argmax and draws, and the target's.
+    "tasks/decoding/drafters/base.py StepwiseDrafter._confidence: "
+    "top: list[float] = block.scores.amax(-1).squeeze(-1).tolist()  # max q of each row",
+    "tasks/decoding/distributions.py PredictionBlock.argmax_rows: self._argmax = self.logits.argmax(-1).tolist()",
+    "tasks/decoding/drafters/base.py StepwiseDrafter._choose: return self.source.draw(block.dist[going, 0], keys)",
+    "tasks/decoding/distributions.py TokenSource.draw: "
+    "uniforms = torch.tensor([self.uniform(key) for key in keys], dtype=torch.float64, device=dist.device)",
+    "tasks/decoding/distributions.py TokenSource.draw: tokens: list[int] = "
+    "torch.searchsorted(cumulative, targets).squeeze(-1).clamp_(max=dist.shape[-1] - 1).tolist()",
+    # Which drafted tokens are accepted.
+    "tasks/decoding/drafters/base.py Draft.padded: return torch.tensor(rows, dtype=torch.long, device=device)",
+    "tasks/decoding/loop.py _accept: "
+    "for index, (row, drafted, chances) in enumerate(zip(rows, draft.tokens, result.accept.tolist(), strict=True)):",
+}
+"""Where a loop over several rows, or one that samples, waits: it decides on the host."""
+RAGGED = {
+    "tasks/decoding/decoder.py Step.last: "
+    "columns = (starts[:, None] + torch.arange(most)).clamp_(0, values.shape[1] - 1).to(values.device)"
+}
+"""The same where prompts, which differ in length, are the first tokens of the rows."""
 
 
 def opened(cuda: FakeCuda) -> Pair:
@@ -58,9 +83,22 @@ def test_the_host_waits_for_fetched_tokens_alone(kind: str, monkeypatch: pytest.
         cuda.waits.clear()
         large.check_draft([4], [5, 6], GreedyAcceptance(1.0, keep_agreed=True, deferred=DeferredWindow(1.0, 1)))
         large.continue_greedily([7], 2, DraftRule(fallback_threshold=0.1, max_entropy=3.0))
-        decode("bild", BildSettings(fallback_threshold=0.5, max_draft=2), pair, [SOURCE], Request(3))
+        decode("bild", BILD, pair, [SOURCE], Request(3))
         assert cuda.waits == {FETCHED}
         assert cuda.captures >= 5
+
+
+@pytest.mark.parametrize("kind", ["t5 gated-gelu", "llama, llama3"])
+def test_the_general_loop_waits_in_listed_lines(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows side by side, drawn and greedy."""
+    with fake_cuda(monkeypatch, model_of(kind), model_of(kind)) as cuda:
+        pair = opened(cuda)
+        # Numbers that reject every draft, and that accept it.
+        for cuda.answer in (0, 2):
+            drawn = Request(3, SamplingSettings(temperature=1.0, top_k=5, top_p=0.9))
+            decode("speculative", SpeculativeSettings(draft_length=2), pair, [SOURCE, [3, 1]], drawn)
+            decode("bild", BILD, pair, [SOURCE, [3, 1]], Request(3))
+        assert cuda.waits == GENERAL | (RAGGED if kind.startswith("llama") else set())
 
 
 def operand_of_the_host(hidden: Tensor) -> Tensor:
@@ -94,7 +132,7 @@ def elements_of_a_mask(hidden: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("change", "line", "reason"),
     [
-        (operand_of_the_host, "return hidden + torch.ones(hidden.shape)", "at least two devices, cuda:0 and cpu"),
+        (operand_of_the_host, "return hidden + torch.ones(hidden.shape)", "aten.ones on a tensor of the host"),
         (number_of_the_host, "return hidden * torch.tensor(2.0)", "on a tensor of the host"),
         (hidden_read, "return hidden * hidden.sum().item()", "the host reads a tensor"),
         (branch, "return hidden if hidden.sum() > 0 else -hidden", "the host reads a tensor"),
