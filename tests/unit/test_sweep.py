@@ -42,7 +42,7 @@ from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
 from tasks.loaded_pair import LoadedPair, LoadedPairs, fan_out_of, files_fingerprint, require_composable, worker_pair
 from tasks.locks import timing_lock
-from tasks.paths import ARMS
+from tasks.paths import ARMS, TaskPaths
 from tasks.report import read_rows_of
 from tests.architectures import models, pair_of, whole_rows
 from tests.sandbox import sandboxed

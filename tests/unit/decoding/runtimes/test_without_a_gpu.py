@@ -43,10 +43,8 @@ GENERAL = {
     "tasks/decoding/drafters/base.py StepwiseDrafter._choose: return self.source.draw(block.dist[going, 0], keys)",
     "tasks/decoding/distributions.py TokenSource.draw: "
     "uniforms = torch.tensor([self.uniform(key) for key in keys], dtype=torch.float64, device=dist.device)",
-    "tasks/decoding/distributions.py TokenSource.draw: tokens: list[int] = "
-    "torch.searchsorted(cumulative, targets).squeeze(-1).clamp_(max=dist.shape[-1] - 1).tolist()",
+    "tasks/decoding/distributions.py TokenSource.draw: tokens: list[int] = invert(dist, uniforms).tolist()",
     # Which drafted tokens are accepted.
-    "tasks/decoding/drafters/base.py Draft.padded: return torch.tensor(rows, dtype=torch.long, device=device)",
     "tasks/decoding/loop.py _accept: "
     "for index, (row, drafted, chances) in enumerate(zip(rows, draft.tokens, result.accept.tolist(), strict=True)):",
 }
