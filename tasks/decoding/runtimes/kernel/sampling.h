@@ -159,10 +159,10 @@ Distribution distribution_of(const Transform& sampling, const float* logits, int
     found.normalise();
     if (sampling.top_p < 1) {
         // Tokens with less than an equal share of what lies outside are outside: together they have less than that.
-        const double least = (1 - sampling.top_p) / count;
+        const double least = std::log((1 - sampling.top_p) / count / found.share);
         kept.clear();
         for (int64_t i = 0; i < count; i++)
-            if (found.of(i) >= least) kept.push_back(logits[i]);
+            if (logits[i] >= found.cut && double(logits[i] - found.top) * found.heat >= least) kept.push_back(logits[i]);
         std::sort(kept.begin(), kept.end(), std::greater<>());
         double before = 0;
         for (size_t i = 0; i < kept.size() && before < sampling.top_p; i++) {
