@@ -254,23 +254,24 @@ def _curve_panels(
         summary: The task's results.
         groups: What the panels show.
         axes: The x of a point by its title.
-        names: The curves to draw, in the order of their colours; None for the first ones of the points.
+        names: The curves to draw, in the order of their colours; None for all. More than a legend holds have further panels.
         name_of: The curve of a point.
         band: Whether the 95 % intervals of the quality are drawn as bands.
     """
     rows = {id(point): {"point": index} for index, point in enumerate(summary.points)}
     if names is None:
-        names = list(dict.fromkeys(name_of(point) for _, points, _ in groups for point in points))[:MOST_SERIES]
+        names = list(dict.fromkeys(name_of(point) for _, points, _ in groups for point in points))
+    legends = [names[first : first + MOST_SERIES] for first in range(0, len(names), MOST_SERIES)]
     panels: list[Panel] = []
-    for (title, points, further), (axis, across) in itertools.product(groups, axes.items()):
+    for legend, (title, points, further), (axis, across) in itertools.product(legends, groups, axes.items()):
         records = [
             {"x": round(x, 5), "y": point.quality, "series": name, "curve": _along(point), **(_bounds(point) if band else {})}
             | rows.get(id(point), {"text": _point_text(summary, point)})
             for point in points
-            if (name := name_of(point)) in names and (x := across(point)) is not None
+            if (name := name_of(point)) in legend and (x := across(point)) is not None
         ]
         if records:
-            curves = charts.curves(records, names, axis, _points(summary), band=band)
+            curves = charts.curves(records, legend, axis, _points(summary), band=band)
             panels.append(alt.layer(*curves, *further, title=title))
     return panels
 
@@ -436,16 +437,13 @@ def cascades(summary: Summary, _: Sweeps) -> list[Panel]:
 
     points = _compared(summary.points, _CASCADES)
     axes: dict[str, Across] = {"drafted tokens rejected (%)": rejected, **_BY_CALLS, **_BY_LATENCY}
-    # A legend of more than eight entries is hard to read: further curves have panels of their own.
-    names = list(dict.fromkeys(map(curve_name, points)))
-    chunks = [names[first : first + MOST_SERIES] for first in range(0, len(names), MOST_SERIES)]
-    return [panel for chunk in chunks for panel in _curve_panels(summary, _by_arm(summary, points), axes, chunk)]
+    return _curve_panels(summary, _by_arm(summary, points), axes)
 
 
 @figure("Cascades by block size", "SpecCascade, Figure 7")
 def block_sizes(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Each curve is one rule as its deferral cost moves, each panel one block size. Only timed points are drawn, of the first
-    eight rules of the grid; further left is faster."""
+    """Each curve is one rule as its deferral cost moves, each panel one block size. Further left is faster; only timed points
+    are drawn."""
     points = _compared(summary.timed_points(), _SPECULATIVE)
     lengths = sorted({int(point.settings["draft_length"] or 0) for point in points if not _is_speculative(point)})
     groups: list[Group] = [
@@ -459,8 +457,7 @@ def block_sizes(summary: Summary, _: Sweeps) -> list[Panel]:
 @figure("Cascades by temperature", "SpecCascade, Figure 6")
 def temperatures(summary: Summary, _: Sweeps) -> list[Panel]:
     """Each curve is one rule as its deferral cost moves, each pair of panels one temperature, with vanilla's level at that
-    temperature. Against latency only timed points are drawn, against calls all points, from counts. The first eight rules of
-    the grid are drawn."""
+    temperature. Against latency only timed points are drawn, against calls all points, from counts."""
     swept = list(summary.temperatures)
     for arm in COLORS:
         # The sweep at its own temperature.
