@@ -45,8 +45,8 @@ from tests.served import spare_tables
 
 ROOT, FOLDER = Path(__file__).parents[1], Path("build/rehearsal")
 SIZES = {"train": 200, "validation": 16, "test": 16}
-PRE_TRAINING, WRITTEN, KNOWN = 60, 12, 4
-"""Steps that pre-train a stand-in, most tokens of a text that it learns, and the number of these texts."""
+PRE_TRAINING, LONGEST, WRITTEN, KNOWN = 60, 192, 12, 4
+"""Steps that pre-train a stand-in, most tokens of a source and of a text that it learns, and the number of these texts."""
 NOTE = "This is a rehearsal of {}: tiny models on texts of this project. Its numbers mean nothing."
 UNKNOWN = "<unk>"
 TURNS = ["<start_of_turn>", "<end_of_turn>"]
@@ -190,9 +190,13 @@ def pre_train(model: Any, variant: Variant, tokenizer: PreTrainedTokenizerBase, 
     known = [[*ids(line)[:longest], tokenizer.eos_token_id] for line in lines[:KNOWN]]
     torch.manual_seed(1)
     optimizer, rng = torch.optim.AdamW(model.parameters(), lr=1e-2), random.Random(1)
-    for _ in range(PRE_TRAINING):
+    # Behind long prompts it takes more steps.
+    for _ in range(PRE_TRAINING if encoder_decoder else 3 * PRE_TRAINING):
         targets = [rng.choice(known) for _ in range(8)]
-        sources = [ids(" ".join(rng.sample(lines, 8)))[: rng.randrange(8, 24 if encoder_decoder else 160)] for _ in targets]
+        sources = [
+            ids(" ".join(rng.sample(lines, 8)))[: rng.randrange(8, 24 if encoder_decoder else LONGEST - WRITTEN)]
+            for _ in targets
+        ]
         if not encoder_decoder:
             sources = [[*source, *before, *target] for source, target in zip(sources, targets, strict=True)]
             targets = [[-100] * (len(source) - len(target)) + target for source, target in zip(sources, targets, strict=True)]
@@ -210,7 +214,7 @@ def section_of(variant: Variant, small: str, large: str) -> Section:
     task = variant.section(scale="hour")
     task["tokenizer"]["pretrained"] = task["models"]["large"]["pretrained"] = large
     task["models"]["small"]["pretrained"] = small
-    task["text"] |= {"max_source_tokens": min(variant.lengths[0], 192), "max_target_tokens": min(variant.lengths[1], 24)}
+    task["text"] |= {"max_source_tokens": min(variant.lengths[0], LONGEST), "max_target_tokens": min(variant.lengths[1], 24)}
     for training in (task["finetune"]["large"], task["align"]):
         if training["steps"]:
             training |= {"steps": 4, "batch_size": 8, "evaluate_every": 4, "checkpoint_every": 4}
