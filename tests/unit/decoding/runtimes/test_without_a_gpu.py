@@ -79,6 +79,8 @@ def test_the_host_waits_for_fetched_tokens_alone(kind: str, monkeypatch: pytest.
         large.forward([prompt])
         assert cuda.waits == {STEP}
         cuda.waits.clear()
+        # The drafter goes on, and two of its tokens are accepted.
+        cuda.answer = 2
         large.check_draft([4], [5, 6], GreedyAcceptance(1.0, keep_agreed=True, deferred=DeferredWindow(1.0, 1)))
         large.continue_greedily([7], 2, DraftRule(fallback_threshold=0.1, max_entropy=3.0))
         decode("bild", BILD, pair, [SOURCE], Request(3))
