@@ -47,18 +47,17 @@ def published_rows(metric: str, experiment: Experiment) -> dict[str, list[Row]]:
         experiment: The task's data set, paper and pair.
     """
     printed, metric = packaged("published.yaml"), compared_as(metric)
-    results = [(name, found) for name, table in printed["tables"].items() for found in table["results"]]
     results = [
         (name, found)
-        for name, found in results
+        for name, table in printed["tables"].items()
+        for found in table["results"]
         if found["dataset"] == experiment.dataset
         and experiment.paper in ("any", found["paper"])
         and found.get("metric") in (None, metric)
     ]
-    models = (experiment.small, experiment.large)
 
     def of_the_pair(found: Row) -> bool:
-        pair = zip(found["pair"], models, strict=True)
+        pair = zip(found["pair"], (experiment.small, experiment.large), strict=True)
         return all(name is None or model in printed["models"][name] for name, model in pair)
 
     of_pair = [(name, found) for name, found in results if of_the_pair(found)]

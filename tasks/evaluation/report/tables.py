@@ -152,15 +152,10 @@ def notes(summary: Summary) -> list[str]:
     if summary.failed:
         found.append(f"Points that failed: {len(summary.failed)}; see `failed` in summary.json.")
     found += [f"{formatting.METRIC_NAMES[metric_of(summary.metric).name]}: {summary.signature}."] if summary.signature else []
-    columns, papers = (
-        published_rows(summary.metric, summary.experiment)["table_1"],
-        formatting.packaged("published.yaml")["papers"],
-    )
-    of = dict.fromkeys(column["paper"] for column in columns)
+    columns = published_rows(summary.metric, summary.experiment)["table_1"]
+    shown, papers = {column["paper"] for column in columns}, formatting.packaged("published.yaml")["papers"].values()
     found += [
-        f"Published {one['name']}: {one['source']}; other models, other hardware."
-        for one in papers.values()
-        if one["name"] in of
+        f"Published {one['name']}: {one['source']}; other models, other hardware." for one in papers if one["name"] in shown
     ]
     if not anything_published(summary.metric, summary.experiment):
         found.append("Published: no number in the papers is of this corpus and metric, so none is shown.")
