@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from tasks.decoding.methods.speculative import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.report import tables
 from tasks.evaluation.report.formatting import settings_text
-from tasks.evaluation.report.paper_tables import paper_tables
+from tasks.evaluation.report.paper_tables import p_value_of_mean, paper_tables
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.tables import RenderedTable, rendered_tables, tables_markdown
 from tasks.evaluation.results.codec import Settings
@@ -433,13 +434,29 @@ def test_thresholds_of_calm_are_calibrated_by_learn_then_test(sweeps: Sweeps) ->
     summary, work = summary_record("bleu", sweeps), np.zeros((4000, 3), np.int32)
     kept = {key: KeptOutputs(own, work) for key, own in outputs.items()}
     rows = paper_tables(summary, kept)["calibrated"]
-    # Distances are 0, 0.04, 0.005 and 0.5; with one confidence and decay, and three δ, the bound is 0.0226 above the mean.
+    # Distances are 0, 0.04, 0.005 and 0.5; a distance of 0.04 is proven to be under 0.05 with p = 0.011, of 0.05 / 3.
     assert [(row["tolerance"], row["distance"], row.get("speedup")) for row in rows] == [
-        (0.02, None, None),
-        (0.05, 0.0, 1.1),
+        (0.02, 0.0, 1.1),
+        (0.05, pytest.approx(0.005), 1.3),
         (0.1, pytest.approx(0.005), 1.3),
     ]
+    # A second confidence halves what an error may cost: 0.04 is not proven any more, and what lies behind it is not asked.
+    wrong = point_row("unaligned", "validation", "calm", {**settings, "confidence": "softmax", "threshold": 0.9}, 59.0, 1.05)
+    sweeps["unaligned"].append(wrong)
+    kept[point_key("calm", wrong["settings"])] = KeptOutputs(["one three"] * 4000, work)
+    rows = paper_tables(summary_record("bleu", sweeps), kept)["calibrated"]
+    assert [row["distance"] for row in rows] == [0.0, 0.0, pytest.approx(0.005), None, None, None]
     assert paper_tables(summary)["calibrated"] == []
+
+
+@pytest.mark.parametrize(("mean", "most", "count"), [(0, 2, 100), (1, 5, 100), (4, 10, 50), (10, 30, 20)])
+def test_the_proof_of_a_mean_is_a_bound_on_the_binomial_tail(mean: int, most: int, count: int) -> None:
+    """Numbers of 0 and 1 are the worst case; means in hundredths."""
+    chance, hits = most / 100, mean * count // 100
+    tail = sum(math.comb(count, one) * chance**one * (1 - chance) ** (count - one) for one in range(hits + 1))
+    bound = p_value_of_mean(hits / count, chance, count)
+    assert tail <= bound + 1e-12 and bound <= math.exp(-2 * count * (chance - hits / count) ** 2)
+    assert p_value_of_mean(chance, chance, count) == 1.0
 
 
 AGREEMENT = AcceptanceRate(rate=0.812, interval=(0.8, 0.824), tokens=900)
