@@ -513,12 +513,16 @@ def draw_early_exits(results: Sequence[LoadedResult], path: Path) -> None:
     """Writes the figure of the early exits of all results.
 
     Raises:
-        InputError: no result has any, or the file cannot be written.
+        InputError: no result has any, or the file is no picture or cannot be written.
     """
     from tasks.evaluation.report.charts import save
     from tasks.evaluation.report.figures import early_exits
 
-    found = early_exits(*(one.summary for one in results))
+    if path.suffix not in (".png", ".svg"):
+        raise InputError(f"--early-exits {path} is neither .png nor .svg; name it so")
+    # Results of one task are told apart by what the user called them.
+    tasks = {one.summary.task for one in results}
+    found = early_exits({one.summary.task if len(tasks) > 1 else one.name: one.summary for one in results})
     if found is None:
         raise InputError("neither result has timed points of calm or of the drafter early_layer; sweep them")
     try:

@@ -346,7 +346,9 @@ def test_early_exits_of_both_are_drawn_or_said_to_be_missing(run: Run, tmp_path:
     summary["points"][0]["settings"]["drafter"] = "early_layer"
     other = write(tmp_path / "other", summary, work)
     assert run(before, other, "--early-exits", tmp_path / "exits.svg").status == 0
-    assert "toy: BiLD, early_layer" in (tmp_path / "exits.svg").read_text(encoding="utf-8")
+    drawn = (tmp_path / "exits.svg").read_text(encoding="utf-8")
+    assert f"{other}: BiLD, early_layer" in drawn and "toy: BiLD" not in drawn, "both are of one task"
+    assert "neither .png nor .svg" in run(before, other, "--early-exits", tmp_path / "exits.pdf").said
     assert "cannot be written" in run(before, other, "--early-exits", tmp_path / "none" / "exits.svg").said
 
 

@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
 
 import altair as alt
@@ -370,26 +370,27 @@ def thresholds(summary: Summary, _: Sweeps) -> list[Panel]:
     return _curve_panels(summary, _by_arm(summary, summary.points), _BY_LATENCY | _BY_CALLS, names, name_of)
 
 
-def early_exits(*summaries: Summary) -> charts.Figure | None:
+def early_exits(summaries: Mapping[str, Summary]) -> charts.Figure | None:
     """Each curve is the frontier of one way of leaving a task's large model early: BiLD that drafts with its first layers, and
     CALM by its measure of confidence; on validation. Latencies are relative to the task's own vanilla large model, which was
     timed in turn with them: two tasks have two clocks. Bars: 95 % intervals of quality and speed-up."""
     records, levels = list[Record](), list[alt.Chart]()
-    for summary in summaries:
+    for result, summary in summaries.items():
         kinds: dict[str, list[TimedPoint]] = {}
         # Without the small model, both arms have the same points.
         for point in summary.timed_points("unaligned"):
             if point.method == "calm" or point.drafter == "early_layer":
-                kinds.setdefault(f"{summary.task}: {curve_name(point)}", []).append(point)
+                kinds.setdefault(f"{result}: {curve_name(point)}", []).append(point)
         for name, own in kinds.items():
             for point in (own[index] for index in frontier([TradeOff(one.quality, one.speedup) for one in own])):
                 low, high = point.speedup_interval or (point.speedup, point.speedup)
                 place = {"x": point.relative_latency, "left": 1 / high, "right": 1 / low, "y": point.quality, **_bounds(point)}
                 records.append({**place, "series": name, "curve": name, "text": _point_text(summary, point)})
-        levels += charts.reference_line(summary.vanilla.large.quality, f"vanilla large, {summary.task}") if kinds else []
+        levels += charts.reference_line(summary.vanilla.large.quality, f"vanilla large, {result}") if kinds else []
     if not records:
         return None
-    names, (title, *_), y = list(dict.fromkeys(record["series"] for record in records)), _BY_LATENCY, _points(summaries[0])
+    names, (title, *_) = list(dict.fromkeys(record["series"] for record in records)), _BY_LATENCY
+    y = _points(next(iter(summaries.values())))
     axes = {"x": alt.X("x:Q", title=title, scale=charts.PADDED), "y": alt.Y("y:Q", title=y, scale=charts.PADDED)}
     bars = charts.chart(records, **axes, color=charts.color(charts.palette(names))).mark_rule(strokeWidth=1.2, opacity=0.5)
     intervals = [bars.encode(y="low:Q", y2="high:Q"), bars.encode(x="left:Q", x2="right:Q")]

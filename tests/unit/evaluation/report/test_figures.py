@@ -290,7 +290,7 @@ def test_the_share_of_faster_examples_is_counted(sweeps: Sweeps) -> None:
 
 
 def test_early_exits_of_two_tasks_are_frontiers_with_intervals(sweeps: Sweeps) -> None:
-    assert figures.early_exits(summary_record("bleu", sweeps)) is None
+    assert figures.early_exits({"toy": summary_record("bleu", sweeps)}) is None
     other = copy.deepcopy(sweeps)
     for row in sweeps["unaligned"]:
         if row["method"] == "bild":
@@ -298,8 +298,8 @@ def test_early_exits_of_two_tasks_are_frontiers_with_intervals(sweeps: Sweeps) -
     for threshold, quality, speedup in ((0.9, 59.9, 1.1), (0.8, 59.0, 1.05), (0.7, 57.0, 1.4)):
         settings = {"confidence": "saturation", "threshold": threshold}
         other["unaligned"].append(point_row("unaligned", "validation", "calm", settings, quality, speedup))
-    both = (summary_record("bleu", sweeps, task="exits"), summary_record("bleu", other, task="weighted"))
-    (panel,) = present(figures.early_exits(*both)).panels
+    both = {"exits": summary_record("bleu", sweeps), "weighted": summary_record("bleu", other)}
+    (panel,) = present(figures.early_exits(both)).panels
     panel.to_dict(validate=True)
     marks = drawn(panel, "point", filled=True)
     calm = [mark for mark in marks if mark["series"] == "weighted: CALM [saturation]"]
