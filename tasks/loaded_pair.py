@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -9,7 +10,7 @@ import itertools
 import os
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -236,6 +237,20 @@ def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
     return list(dict.fromkeys(found))
 
 
+@contextlib.contextmanager
+def failures_named() -> Iterator[None]:
+    """Name in one line what ends decoding beside all methods: broken logits, or no memory.
+
+    Raises:
+        InputError: in place of a `RuntimeError`.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
+        raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None
+
+
 def measure_pair(
     loaded: LoadedPair,
     sources: Rows,
@@ -253,15 +268,12 @@ def measure_pair(
     rates: list[AcceptanceRate] = []
     for sampling in (SamplingSettings(), SamplingSettings(temperature=1.0)):
         own, samples = dataclasses.replace(request, sampling=sampling), sweep.bootstrap_samples
-        try:
+        with failures_named():
             if sampling not in large_texts:
                 large_texts[sampling] = write_texts(loaded.pair, sources, own, sweep.quality_batch)
             # The workers have nothing else to do.
             with on_threads(max(min(machine.workers, os.cpu_count() or 1), torch.get_num_threads())):
                 found = measure_acceptance(wanted, loaded.pair, sources, own, large_texts[sampling], samples)
-        except RuntimeError as error:
-            fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
-            raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None
         rates += found.values()
     sizes = {name: sizes_of(model, int8=machine.int8(name)) for name, model in loaded.opened.models.items()}
     shared = loaded.pair.shares_encoder

@@ -48,6 +48,7 @@ from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
 from tasks.loaded_pair import (
     LoadedPairs,
+    failures_named,
     fan_out_of,
     load_drafter,
     measure_pair,
@@ -132,7 +133,8 @@ class DrafterSweep:
         texts = self._pairs.large_texts
         acceptance, sizes = measure_pair(loaded, validation.sources, self.request, task, machine, self.grid, texts)
         if task.sweep.agreeing_layers and self._pairs.agreeing_layers is None:
-            self._pairs.agreeing_layers = agreeing_layers(loaded.pair.large, validation.sources, texts[SamplingSettings()])
+            with failures_named():
+                self._pairs.agreeing_layers = agreeing_layers(loaded.pair.large, validation.sources, texts[SamplingSettings()])
         self.pair = PairRecord(
             arm=self.drafter.arm,
             seed=self.drafter.seed,

@@ -27,6 +27,7 @@ from tasks.decoding.methods.cascades import TokenCascadeSettings
 from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.errors import InputError
+from tasks.evaluation.acceptance import agreeing_layers
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.summarize import summarize
@@ -291,6 +292,9 @@ def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monk
 
 
 def test_a_broken_pair_ends_the_sweep(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "agreeing_layers", create_autospec(agreeing_layers, side_effect=RuntimeError("no room")))
+    with pytest.raises(InputError, match=r"the sources of validation: no room; .* lower sweep\.quality_batch"):
+        swept(SPECULATIVE, agreeing_layers=True)
     small, large = map(whole_rows, models("t5"))
     broken = prefix_pair(small, lambda source, prefix: torch.full_like(large(source, prefix), math.nan))
     use(broken, monkeypatch)
