@@ -93,11 +93,11 @@ class Continuation:
     tokens: list[int]
     """The argmax at each position, or what was drawn there; the last one is not fed."""
     confidence: list[float]
-    """The softmax of each argmax; 1 where no bound of the rule need it."""
+    """The softmax of each argmax; 1 where no bound of the rule needs it."""
     logits: Tensor
     """(1, positions, vocabulary); of the last position alone where they are not kept."""
     entropies: list[float]
-    """The entropy of the softmax at each position, in nats; 0 where no bound of the rule need it."""
+    """The entropy of the softmax at each position, in nats; 0 where no bound of the rule needs it."""
 
 
 class GreedyContinuation(Protocol):

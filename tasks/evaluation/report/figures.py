@@ -292,8 +292,10 @@ def _is_speculative(point: OperatingPoint) -> bool:
 
 
 def _compared(points: Iterable[OperatingPoint], methods: Sequence[str]) -> list[OperatingPoint]:
-    """The points of these methods and, behind them, those of speculative decoding; none without one of these methods. Greedy,
-    lossy acceptance is the lenient rule, which is drawn where it is asked for."""
+    """The points of these methods and, behind them, those of speculative decoding; none without one of these methods.
+
+    Greedy lossy acceptance is the lenient rule: its points stand for `speculative_lossy`.
+    """
 
     def beside(point: OperatingPoint) -> bool:
         lossy = point.method == "speculative_lenient" and point.drafter == "small" and temperature(point) == 0

@@ -33,7 +33,7 @@ class FanOut:
     """Further processes that share work."""
 
     size: int
-    """How many work; of this machine this one is among them."""
+    """How many processes work; without a scheduler this one is among them."""
     open_pair: Callable[[], Pair]
     """Opens the pair in a further process, which has its own copy of the models; picklable."""
     scheduler: str | None = None
