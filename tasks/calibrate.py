@@ -30,13 +30,13 @@ from tasks.evaluation.scoring.quality import OutputCheck, against_teacher, check
 from tasks.files import partial_path
 from tasks.fingerprint import code_of, fingerprint
 from tasks.locks import folder_lock, working_lock
-from tasks.machine import MachineSettings, set_up
+from tasks.machine import MachineSettings, processes_of_a_device, set_up, worker_count
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_lengths, vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.workers import Workers, processes_of_a_device, shared, worker_count
+from tasks.workers import Workers, shared
 
 
 def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:

@@ -39,13 +39,13 @@ from tasks.evaluation.sweep.rows import Vanilla
 from tasks.evaluation.sweep.run import Grids
 from tasks.evaluation.timing import on_threads
 from tasks.fingerprint import code_of, fingerprint
-from tasks.machine import MachineSettings, set_up
+from tasks.machine import MachineSettings, processes_of_a_device, set_up, worker_count
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
 from tasks.models.spread import places_of
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.workers import Workers, processes_of_a_device, worker_count
+from tasks.workers import Workers
 
 
 def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,8 +48,8 @@ class MachineSettings:
         le=1024,
     )
     workers: int = setting(
-        "Processes that share calibration and the untimed part of a sweep, each with the models on a GPU of its own; 0: "
-        "one per GPU, or one on a CPU. One process alone does the timing.",
+        "Processes that share calibration and the untimed part of a sweep, each with a copy of the models, in turn on the "
+        "GPUs; 0: one per GPU, or one on a CPU. One process alone does the timing.",
         default=0,
         unit="processes",
         ge=0,
@@ -109,6 +110,21 @@ def processes_for(device: str) -> int:
     import torch
 
     return 1 if device == "cpu" else max(1, torch.cuda.device_count())
+
+
+def worker_count(machine: MachineSettings) -> int:
+    """Return how many processes of this machine share a stage's untimed work, this one among them.
+
+    Raises:
+        InputError: `machine.workers` is too many for the cores here.
+    """
+    require_cores("machine.workers", machine.workers)
+    return machine.workers or processes_for(machine.device)
+
+
+def processes_of_a_device(machine: MachineSettings) -> int:
+    """Return how many of those processes have models on one device, at most."""
+    return math.ceil(worker_count(machine) / processes_for(machine.device))
 
 
 def require_cores(name: str, count: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import multiprocessing
 import os
 import pickle
@@ -20,7 +19,6 @@ import torch
 
 from tasks import supervisor
 from tasks.console import log
-from tasks.machine import MachineSettings, processes_for, require_cores
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -43,21 +41,6 @@ class Waiting(Protocol):
 
 Submit = Callable[[Any], Waiting]
 """Gives a unit to another process."""
-
-
-def worker_count(machine: MachineSettings) -> int:
-    """Return how many processes of this machine share a stage's untimed work, this one among them.
-
-    Raises:
-        InputError: `machine.workers` is too many for the cores here.
-    """
-    require_cores("machine.workers", machine.workers)
-    return machine.workers or processes_for(machine.device)
-
-
-def processes_of_a_device(machine: MachineSettings) -> int:
-    """Return how many of those processes have models on one device, at most."""
-    return math.ceil(worker_count(machine) / processes_for(machine.device))
 
 
 def gpu_of(worker: int, gpus: int) -> int | None:

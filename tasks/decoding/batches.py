@@ -11,6 +11,7 @@ from tasks import machine
 from tasks.console import log
 from tasks.errors import InputError
 from tasks.models.settings import TextSettings
+from tasks.models.spread import places_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -21,24 +22,29 @@ USABLE = 0.9
 """The part of a device's memory that may be filled: the rest is the driver's, and gaps between tensors."""
 
 
-def cache_bytes(config: PreTrainedConfig, source: int, target: int) -> int:
-    """Return the bytes of a text of so many tokens, in float32: keys and values of all layers, and its logits with a copy."""
+def text_bytes(config: PreTrainedConfig, source: int, target: int) -> int:
+    """Return the bytes of a text of so many tokens that is decoded, in float32.
+
+    These are keys and values of all layers, its logits with a copy, and in a T5's encoder the bias of each two tokens for each
+    head, with a masked copy.
+    """
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     own = getattr(config, "d_kv", None) or getattr(config, "head_dim", None)
     depth = getattr(config, "num_decoder_layers", None) or config.num_hidden_layers
     width = own or config.hidden_size // config.num_attention_heads
-    return int(4 * (2 * depth * heads * width * (source + target) + 2 * config.vocab_size))
+    biases = 2 * config.num_attention_heads * source**2 if hasattr(config, "relative_attention_num_buckets") else 0
+    return int(4 * (2 * depth * heads * width * (source + target) + 2 * config.vocab_size + biases))
 
 
-def fitting_batch(wanted: int, room: float, caches: float) -> int:
+def fitting_batch(wanted: int, room: float, text: float) -> int:
     """Return the texts of a batch, at most `wanted`, or `MOST` where that is 0; 0 where not even one text fits.
 
     Args:
         wanted: What is set.
         room: Bytes beside the weights.
-        caches: Bytes of a text.
+        text: Bytes of a text.
     """
-    return max(0, int(min(wanted or MOST, room // caches)))
+    return max(0, int(min(wanted or MOST, room // text)))
 
 
 def batch_for(wanted: int, name: str, models: Sequence[PreTrainedModel], text: TextSettings, sharing: int = 1) -> int:
@@ -49,22 +55,28 @@ def batch_for(wanted: int, name: str, models: Sequence[PreTrainedModel], text: T
         name: Its name, for messages.
         models: Those that decode, on one device.
         text: The longest source and target.
-        sharing: Processes of the device that each do the same.
+        sharing: Processes of the device that each do the same; a model that is spread over devices is in one process alone.
 
     Raises:
         InputError: not even one text fits.
     """
     if wanted:
         return wanted
-    device = models[0].device
+    device, sharing = models[0].device, 1 if any(map(places_of, models)) else sharing
     on_cpu = device.type == "cpu"
     whole = machine.memory() if on_cpu else torch.cuda.get_device_properties(device).total_memory
     held = sum(one.nbytes for model in models for one in model.parameters() if one.device == device)
-    room = USABLE * whole / sharing - held
-    caches = sum(cache_bytes(model.config, text.max_source_tokens, text.max_target_tokens) for model in models)
-    found = fitting_batch(wanted, room, caches)
-    said = f"{held / 1e9:.1f} GB of weights and {caches / 1e9:.2g} GB a text, of {whole / 1e9:.0f} GB"
+    each = sum(text_bytes(model.config, text.max_source_tokens, text.max_target_tokens) for model in models)
+    found = fitting_batch(wanted, USABLE * whole / sharing - held, each)
+    said = f"{held / 1e9:.1f} GB of weights and {each / 1e9:.2g} GB a text, of {whole / 1e9:.0f} GB"
+    said += f" for {sharing} processes" if sharing > 1 else ""
     if not found:
-        raise InputError(f"{name}: not one text fits ({said}); set machine.dtype to bfloat16, or take a smaller pair")
+        raise InputError(f"{name}: not one text fits ({said}); {remedy(sharing)}")
     log.info("%s: %d texts side by side (%s)", name, found, said)
     return found
+
+
+def remedy(sharing: int) -> str:
+    """Say what to do where not one text fits beside the models of so many processes on one device."""
+    fewer = "set machine.workers to 0, which is one process for each device, or " if sharing > 1 else ""
+    return f"{fewer}set machine.dtype to bfloat16, or take a smaller pair"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.console import log, markdown_table
 from tasks.corpora.data_sets import DATA_SETS
-from tasks.decoding.batches import USABLE, cache_bytes, fitting_batch
+from tasks.decoding.batches import USABLE, fitting_batch, remedy, text_bytes
 from tasks.errors import InputError
 from tasks.evaluation.sweep.grid import expand
-from tasks.machine import processes_for, require_memory
+from tasks.machine import processes_for, processes_of_a_device, require_memory
 from tasks.models import spread
 from tasks.presets import CARDS, MODELS, Card
 from tasks.training.memory import TextCost, fitting, text_cost
@@ -80,7 +80,8 @@ def require_fit(task: Task, machine: MachineSettings) -> None:
     card = None if machine.device == "cpu" else card_at_hand()
     if card is None:
         return
-    stages = Plan(task, card, machine.dtype, machine.processes or processes_for(machine.device)).stages()
+    processes, sharing = machine.processes or processes_for(machine.device), processes_of_a_device(machine)
+    stages = Plan(task, card, machine.dtype, processes, sharing).stages()
     for one in stages:
         given = functools.reduce(getattr, SECTIONS[one.stage].split("."), task)
         own = {name: getattr(given, name) for name in one.settings}
@@ -132,9 +133,17 @@ def config_of(model: ModelSettings, vocabulary: int, large: PreTrainedConfig | N
 class Plan:
     """The stages of a task on one card."""
 
-    def __init__(self, task: Task, card: Card, dtype: str = "float32", processes: int = 1) -> None:
-        """Count what a text costs; `dtype` is `machine.dtype`, and `processes` with a card each train together."""
-        self._task, self._card, self._processes = task, card, processes
+    def __init__(self, task: Task, card: Card, dtype: str = "float32", processes: int = 1, sharing: int = 1) -> None:
+        """Count what a text costs.
+
+        Args:
+            task: The task.
+            card: The card of each process.
+            dtype: `machine.dtype`.
+            processes: With a card each that train together.
+            sharing: Processes that decode untimed on one card.
+        """
+        self._task, self._card, self._processes, self._sharing = task, card, processes, sharing
         self._lengths = task.text.max_source_tokens, task.text.max_target_tokens
         large = config_of(task.models.large, task.tokenizer.vocabulary)
         configs = {"large": large, "small": config_of(task.models.small, task.tokenizer.vocabulary, large)}
@@ -143,7 +152,7 @@ class Plan:
         self._decoded = {name: width * cost.parameters for name, cost in self._costs.items()}
         self._wide = dtype == "float32"
         """Then a smaller format is tried before layers are spread over cards."""
-        self._caches = {name: cache_bytes(config, *self._lengths) for name, config in configs.items()}
+        self._texts = {name: text_bytes(config, *self._lengths) for name, config in configs.items()}
         self._examples, self._held_out = _counts(task.corpus)
 
     def stages(self) -> list[StagePlan]:
@@ -165,7 +174,7 @@ class Plan:
 
     def least(self) -> float:
         """Bytes that the largest stage needs with one text at a time."""
-        task, needed = self._task, [float(sum(self._decoded.values()) + sum(self._caches.values()))]
+        task, needed = self._task, [float(sum(self._decoded.values()) + sum(self._texts.values()))]
         trainings = (("large", task.finetune.large, 0.0), ("small", task.align, self._stored("large")))
         for model, training, beside in trainings:
             smallest = dataclasses.replace(training, activation_checkpointing=True)
@@ -216,7 +225,7 @@ class Plan:
         batch = self._batch("calibrate", calibrate.batch_size, ["large"])
         operations = texts * self._costs["large"].operations
         hours = 0 if calibrate.texts == "references" else self._decoding("large", texts, batch) / 3600
-        peak = self._on_card(held) + batch * self._caches["large"]
+        peak = self._decoding_peak(["large"], batch)
         return StagePlan("calibrate", peak, held, 8 * texts * sum(self._lengths), operations, hours, {"batch_size": batch})
 
     def _sweep(self) -> StagePlan:
@@ -243,8 +252,7 @@ class Plan:
         seconds += self._decoding("large", calls, 1)
         texts = 2 * runs * self._held_out
         operations = sum(texts * cost.operations for cost in self._costs.values()) + calls * self._costs["large"].operations
-        held, caches = sum(self._decoded.values()), sum(self._caches.values())
-        peak = self._on_card(self._decoded["large"]) + self._decoded["small"] + batch * caches
+        held, peak = sum(self._decoded.values()), self._decoding_peak(["large", "small"], batch)
         return StagePlan("sweep", peak, held, 0, operations, seconds / 3600, {"quality_batch": batch})
 
     def _decoding(self, model: str, texts: float, batch: int) -> float:
@@ -254,12 +262,23 @@ class Plan:
         return math.ceil(texts / batch) * self._lengths[1] * self._decoded[model] / (_DECODING * self._card.bandwidth)
 
     def _batch(self, stage: str, wanted: int, models: Sequence[str]) -> int:
-        whole, caches = sum(self._decoded[model] for model in models), sum(self._caches[model] for model in models)
-        held = sum(self._on_card(self._decoded[model]) for model in models)
-        batch = fitting_batch(wanted, USABLE * self._card.memory - held, caches)
+        whole, text = sum(self._decoded[model] for model in models), sum(self._texts[model] for model in models)
+        held, sharing = self._held(models), self._sharing_of(models)
+        batch = fitting_batch(wanted, USABLE * self._card.memory / sharing - held, text)
         if not batch or (held < whole and self._wide):
-            raise InputError(self._too_small(stage, whole + caches, "set machine.dtype to bfloat16, or take a smaller pair"))
+            raise InputError(self._too_small(stage, sharing * (whole + text), remedy(sharing)))
         return batch
+
+    def _decoding_peak(self, models: Sequence[str], batch: int) -> float:
+        return self._sharing_of(models) * (self._held(models) + batch * sum(self._texts[model] for model in models))
+
+    def _held(self, models: Sequence[str]) -> float:
+        """Bytes of weights on the fullest card."""
+        return sum(self._on_card(self._decoded[model]) for model in models)
+
+    def _sharing_of(self, models: Sequence[str]) -> int:
+        """How many processes have these models on one card: those of a model that is spread have it to themselves."""
+        return 1 if self._held(models) < sum(self._decoded[model] for model in models) else self._sharing
 
     def _on_card(self, weights: float) -> float:
         """Bytes of a model on the fullest card: where it does not fit one, its layers are spread (`tasks.models.spread`)."""

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tasks.errors import InputError
-from tasks.machine import MachineSettings, processes_for, set_up
-from tasks.workers import Submit, Waiting, Work, Workers, gpu_of, shared, worker_count
+from tasks.machine import MachineSettings, processes_for, processes_of_a_device, set_up, worker_count
+from tasks.workers import Submit, Waiting, Work, Workers, gpu_of, shared
 from tests.served import until
 
 
@@ -29,6 +29,7 @@ def test_by_default_there_is_a_process_for_each_gpu(monkeypatch: pytest.MonkeyPa
     assert worker_count(MachineSettings()) == processes_for("auto") == 8
     assert worker_count(MachineSettings(device="cpu")) == 1
     assert worker_count(MachineSettings(workers=3)) == 3
+    assert [processes_of_a_device(MachineSettings(workers=count)) for count in (0, 2, 8, 9)] == [1, 1, 1, 2]
     with pytest.raises(InputError, match=r"machine\.workers is 200, which is too many for the cores here"):
         worker_count(MachineSettings(workers=200))
 

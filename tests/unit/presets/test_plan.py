@@ -112,6 +112,18 @@ def test_a_large_model_that_fits_no_card_in_bfloat16_is_spread() -> None:
         Plan(task, card).stages()
 
 
+def test_processes_that_share_a_card_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    gemma = Task.model_validate_json(json.dumps(variant_of("gsm8k").section()))
+    monkeypatch.setattr(plan, "card_at_hand", lambda: CARDS["H200"])
+    monkeypatch.setattr("tasks.machine.memory", lambda: 1e12)
+    require_fit(gemma, MachineSettings(dtype="bfloat16"))
+    with pytest.raises(InputError, match=r"calibrate needs 1\d\d GB for one text at a time, and .*; set machine\.workers to 0"):
+        require_fit(gemma, MachineSettings(dtype="bfloat16", workers=3))
+    alone, halved = (Plan(xsum(), CARDS["T4"], sharing=sharing).stages()[2] for sharing in (1, 2))
+    assert halved.settings["batch_size"] < alone.settings["batch_size"] / 2
+    assert alone.memory / 2 < halved.memory <= 0.9 * CARDS["T4"].memory
+
+
 def test_what_zero_takes_is_not_estimated() -> None:
     section = variant_of("xsum-bild").section()
     section["finetune"]["large"] |= {"optimizer": "adamw", "zero_stage": 3, "accumulation": 1}
