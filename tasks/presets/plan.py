@@ -214,7 +214,7 @@ class Plan:
         texts = math.ceil(training.texts_of_step(sum(self._lengths)) / self._processes)
         found, peak = fitting(cost, training, texts, USABLE * self._card.memory - beside, half=half)
         if found is None:
-            fix = "take optimizer adamw with zero_stage 3 and offload parameters, or a smaller pair"
+            fix = "take optimizer adamw with zero_stage 3, offload parameters and accumulation 1, or a smaller pair"
             raise InputError(self._too_small(stage, beside + peak, fix))
         chosen = {name: getattr(found, name) for name in ("accumulation", "activation_checkpointing")}
         return chosen, beside + peak

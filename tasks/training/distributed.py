@@ -31,6 +31,7 @@ from tasks import console, machine, supervisor
 from tasks.errors import STATUS_BAD_INPUT, InputError
 from tasks.locks import Share
 from tasks.machine import MachineSettings, processes_for, require_cores
+from tasks.models import spread
 from tasks.models.settings import TextSettings
 from tasks.training.memory import text_cost
 from tasks.training.settings import TrainingSettings
@@ -261,7 +262,9 @@ def barrier() -> None:
         torch.distributed.barrier()
 
 
-def training_share(model: PreTrainedModel, training: TrainingSettings, text: TextSettings, teachers: tuple[Path, ...]) -> Share:
+def training_share(
+    model: PreTrainedModel, training: TrainingSettings, text: TextSettings, teachers: tuple[Path, ...], *, half: bool = False
+) -> Share:
     """Return the threads of a training and an estimate of its memory (`tasks.training.memory`), teachers with their files.
 
     Args:
@@ -269,13 +272,14 @@ def training_share(model: PreTrainedModel, training: TrainingSettings, text: Tex
         training: Batch size, micro-batches and optimiser.
         text: The longest source and target.
         teachers: Folders of the models that it is trained with.
+        half: Whether activations are bfloat16.
     """
     parameters, on_cpu = list(model.parameters()), model.device.type == "cpu"
     if training.steps:
         texts = training.texts_of_step(text.max_source_tokens + text.max_target_tokens)
         cost = text_cost(model.config, text.max_source_tokens, text.max_target_tokens)
         trained = sum(one.numel() for one in parameters if one.requires_grad)
-        needed = cost.step_bytes(training, math.ceil(texts / training.accumulation), trained)
+        needed = cost.step_bytes(training, math.ceil(texts / training.accumulation), trained, half=half)
     else:
         needed = sum(one.nbytes for one in parameters)
     if on_cpu:  # malloc keeps more than it gives
@@ -291,13 +295,16 @@ def room_of(device: torch.device) -> Share:
 
 
 def room_of_step(device: torch.device, teachers: tuple[Path, ...]) -> float:
-    """Return the bytes that a step of this process can have: what `training_share` then asks for fits the device."""
-    room = float(room_of(device).memory)
+    """Return the bytes that a step can have, equal in all processes of a machine; what `training_share` asks for then fits."""
+    beside = _bytes_of(teachers)
     if device.type == "cpu":
         # The processes of a machine divide its memory.
-        own = room / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        return (own - _LOADED - _bytes_of(teachers)) / _KEPT
-    return room - _bytes_of(teachers)
+        own = room_of(device).memory / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        return (own - _LOADED - beside) / _KEPT
+    cards = [device] if world_size() == 1 else [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+    smallest = min(torch.cuda.get_device_properties(card).total_memory for card in cards)
+    # A teacher that is larger is spread.
+    return _USABLE * smallest - min(beside, spread.USABLE * smallest)
 
 
 def _bytes_of(folders: tuple[Path, ...]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,18 +200,20 @@ def _sized(job: TrainingJob, model: PreTrainedModel, device: torch.device) -> Tr
     """Return the settings of a training, with what fits the device where `accumulation` is 0: a record of what was chosen.
 
     Raises:
-        InputError: not even one text fits.
+        InputError: not even one text fits, or several machines train, each of which would choose for itself.
     """
     training, text = job.training, job.text
     if training.accumulation or not training.steps:
         return dataclasses.replace(training, accumulation=max(1, training.accumulation))
+    if distributed.world_size() != int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
+        raise InputError(f"{job.label}: accumulation is 0, and several machines may fit different ones; set it to at least 1")
     texts = math.ceil(training.texts_of_step(text.max_source_tokens + text.max_target_tokens) / distributed.world_size())
     cost = text_cost(model.config, text.max_source_tokens, text.max_target_tokens)
     room = distributed.room_of_step(device, job.teachers)
     found, peak = fitting(cost, training, texts, room, half=in_bfloat16(training, device))
     said = f"{peak / 1e9:.1f} GB of the {room / 1e9:.1f} GB that a step can have"
     if found is None:
-        fix = "take optimizer adamw with zero_stage 3 and offload parameters, or a smaller model"
+        fix = "take optimizer adamw with zero_stage 3, offload parameters and accumulation 1, or a smaller model"
         raise InputError(f"{job.label} needs {said} for one text at a time; {fix}")
     if distributed.is_main():
         again = " whose activations are recomputed" if found.activation_checkpointing else ""
@@ -305,7 +308,8 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
 def room_to_train(opened: TrainingContext) -> Iterator[None]:
     """Hold a share of the device, once it has room; the ranks of one training share the machine as their settings say."""
     job = opened.job
-    share = distributed.training_share(opened.model, job.training, job.text, job.teachers)
+    half = in_bfloat16(job.training, opened.device)
+    share = distributed.training_share(opened.model, job.training, job.text, job.teachers, half=half)
     alone, kind = distributed.world_size() == 1, opened.device.type
     sharing = share_lock(kind, share, distributed.room_of(opened.device)) if alone else contextlib.nullcontext()
     with sharing, working_lock(kind):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,10 +142,26 @@ def test_the_memory_grows_with_what_needs_it(tmp_path: Path) -> None:
     assert need(replace(TRAINING, batch_size=1, batch_tokens=32 * 192)).memory == usual
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     assert need(TRAINING, teachers=(tmp_path,)).memory == usual + 1000
+    half = distributed.training_share(initial_model(TINY, 1000, 0, 1), TRAINING, TEXT, (), half=True).memory
+    assert half < usual, "activations in bfloat16 are half as large"
     # What is taken as it is has no gradients, and its weights in their own format.
     model, taken = initial_model(TINY, 1000, 0, 1), replace(TRAINING, steps=0)
     halved = distributed.training_share(model.bfloat16(), taken, TEXT, ()).memory
     assert need(taken).memory - halved == int(distributed._KEPT * 2 * model.num_parameters())
+
+
+def test_the_room_of_a_step_is_the_same_on_all_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teacher takes what its file has, or what is spread of it."""
+    cards = (SimpleNamespace(total_memory=1000), SimpleNamespace(total_memory=500))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda card: cards[card.index])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    first = torch.device("cuda", 0)
+    assert distributed.room_of_step(first, ()) == pytest.approx(900)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert distributed.room_of_step(first, ()) == pytest.approx(450)
+    for size, left in ((100, 350), (1000, 50)):
+        (tmp_path / "model.safetensors").write_bytes(bytes(size))
+        assert distributed.room_of_step(first, (tmp_path,)) == pytest.approx(left)
 
 
 def test_threads_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,9 @@ def test_micro_batches_that_are_left_open_are_those_that_fit(
     monkeypatch.setattr(distributed, "room_of_step", lambda *_: cost.step_bytes(again, 1) - 1)
     with pytest.raises(InputError, match=r"^finetune small needs .* for one text at a time; take optimizer adamw"):
         open_context(left_open)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=r"^finetune small: accumulation is 0, and several machines may fit different ones"):
+        open_context(left_open)
     # What is taken as it is has no step.
     as_it_is = dataclasses.replace(left_open, training=dataclasses.replace(fixed, steps=0, accumulation=0))
     assert open_context(as_it_is).job.training.accumulation == 1
