@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import signal
 import statistics
 import time
@@ -557,7 +558,7 @@ def main(given: Sequence[str]) -> None:
     """Print each result as it is measured, then all of them as JSON.
 
     Raises:
-        InputError: there is no GPU.
+        InputError: there is no GPU, or no such time.
         UnequalError: float32 tokens differ.
     """
     parser = harness.parser_of("gpu", __doc__, rounds=(7, "timed rounds of each comparison"))
@@ -565,6 +566,8 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument("--minutes", type=float, default=9.0, help="stop then, and report (default: %(default)s)")
     parser.add_argument("--compiled", action="store_true", help="also time generate with a preallocated cache, for minutes")
     arguments = harness.parse(parser, given)
+    if not 0 <= arguments.minutes < math.inf:
+        raise InputError(f"--minutes is {arguments.minutes:g}; it must be a number, at least 0")
     device = torch.device(arguments.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("this benchmark times a CUDA GPU, and torch finds none; --device cpu --quick runs it on a CPU")

@@ -21,6 +21,7 @@ from tasks.corpora.data_sets import DATA_SETS, LOCK
 from tasks.errors import InputError, one_line_errors
 from tasks.files import atomic_write
 from tasks.init import added
+from tasks.machine import MachineSettings
 from tasks.presets import CARDS, FULL, SCALES, VARIANTS, Variant, variant_of
 
 _ACTIONS = {"show": "print a variant as a task of params.yaml", "add": "write a variant into params.yaml and activate it"}
@@ -62,7 +63,7 @@ def planned(given: argparse.Namespace) -> None:
     Raises:
         InputError: there is no such task, or a stage does not fit the one card.
     """
-    from tasks.presets.plan import Plan, card_at_hand, overview, table
+    from tasks.presets.plan import card_at_hand, overview, plan_of, table
 
     chosen = CARDS.get(given.card) or card_at_hand()
     cards = [chosen] if chosen else list(CARDS.values())
@@ -82,7 +83,7 @@ def planned(given: argparse.Namespace) -> None:
     for card in cards:
         said.append(f"\n{card.name}, {card.memory / 1e9:.0f} GB:\n")
         try:
-            stages = Plan(task, card, params.machine.dtype).stages()
+            stages = plan_of(task, card, params.machine).stages()
             by_card[card.name] = [
                 {name: None if value != value else value for name, value in dataclasses.asdict(one).items()} for one in stages
             ]
@@ -99,16 +100,15 @@ def _task(section: dict[str, Any]) -> config.Task:
     return config.Task.model_validate_json(json.dumps(section))
 
 
-def sized(section: dict[str, Any], card: str, dtype: str) -> dict[str, Any]:
+def sized(section: dict[str, Any], card: str, machine: MachineSettings) -> dict[str, Any]:
     """A task with the micro-batches, activation checkpointing and decoding batches by which it fits a card.
 
     Raises:
         InputError: a stage does not fit.
     """
-    from tasks.presets.plan import SECTIONS, Plan
+    from tasks.presets.plan import SECTIONS, plan_of
 
-    fitting = Plan(_task(section), CARDS[card], dtype).stages()
-    for one in fitting:
+    for one in plan_of(_task(section), CARDS[card], machine).stages():
         functools.reduce(dict.__getitem__, SECTIONS[one.stage].split("."), section).update(one.settings)
     return section
 
@@ -174,7 +174,7 @@ def main() -> None:
     if runs:
         section["run_generated_code"] = given.run_generated_code
     if given.card:
-        section = sized(section, given.card, config.load(given.params).machine.dtype)
+        section = sized(section, given.card, config.load(given.params).machine)
     if given.action == "show":
         answer(given, "\n".join(task_lines(variant, variant.name, section)), **{variant.name: section})
     else:

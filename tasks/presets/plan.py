@@ -80,8 +80,7 @@ def require_fit(task: Task, machine: MachineSettings) -> None:
     card = None if machine.device == "cpu" else card_at_hand()
     if card is None:
         return
-    processes, sharing = machine.processes or processes_for(machine.device), processes_of_a_device(machine)
-    stages = Plan(task, card, machine.dtype, processes, sharing).stages()
+    stages = plan_of(task, card, machine).stages()
     for one in stages:
         given = functools.reduce(getattr, SECTIONS[one.stage].split("."), task)
         own = {name: getattr(given, name) for name in one.settings}
@@ -92,6 +91,12 @@ def require_fit(task: Task, machine: MachineSettings) -> None:
             raise InputError(f"{SECTIONS[one.stage]} does not fit the {card.name} ({card.memory / 1e9:.0f} GB); set {fix}")
         require_memory(one.host, f"the weights that {one.stage} reads", "take a machine with more, or a smaller pair")
     log.info("%s", table(stages))
+
+
+def plan_of(task: Task, card: Card, machine: MachineSettings) -> Plan:
+    """Return the plan of a task on as many of these cards as this machine has GPUs, by the settings of the machine."""
+    processes, sharing = machine.processes or processes_for(machine.device), processes_of_a_device(machine)
+    return Plan(task, card, machine.dtype, processes, sharing)
 
 
 def card_at_hand() -> Card | None:

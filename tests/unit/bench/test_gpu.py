@@ -187,6 +187,12 @@ def test_a_missing_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         gpu.main([])
 
 
+@pytest.mark.parametrize("minutes", ["nan", "inf", "-1"])
+def test_a_time_that_is_none_is_one_line(minutes: str) -> None:
+    with pytest.raises(InputError, match=f"--minutes is {minutes}; it must be a number, at least 0"):
+        gpu.main(["--device", "cpu", "--minutes", minutes])
+
+
 def test_bytes_of_a_step() -> None:
     """By hand for a float32 T5 of width 64, 3 layers, feed-forward 96 and 96 tokens."""
     model = random_model(QUICK[0].large, CPU, 0)

@@ -141,9 +141,14 @@ def test_a_plan_is_printed_for_one_card_or_all(run: Run) -> None:
     assert [f"{name}, " in printed for name in CARDS] == [True] * len(CARDS)
     found = json.loads(run("plan", "xsum-bild", "--card", "A100", "--json").printed)
     assert [one["stage"] for one in found["A100"]][::3] == ["finetune_large", "control"]
-    # As it was added, it fits.
+    # As it was added, it fits, with the two workers of the parameters on one card.
+    assert found["A100"][2]["settings"] == {"batch_size": task.calibrate.batch_size}
     trained = found["A100"][0]["settings"]
     assert trained["accumulation"] == task.finetune.large.accumulation
+    # Both workers of the parameters are on one T4.
+    alone = stages(xsum(), CARDS["T4"])["calibrate"].settings["batch_size"]
+    shown = json.loads(run("show", "xsum", "--card", "T4", "--json").printed)["xsum-bild"]
+    assert 0 < shown["calibrate"]["batch_size"] < alone / 2
     ended = run("add", "wmt14-en-de", "--paper", "sd", "--card", "T4")
     assert ended.status == 2 and "finetune_large needs 132 GB for one text at a time, and the T4 has 16 GB" in ended.said
     assert "wmt14-en-de-sd" not in config.load().tasks
