@@ -238,7 +238,7 @@ def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
 
 
 @contextlib.contextmanager
-def failures_named() -> Iterator[None]:
+def failures_named(batch: int) -> Iterator[None]:
     """Name in one line what ends decoding beside all methods: broken logits, or no memory.
 
     Raises:
@@ -247,7 +247,7 @@ def failures_named() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        fix = "train the models again or, where memory ran out, lower sweep.quality_batch"
+        fix = f"train the models again or, where memory ran out, set sweep.quality_batch below {batch}"
         raise InputError(f"the models cannot decode the sources of validation: {error}; {fix}") from None
 
 
@@ -268,7 +268,7 @@ def measure_pair(
     rates: list[AcceptanceRate] = []
     for sampling in (SamplingSettings(), SamplingSettings(temperature=1.0)):
         own, samples = dataclasses.replace(request, sampling=sampling), sweep.bootstrap_samples
-        with failures_named():
+        with failures_named(sweep.quality_batch):
             if sampling not in large_texts:
                 large_texts[sampling] = write_texts(loaded.pair, sources, own, sweep.quality_batch)
             # The workers have nothing else to do.

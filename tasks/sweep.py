@@ -133,7 +133,7 @@ class DrafterSweep:
         texts = self._pairs.large_texts
         acceptance, sizes = measure_pair(loaded, validation.sources, self.request, task, machine, self.grid, texts)
         if task.sweep.agreeing_layers and self._pairs.agreeing_layers is None:
-            with failures_named():
+            with failures_named(task.sweep.quality_batch):
                 self._pairs.agreeing_layers = agreeing_layers(loaded.pair.large, validation.sources, texts[SamplingSettings()])
         self.pair = PairRecord(
             arm=self.drafter.arm,

@@ -116,7 +116,8 @@ class SplitSweep:
             InputError: it is the large model alone, with which every point is compared.
         """
         if point == VANILLA:
-            fix = "train the model again or, where memory ran out, lower sweep.quality_batch"
+            batch = self.writer.evaluator.sweep.quality_batch
+            fix = f"train the model again or, where memory ran out, set sweep.quality_batch below {batch}"
             raise InputError(f"the large model cannot run alone on {self.split.name}: {error}; {fix}")
         return self.writer.write_failed(point, self.split, error)
 

@@ -229,7 +229,8 @@ def test_without_the_large_model_alone_nothing_is_swept(tmp_path: Path, plan: bo
     sweep = Sweep(tmp_path, plan=plan)
     large, whole = sweep.evaluator.decoded(VANILLA, sweep.validation), sweep._whole(FEW)
     break_after(sweep.pair, "large", (0, *large.tokens[0][:1]))
-    error = r"the large model cannot run alone on validation: BrokenLogitsError: .*; train the model again"
+    batch = sweep.evaluator.sweep.quality_batch
+    error = rf"the large model cannot run alone on validation: BrokenLogitsError: .*, set sweep.quality_batch below {batch}"
     with pytest.raises(InputError, match=error):
         whole.validate(sweep.validation)
 
