@@ -221,9 +221,12 @@ def test_an_example_without_a_test_is_refused() -> None:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
+    """What ran before is forgotten, where a sandbox runs here."""
     metrics.require_sandbox.cache_clear()
+    metrics.passes.cache_clear()
     yield
     metrics.require_sandbox.cache_clear()
+    metrics.passes.cache_clear()
 
 
 @pytest.mark.usefixtures("unchecked")
