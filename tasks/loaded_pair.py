@@ -38,6 +38,7 @@ from tasks.evaluation.sweep.grid import Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import Vanilla
 from tasks.evaluation.sweep.run import Grids
 from tasks.evaluation.timing import on_threads
+from tasks.files import checksum
 from tasks.fingerprint import code_of, fingerprint
 from tasks.machine import MachineSettings, processes_of_a_device, set_up, worker_count
 from tasks.models.layers import shared_parameters
@@ -116,6 +117,14 @@ def with_fitting_batch(task: Task, loaded: LoadedPair, machine: MachineSettings)
     return task.model_copy(update={"sweep": dataclasses.replace(task.sweep, quality_batch=batch)})
 
 
+@dataclass(frozen=True)
+class Handed:
+    """A file of pairs that a sweep has written for its own processes; being pickled, it is opened only as it was written."""
+
+    file: Path
+    sha256: str
+
+
 _HANDED_BYTES = 1 << 28
 """Bytes of weights up to which pairs are written for other processes: the system may still store them when timing begins."""
 
@@ -139,8 +148,8 @@ class LoadedPairs:
         """On which acceptance is measured."""
         self.agreeing_layers: list[int] | None = None
         """See `PairRecord`."""
-        self.handed: Path | None = None
-        """The file from which other processes open the pairs; None: they load them as this one does."""
+        self.handed: Handed | None = None
+        """From what other processes open the pairs; None: they load them as this one does."""
 
     def of(self, drafter: Drafter) -> LoadedPair:
         """The pair of a drafter."""
@@ -163,7 +172,7 @@ class LoadedPairs:
             file.parent.mkdir(parents=True, exist_ok=True)
             # `replace` leaves out what drafters have derived.
             torch.save({drafter: dataclasses.replace(one.pair) for drafter, one in loaded.items()}, file)
-            self.handed = file
+            self.handed = Handed(file, checksum(file))
 
     def close(self) -> None:
         """Let go of all models, and of the memory that they take on a GPU."""
@@ -200,7 +209,7 @@ def _timer_of(pairs: Mapping[Drafter, Pair], device: str, task: Task, cost_ratio
 
 
 def open_timer(
-    params: Params, task: Task, paths: TaskPaths, grids: Grids, cost_ratio: float | None, handed: Path | None
+    params: Params, task: Task, paths: TaskPaths, grids: Grids, cost_ratio: float | None, handed: Handed | None
 ) -> PointTimer:
     """The same in a process that was started for it, from the file of `LoadedPairs.hand_over` where there is one."""
     if handed is not None:
@@ -212,16 +221,24 @@ def open_timer(
 
 
 @functools.cache
-def handed_pairs(file: Path) -> dict[Drafter, Pair]:
-    """In another process: the pairs of all drafters that `LoadedPairs.hand_over` wrote."""
+def handed_pairs(handed: Handed) -> dict[Drafter, Pair]:
+    """In another process: the pairs of all drafters that `LoadedPairs.hand_over` wrote.
+
+    Raises:
+        InputError: the file is another one now.
+    """
+    if checksum(handed.file) != handed.sha256:
+        raise InputError(
+            f"{handed.file} is not what this sweep wrote for its processes; run the sweep again, alone in its folder"
+        )
     # Weights are mapped from the file until they are packed.
-    found: dict[Drafter, Pair] = torch.load(file, mmap=True, weights_only=False)
+    found: dict[Drafter, Pair] = torch.load(handed.file, mmap=True, weights_only=False)
     return found
 
 
-def handed_pair(file: Path, drafter: Drafter) -> Pair:
+def handed_pair(handed: Handed, drafter: Drafter) -> Pair:
     """One of them."""
-    return handed_pairs(file)[drafter]
+    return handed_pairs(handed)[drafter]
 
 
 def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:

@@ -10,10 +10,11 @@ import pytest
 
 from tasks.decoding.method import Request
 from tasks.decoding.registry import METHODS
+from tasks.errors import InputError
 from tasks.evaluation.sweep.clock import Lap, PointTimer, Visit, start_elsewhere
 from tasks.evaluation.sweep.grid import VANILLA
 from tasks.evaluation.sweep.run import expected
-from tasks.loaded_pair import LoadedPairs, handed_pair
+from tasks.loaded_pair import Handed, LoadedPairs, handed_pair
 from tasks.supervisor import workers
 from tests.architectures import pair_of
 from tests.sweeps import GRID
@@ -50,9 +51,9 @@ def test_every_start_is_a_process_of_its_own_and_one_that_dies_is_named() -> Non
         lap([], *rest)
 
 
-def vanilla_elsewhere(file: Path) -> tuple[list[int], bool]:
+def vanilla_elsewhere(handed: Handed) -> tuple[list[int], bool]:
     """In another process: the large model's tokens, and whether transformers was imported."""
-    pair = handed_pair(file, ALIGNED)
+    pair = handed_pair(handed, ALIGNED)
     [output] = METHODS["vanilla_large"].make(VANILLA.settings, pair, Request(LIMIT)).run([[5, 9, 20, 1]], [0], LIMIT)
     return output.tokens, "transformers" in sys.modules
 
@@ -66,3 +67,7 @@ def test_a_pair_is_handed_to_a_process_that_imports_no_transformers(tmp_path: Pa
         tokens, imported = executor.submit(vanilla_elsewhere, pairs.handed).result()
     [here] = METHODS["vanilla_large"].make(VANILLA.settings, pair, Request(LIMIT)).run([[5, 9, 20, 1]], [0], LIMIT)
     assert (tokens, imported) == (here.tokens, False)
+    with pairs.handed.file.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(InputError, match=r"pairs.pt is not what this sweep wrote"):
+        handed_pair(pairs.handed, ALIGNED)
