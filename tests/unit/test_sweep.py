@@ -293,7 +293,7 @@ def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monk
 
 def test_a_broken_pair_ends_the_sweep(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "agreeing_layers", create_autospec(agreeing_layers, side_effect=RuntimeError("no room")))
-    with pytest.raises(InputError, match=r"the sources of validation: no room; .* lower sweep\.quality_batch"):
+    with pytest.raises(InputError, match=r"the sources of validation: no room; .* set sweep\.quality_batch below 4"):
         swept(SPECULATIVE, agreeing_layers=True)
     small, large = map(whole_rows, models("t5"))
     broken = prefix_pair(small, lambda source, prefix: torch.full_like(large(source, prefix), math.nan))
