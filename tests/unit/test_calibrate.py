@@ -144,15 +144,21 @@ def mortal_labelling(*arguments: Any) -> ShardLabelling:
 def test_two_processes_write_the_bytes_of_one(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where one of them is killed at work: the other does its part."""
     run(top_logits=2, samples=2)
     whole, here = files(), killed_after(9, monkeypatch)
     run(top_logits=2, samples=2, workers=2)
     assert files() == whole
     assert len(here) < 6, "another process has begun with the first shards"
     assert "has ended" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_a_killed_process_leaves_is_done_by_the_other(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(top_logits=2, samples=2)
+    whole, here = files(), killed_after(9, monkeypatch)
     monkeypatch.setattr(calibrate, "open_labelling", mortal_labelling)
-    here.clear()
     run(top_logits=2, samples=2, workers=2)
     assert files() == whole
     assert 0 not in here, "what the killed process had finished stayed"

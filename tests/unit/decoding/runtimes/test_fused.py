@@ -78,14 +78,24 @@ def test_tokens_and_counts_are_the_references(name: str, recorded: bool, method:
         assert total(expected).rollbacks > 2
 
 
+FULLY = ("speculative", "bild")
+"""Methods whose drafts are drawn otherwise than the target's tokens in the quick tests too."""
 SAMPLED = [
     *("vanilla_large", "speculative", "speculative_block", "speculative_lossy", "speculative_forgiving", "bild"),
     *("bild_authors", "speculative_confident", "speculative_entropy", "speculative_cascade", "sequence_cascade"),
 ]
 
 
-@pytest.mark.parametrize("drawn", DRAWN.values(), ids=DRAWN)
-@pytest.mark.parametrize("method", SAMPLED)
+WAYS = [
+    pytest.param(
+        method, drawn, id=f"{method}-{name}", marks=() if "drafts" not in name or method in FULLY else pytest.mark.slow
+    )
+    for method in SAMPLED
+    for name, drawn in DRAWN.items()
+]
+
+
+@pytest.mark.parametrize(("method", "drawn"), WAYS)
 def test_sampled_tokens_and_counts_are_the_references(method: str, drawn: tuple[SamplingSettings, dict[str, Any]]) -> None:
     sources, settings, (sampling, rest) = toy_sources(3), SETTINGS[method][-1], drawn
     request = Request(LIMIT, sampling, **rest)
