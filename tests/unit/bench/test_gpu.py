@@ -125,8 +125,8 @@ def test_energy_and_memory_are_the_drivers(monkeypatch: pytest.MonkeyPatch) -> N
     def nothing(*_: object) -> Callable[[int], int]:
         return lambda index: index
 
-    works = SimpleNamespace(models=(None, None), limit=8, clock=ticks.__next__, decoded=nothing, generated=nothing)
-    found = energy(works, CPU)  # type: ignore[arg-type]
+    works: Any = SimpleNamespace(models=(None, None), limit=8, clock=ticks.__next__, decoded=nothing, generated=nothing)
+    found = energy(works, CPU)
     assert [*found] == [*METHODS, "generate"]
     # 200 J between two readings, in which six texts end before the third second.
     assert found["generate"]["joules_per_token"] == 200 / (5 * 8)

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, patch
@@ -61,19 +61,20 @@ def toy_pair() -> Pair:
     return ticking_pair(Clock())
 
 
+def unpickled(value: Any) -> Any:
+    """What arrives of a value in another process."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (made in this line)
+
+
 class Elsewhere(FanOut):
     """A fan-out whose units are all done as by another process: by what is unpickled there, one worker a unit."""
 
     @contextlib.contextmanager
     def _submitting(self, open_worker: Callable[[], Work[Any, Any]]) -> Iterator[Submit]:
         def submit(unit: Any) -> Future[Any]:
-            worker = pickle.loads(pickle.dumps(open_worker))()  # noqa: S301 (made one line above)
-            done = Future[Any]()
-            try:
-                done.set_result(pickle.loads(pickle.dumps(worker(pickle.loads(pickle.dumps(unit))))))  # noqa: S301 (as above)
-            except Exception as error:  # noqa: BLE001 (whatever the unit raises)
-                done.set_exception(error)
-            return done
+            worker = unpickled(open_worker)()
+            with ThreadPoolExecutor(1) as thread:  # which keeps whatever the unit raises
+                return thread.submit(lambda: unpickled(worker(unpickled(unit))))
 
         yield submit
 
