@@ -43,6 +43,8 @@ COLUMNS = (
     *("bild_aligned_no_loss_test_speedup", "bild_unaligned_no_loss_test_speedup", "speculative_aligned_test_speedup"),
 )
 """The metrics that DVC sets side by side, few enough for a screen; MLflow has all, and `summary.json` everything."""
+_QUOTED = {"speculative": "lossless", "bild_no_loss": "bild_no_loss"}
+"""Purposes of `report.tables.PURPOSES` that `result.json` quotes, by their names there."""
 _CSV = ("relative_latency", "speedup", "quality", "arm", "method", "settings")
 
 FrontierRow = tuple[float, float, float, str, str, str]
@@ -144,6 +146,28 @@ def frontier_csv(summary: Summary) -> str:
     return file.getvalue()
 
 
+def result_json(summary: Summary) -> str:
+    """What a record of the run quotes: each drafter's agreement, and what its sweep chose for no loss, as measured on test."""
+    machine = summary.pairs[ARMS[0]]
+    found = {
+        "task": summary.task,
+        "metric": summary.metric,
+        "processor": machine.origin("host_cpu"),
+        "revision": machine.origin("git_commit"),
+        "seeds": sorted({one.seed for one in summary.arms}),
+    }
+    drafters = list[dict[str, object]]()
+    for one in summary.arms:
+        row = {"arm": one.arm, "seed": one.seed, "agreement": one.agreement and one.agreement.rate}
+        row["agreement_interval"] = one.agreement and one.agreement.interval
+        for point in one.points:
+            if name := _QUOTED.get(point.purpose):
+                row |= {f"{name}_{field}": getattr(point, field) for field in ("settings", "speedup", "speedup_interval")}
+                row[f"{name}_quality_difference"] = point.quality_difference
+        drafters.append(row)
+    return json.dumps({**found, "drafters": drafters}, indent=2, allow_nan=False) + "\n"
+
+
 def writers(summary: Summary, sweeps: Sweeps) -> dict[str, Writer]:
     """Every file of the report by its name in the folder of results, and what writes it."""
     figures = all_figures(summary, sweeps)
@@ -151,6 +175,7 @@ def writers(summary: Summary, sweeps: Sweeps) -> dict[str, Writer]:
     verdict = f"# Task {summary.task}: the verdict\n\n{as_lines(summary)}"
     texts = {
         "summary.json": summary_json(summary),
+        "result.json": result_json(summary),
         "metrics.json": json.dumps(numbers, indent=2, allow_nan=False) + "\n",
         "table.md": f"{verdict}\n{tables_markdown(summary)}",
         "frontier.csv": frontier_csv(summary),

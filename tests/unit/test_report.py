@@ -32,6 +32,7 @@ from tests.unit.evaluation.conftest import point_row
 
 Row = dict[str, Any]
 TEXT = TextSettings(max_source_tokens=24, max_target_tokens=12)
+QUOTED = ("settings", "speedup", "speedup_interval", "quality_difference")
 
 
 def row(arm: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
@@ -110,13 +111,22 @@ def test_the_files_and_the_table(paths: TaskPaths, monkeypatch: pytest.MonkeyPat
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     written = {path for path in paths.results.rglob("*") if path.is_file() and not {"sweep", "pair"} & set(path.parts)}
     names = {path.name for path in written if path.parent == paths.results}
-    texts = {"summary.json", "metrics.json", "table.md", "frontier.csv", "report.html"}
+    texts = {"summary.json", "result.json", "metrics.json", "table.md", "frontier.csv", "report.html"}
     assert names == texts | {"pareto.png", "pareto.svg"}
     assert {path.parent.name for path in written} == {"toy", "figures"}
     assert set(files) == written and compared == [], "nothing was counted"
     printed = capsys.readouterr().out
     assert "BiLD aligned, no loss" in printed and "2.00×" in printed and "ROUGE-L" in printed
     assert "Deploy BiLD with the aligned drafter (α_FB 0.5)." in printed.split("Published:")[1]
+    result = json.loads((paths.results / "result.json").read_text(encoding="utf-8"))
+    unaligned, aligned = result["drafters"]
+    assert (result["seeds"], unaligned["arm"], aligned["arm"], aligned["bild_no_loss_speedup"]) == (
+        [1],
+        "unaligned",
+        "aligned",
+        2.0,
+    )
+    assert set(aligned) == {"arm", "seed", "agreement", "agreement_interval", *(f"bild_no_loss_{name}" for name in QUOTED)}
     table = (paths.results / "table.md").read_text(encoding="utf-8")
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
     assert table.splitlines()[2] == summary["verdict"]["headline"]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 
 import altair as alt
 
-from tasks.decoding.method import DRAFTERS, LOOK_UPS
+from tasks.decoding.method import DRAFTERS, LOOK_UPS, OF_SMALL
 from tasks.decoding.methods import speculative
 from tasks.evaluation.report import charts
-from tasks.evaluation.report.charts import COLORS, INK, REFERENCE, Panel, Record, figure, point_record
+from tasks.evaluation.report.charts import COLORS, INK, PALETTE, REFERENCE, Panel, Record, figure, point_record
 from tasks.evaluation.report.formatting import CHOICE_NAMES, method_name, settings_text
 from tasks.evaluation.report.paper_tables import Row, drafting
-from tasks.evaluation.results.rows import OperatingPoint, TimedPoint
+from tasks.evaluation.results.pair import Costs
+from tasks.evaluation.results.rows import Measurements, OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row
 
 
@@ -71,6 +73,63 @@ def operations(summary: Summary, _: Sweeps) -> list[Panel]:
     numbers = base.mark_text(dy=-7, fontSize=11, color=INK).encode(text=alt.Text("y:Q", format=".2f"))
     bars = base.mark_bar().encode(color=charts.color(colors))
     return [alt.layer(bars, numbers, *charts.reference_line(1.0, "vanilla large"))] if records else []
+
+
+_PARTS = dict(
+    zip(("encoders", "steps of the large model", "further positions of its checks", "drafter"), PALETTE[2:], strict=False)
+)
+"""What a text's time is made of, each with its colour."""
+
+
+@figure("Where the time goes", height=340, zoom=False)
+def time_shares(summary: Summary, _: Sweeps) -> list[Panel]:
+    """Bars: time of a text on validation, relative to vanilla large, from counts and from the times of single runs. What a
+    check of several positions takes beyond a step stands apart. Diamonds with bars: measured, with the 95 % interval. Rings:
+    theory (SD, Theorem 3.8), where a check takes one step and an encoder nothing."""
+    costs = summary.pairs["unaligned"].costs
+    if costs is None:
+        return []
+    vanilla = _milliseconds(summary.vanilla.large, costs)
+    theory = {id(point): row["expected_speedup"] for point, row in drafting(summary, "speculative")}
+    shown: dict[str, list[float]] = {"vanilla large": vanilla}
+    marks, rings, drawn = list[Record](), list[Record](), set[int]()
+    for choice, point in summary.chosen_points():
+        own = summary.pairs[point.arm].costs
+        if own is None or choice.method not in ("speculative", "bild") or point.drafter not in OF_SMALL or id(point) in drawn:
+            continue
+        drawn.add(id(point))
+        name = f"{method_name(point.method)}, {point.arm}, {CHOICE_NAMES[choice.choice]}"
+        shown[name] = _milliseconds(point, own)
+        fast, slow = point.speedup_interval or (point.speedup, point.speedup)
+        marks.append(point_record(summary, point, x=point.relative_latency, low=1 / slow, high=1 / fast, y=name))
+        if expected := theory.get(id(point)):
+            rings.append({"x": 1 / expected, "y": name, "text": f"theory {expected:.2f}×"})
+    if not marks:
+        return []
+    bars = list[Record]()
+    for name, parts in shown.items():
+        ends = [end / sum(vanilla) for end in itertools.accumulate(parts, initial=0.0)]
+        bars += (
+            {"x": begin, "end": end, "y": name, "series": part, "text": f"{part}\n{end - begin:.3f}"}
+            for part, (begin, end) in zip(_PARTS, itertools.pairwise(ends), strict=True)
+        )
+    x = alt.X("x:Q", title="time relative to vanilla large (= 1)", scale=alt.Scale(zero=True))
+    y = alt.Y("y:N", title=None, sort=[*shown], axis=alt.Axis(labelLimit=320))
+    layers = charts.chart(bars, x=x, x2="end:Q", y=y, color=charts.color(_PARTS), tooltip=["text:N"]).mark_bar()
+    measured = charts.chart(marks, x=x, y=y, tooltip=["point:Q"])
+    spread = measured.mark_rule(color=INK, strokeWidth=1.5).encode(x="low:Q", x2="high:Q")
+    diamonds = measured.mark_point(shape="diamond", filled=True, size=70, color=INK, opacity=1)
+    circles = charts.chart(rings, x=x, y=y, tooltip=["text:N"]).mark_point(shape="circle", size=80, color=INK, strokeWidth=1.8)
+    return [alt.layer(layers, spread, diamonds, *([circles] if rings else []))]
+
+
+def _milliseconds(point: Measurements, costs: Costs) -> list[float]:
+    """What a text takes by `_PARTS`."""
+    counts, step = point.counts, costs.verify(1)
+    encoders = costs.encode_large_ms + (costs.encode_small_ms if counts.small_steps else 0.0)
+    further = sum(runs * max(0.0, costs.verify(width) - step) for width, runs in (counts.verified or {}).items())
+    sums = (counts.large_calls * step, further, counts.small_steps * costs.small_step_ms)
+    return [encoders, *(one / (point.examples or 1) for one in sums)]
 
 
 @figure("The earliest layer that agrees with the last", "BiLD, first version, section 2.1", zoom=False)

@@ -23,7 +23,7 @@ NONE: Records = {"unaligned": [], "aligned": []}
 
 NAMES = (
     *("pareto", "everything", "oracle", "ablations", "thresholds", "deferrals", "cascades"),
-    *("latency", "operations", "tokens", "windows", "speed"),
+    *("latency", "operations", "time_shares", "tokens", "windows", "speed"),
 )
 
 
@@ -317,6 +317,31 @@ def test_theory_and_measurement_are_named(full_record: Summary) -> None:
     assert own[1] == pytest.approx(1.15 / own[2]), "bytes are operations over intensity"
     without = [dataclasses.replace(point, operations=None) for point in full_record.points]
     assert figures_detail.operations(dataclasses.replace(full_record, points=without), NONE) is None
+
+
+def test_the_time_of_a_text_is_shared_out_by_counts(full_record: Summary) -> None:
+    (panel,) = present(figures_detail.time_shares(full_record, NONE)).panels
+    bars = drawn(panel, "bar")
+    assert bars[0]["y"] == bars[3]["y"] == "vanilla large" and not any("speculative, aligned, ≤" in bar["y"] for bar in bars)
+    assert bars[3]["end"] == pytest.approx(1.0)
+    name = "speculative, aligned, no loss"
+    point = next(
+        one for choice, one in full_record.chosen_points() if (choice.arm, choice.method) == ("aligned", "speculative")
+    )
+    costs = full_record.pairs["aligned"].costs
+    assert costs is not None
+    # By hand: vanilla takes 15 tokens of 0.235 ms; a check of γ + 1 positions takes γ / 5 of 0.047 ms more than a step.
+    calls, length = point.counts.large_calls / 400, int(point.settings["draft_length"] or 0)
+    encoders, whole = costs.encode_small_ms + costs.encode_large_ms, costs.encode_large_ms + 15 * 0.235
+    further = calls * 0.047 * length / 5
+    own = [bar["end"] - bar["x"] for bar in bars if bar["y"] == name]
+    assert [one * whole for one in own] == pytest.approx([encoders, calls * 0.235, further, calls * length * 0.021])
+    (mark,) = [one for one in drawn(panel, "point", shape="diamond") if one["y"] == name]
+    assert (mark["x"], mark["low"] < mark["x"] < mark["high"]) == (pytest.approx(1 / point.speedup), True)
+    expected = expected_speedup(0.9, length, 0.021 / 0.235)
+    assert {one["y"]: one["x"] for one in drawn(panel, "point", shape="circle")}[name] == pytest.approx(1 / expected)
+    without = {arm: dataclasses.replace(pair, costs=None) for arm, pair in full_record.pairs.items()}
+    assert figures_detail.time_shares(dataclasses.replace(full_record, pairs=without), NONE) is None
 
 
 def test_the_earliest_layers_are_shares_of_the_tokens(full_record: Summary) -> None:
