@@ -2,7 +2,6 @@
 
     decoding   decoding against transformers.generate and CTranslate2 on the same weights, one text at a time and in batches
     gpu        the same on a CUDA GPU, with torch and transformers alone
-    training   the training loop against Seq2SeqTrainer of transformers
     sweep      a planned sweep against one that decodes and times every point
     serving    a served pair against other servers of its large model, under the same load
 
@@ -20,7 +19,7 @@ from tasks.bench.harness import UnequalError
 from tasks.console import command_parser, log
 from tasks.errors import stage
 
-BENCHMARKS = ("decoding", "gpu", "training", "sweep", "serving")
+BENCHMARKS = ("decoding", "gpu", "sweep", "serving")
 
 
 def main(given: Sequence[str]) -> int:

@@ -81,7 +81,7 @@ def train(
     settings: TrainingSettings,
     device: torch.device,
     *,
-    measure: Evaluator | None = None,
+    measure: Evaluator | None,
     resume: Path,
     log: LogMetrics,
     label: str,
