@@ -32,7 +32,7 @@ from tasks.evaluation.results.pair import AcceptanceRate, PairSizes
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.clock import PointTimer
-from tasks.evaluation.sweep.fan_out import FanOut, count_workers
+from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.given_text import GivenTextTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import Vanilla
@@ -321,47 +321,18 @@ def fan_out_of(
     pairs: LoadedPairs,
     workers: Workers,
 ) -> FanOut | None:
-    """The processes that share what is not timed: `machine.workers` of this machine, or the workers of `machine.dask`."""
-    own, scheduler = functools.partial(worker_pair, params, task, paths, paths.model(*drafter), grid), params.machine.dask
-    if scheduler is not None:
-        loaded = pairs.of(drafter)
-        there = functools.partial(own, files_fingerprint(loaded))
-        return FanOut(count_workers(scheduler), there, scheduler, loaded.opened.device)
-    size = worker_count(params.machine)
+    """The processes of this machine that share what is not timed; None: this one alone."""
+    size, own = worker_count(params.machine), functools.partial(worker_pair, params, task, paths, paths.model(*drafter), grid)
     if pairs.handed is not None:
         own = functools.partial(handed_pair, pairs.handed, drafter)
     elif size > 1 and places_of(pairs.of(drafter).opened.models["large"]):
         size = 1  # a large model that is spread over the cards takes all of them
-    return None if size == 1 else FanOut(size, own, workers=workers)
+    return None if size == 1 else FanOut(size, own, workers)
 
 
-def worker_pair(
-    params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint], files: str | None = None
-) -> Pair:
-    """What `load_for_sweep` loads, for a process that shares the work of one that has checked it.
-
-    Args:
-        params, task, paths, drafter, grid: See `load_for_sweep`.
-        files: On a machine with a copy of the repository of its own, `files_fingerprint` of the one that sweeps.
-
-    Raises:
-        InputError: models, data, code or versions here are others.
-    """
-    loaded = load_for_sweep(params, task, paths, drafter, grid)
-    if files is not None and files_fingerprint(loaded) != files:
-        fix = "check out the same commit and run dvc pull"
-        raise InputError(f"code, models, data or torch in {Path.cwd()} are not those of the machine that sweeps; {fix}")
-    return loaded.pair
-
-
-def files_fingerprint(loaded: LoadedPair) -> str:
-    """The fingerprint of everything that an output depends on, apart from settings and hardware."""
-    return fingerprint({"ran on": loaded.pair.described}, _read(loaded), ["decoding"])
-
-
-def _read(loaded: LoadedPair) -> list[Path]:
-    """Files that a row depends on: those of the pair and its corpus, and all code that a sweep runs."""
-    return [*loaded.inputs, *code_of("tasks.sweep")]
+def worker_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> Pair:
+    """What `load_for_sweep` loads, for a process that shares the work of one that has checked it."""
+    return load_for_sweep(params, task, paths, drafter, grid).pair
 
 
 def work_fingerprint(
@@ -385,4 +356,5 @@ def work_fingerprint(
         "machine": params.machine.alone(),
         "ran on": [loaded.pair.described, hardware],
     }
-    return fingerprint(measured_as | how, [*_read(loaded), *drafters], ["decoding"])
+    files = [*loaded.inputs, *code_of("tasks.sweep"), *drafters]
+    return fingerprint(measured_as | how, files, ["decoding"])

@@ -55,14 +55,10 @@ class MachineSettings:
         ge=0,
         le=256,
     )
-    dask: str | None = setting(
-        "Address of a Dask scheduler, such as tcp://127.0.0.1:8786, whose workers share the untimed part of a sweep instead.",
-        default=None,
-    )
 
     def alone(self) -> MachineSettings:
         """Return these settings without those that say how many processes work, which changes no result of a stage."""
-        return dataclasses.replace(self, processes=0, workers=0, dask=None)
+        return dataclasses.replace(self, processes=0, workers=0)
 
     def of_models(self) -> dict[str, Any]:
         """Return the arguments of `tasks.decoding.load_pair` that are among these settings."""

@@ -255,15 +255,16 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     return done, found
 
 
-def with_workers(params: Params, workers: int | None, dask: str | None = None) -> Params:
-    """The parameters with the processes and the Dask scheduler of the command line, if they are given there.
+def with_workers(params: Params, workers: int | None) -> Params:
+    """The parameters with the number of processes of the command line, if it is given there.
 
     Raises:
         InputError: it is out of bounds.
     """
-    given: dict[str, Any] = {name: value for name, value in (("workers", workers), ("dask", dask)) if value is not None}
+    if workers is None:
+        return params
     try:
-        return params.model_copy(update={"machine": dataclasses.replace(params.machine, **given)})
+        return params.model_copy(update={"machine": dataclasses.replace(params.machine, workers=workers)})
     except ValueError as error:
         raise InputError(f"--workers: {error}") from None
 
@@ -273,10 +274,8 @@ def main() -> None:
     parser = task_parser(__doc__)
     workers = "processes that replay and decode (default: machine.workers in the parameter file); one alone does the timing"
     parser.add_argument("--workers", type=int, metavar="N", help=workers)
-    dask = "Dask scheduler whose workers replay and decode instead, such as tcp://127.0.0.1:8786"
-    parser.add_argument("--dask", metavar="ADDRESS", help=dask)
     arguments = parser.parse_args()
-    params = with_workers(load(arguments.params), arguments.workers, arguments.dask)
+    params = with_workers(load(arguments.params), arguments.workers)
     found, pairs = sweep(params, params.task(arguments.task), TaskPaths(arguments.task))
     done = [row for rows in found.values() for row in rows]
     failed = [row for row in done if isinstance(row, FailedRow)]

@@ -1,7 +1,7 @@
 """Processes that share the untimed work of a stage with this one; where there are GPUs, each has one of its own.
 
-Those of this machine live from the first call until they are closed, before anything is timed. The others begin with the first
-units, this process with the last ones; what no process is left for is done by this one, which finishes alone if all others die.
+They live from the first call until they are closed, before anything is timed. They begin with the first units, this process
+with the last ones; what no process is left for is done by this one, which finishes alone if all others die.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import multiprocessing
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -29,17 +30,7 @@ Result = TypeVar("Result")
 Work = Callable[[Unit], Result]
 
 
-class Waiting(Protocol):
-    """A unit that another process was given; `concurrent.futures.Future` fits."""
-
-    def result(self) -> Any:
-        """Wait for the result, or raise what ended the unit."""
-
-    def cancel(self) -> bool:
-        """Take the unit back; return False where it is too late."""
-
-
-Submit = Callable[[Any], Waiting]
+Submit = Callable[[Any], Future[Any]]
 """Gives a unit to another process."""
 
 
@@ -69,7 +60,7 @@ class Workers:
             open_work: Opens in a further process what does a unit there; picklable.
         """
         opener, executor = pickle.dumps(open_work), self._started(size - 1)
-        return lambda unit: executor.submit(work_on, opener, unit)
+        return lambda unit: executor.submit(_work_on, opener, unit)
 
     def _started(self, size: int) -> ProcessPoolExecutor:
         """The processes, started where none run, or anew where one of them has died since."""
@@ -106,7 +97,7 @@ def _opened(opener: bytes) -> Work[Any, Any]:
     return work
 
 
-def work_on(opener: bytes, unit: Any) -> Any:
+def _work_on(opener: bytes, unit: Any) -> Any:
     """In a further process: do a unit by what `opener`, pickled, opens."""
     return _opened(opener)(unit)
 
@@ -116,7 +107,7 @@ def shared(
     work: Work[Unit, Result],
     submit: Submit,
     on_done: Callable[[Unit], object],
-    threads: int | None = None,
+    threads: int,
 ) -> list[Result]:
     """Return the result of each unit, in the order of the units.
 
@@ -125,7 +116,7 @@ def shared(
         work: Does a unit here.
         submit: Gives a unit to another process.
         on_done: Called after each unit that another process has done.
-        threads: Threads of this process meanwhile; None leaves them as they are.
+        threads: Threads of this process meanwhile.
 
     Raises:
         Exception: What `work` raises. A unit that fails in another process is done again here.
@@ -145,7 +136,7 @@ def shared(
                 continue
             try:
                 result = waiting[index].result()
-            except Exception as error:  # noqa: BLE001 (of the worker, of its work or of the connection)
+            except Exception as error:  # noqa: BLE001 (of the worker or of its work)
                 if not warned:
                     said = "a process that shared this work has ended (%s: %s); its part is done here"
                     log.warning(said, type(error).__name__, error)
@@ -157,9 +148,9 @@ def shared(
 
 
 @contextlib.contextmanager
-def _on_threads(count: int | None) -> Iterator[None]:
+def _on_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(before if count is None else count)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -8,7 +8,6 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import create_autospec
 
@@ -41,7 +40,7 @@ from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
-from tasks.loaded_pair import LoadedPair, LoadedPairs, fan_out_of, files_fingerprint, require_composable, worker_pair
+from tasks.loaded_pair import LoadedPair, LoadedPairs, fan_out_of, require_composable
 from tasks.locks import timing_lock
 from tasks.paths import ARMS, TaskPaths
 from tasks.report import read_rows_of
@@ -124,9 +123,6 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
     params = Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")})
     assert stage.with_workers(params, None).machine == params.machine
     assert stage.with_workers(params, 3).machine.workers == 3
-    shared = stage.with_workers(params, None, "tcp://127.0.0.1:8786").machine
-    assert (shared.workers, shared.dask) == (0, "tcp://127.0.0.1:8786")
-    assert shared.alone() == params.machine.alone()
     with pytest.raises(InputError, match="--workers: workers"):
         stage.with_workers(params, -1)
     many, none = stage.with_workers(params, 250), cast("Any", None)
@@ -378,19 +374,3 @@ def test_further_temperatures_are_swept_beside_vanilla_at_the_same_one(records: 
     assert not (folder / "hypotheses-validation.T0.5.parquet").exists()
     kept = in_file(PATHS.rows("aligned", test="validation.T2"))
     assert by_name(kept) == by_name([row for row in rows if row["split"].endswith("T2")])
-
-
-NOTHING: Any = None
-
-
-def test_a_machine_with_other_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tmp_path / "model.safetensors"
-    model.write_bytes(b"weights")
-    pair: Any = SimpleNamespace(described="native float32")
-    loaded: Any = SimpleNamespace(inputs=[model], pair=pair)
-    monkeypatch.setattr("tasks.loaded_pair.load_for_sweep", lambda *_: loaded)
-    files = files_fingerprint(loaded)
-    assert worker_pair(NOTHING, NOTHING, NOTHING, model, [], files) is pair
-    model.write_bytes(b"other weights")
-    with pytest.raises(InputError, match="check out the same commit and run dvc pull"):
-        worker_pair(NOTHING, NOTHING, NOTHING, model, [], files)

@@ -13,7 +13,7 @@ import torch
 
 from tasks.errors import InputError
 from tasks.machine import MachineSettings, processes_for, processes_of_a_device, set_up, worker_count
-from tasks.workers import Submit, Waiting, Work, Workers, gpu_of, shared
+from tasks.workers import Submit, Work, Workers, gpu_of, shared
 from tests.served import until
 
 
@@ -66,10 +66,10 @@ def open_square() -> Work[int, int]:
     return square
 
 
-def begun(submit: Submit, unit: int) -> Waiting:
+def begun(submit: Submit, unit: int) -> Future[Any]:
     """Give a unit to another process, and wait until it has the first one."""
     waiting = submit(unit)
-    if isinstance(waiting, Future) and unit == 0:
+    if unit == 0:
         until("the other process", lambda: waiting.running() or waiting.done())
     return waiting
 
@@ -78,7 +78,7 @@ def test_a_killed_process_costs_no_unit(capsys: pytest.CaptureFixture[str]) -> N
     with contextlib.closing(Workers()) as workers:
         for _ in range(2):  # the second time with a new process
             submit = functools.partial(begun, workers.submit_to(2, open_square))
-            assert shared(range(6), square, submit, id) == [unit * unit for unit in range(6)]
+            assert shared(range(6), square, submit, id, 1) == [unit * unit for unit in range(6)]
     assert capsys.readouterr().err.count("a process that shared this work has ended (BrokenProcessPool: ") == 2
 
 

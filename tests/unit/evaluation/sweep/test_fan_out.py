@@ -1,13 +1,10 @@
 """A sweep whose replay and decoding are shared between processes: the rows of the serial one, whichever process dies."""
 
-import contextlib
 import functools
 import os
 import pickle
 import signal
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,42 +16,13 @@ import pytest
 from tasks.decoding.decoder import Rows, Step
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.speculative import AdaptiveSettings
-from tasks.evaluation.sweep import fan_out
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, SweepPoint
 from tasks.evaluation.sweep.replay import GridReplay, ReplayedGrid, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator
-from tasks.workers import Submit, Work
-from tests.held_locks import holding
+from tasks.workers import Submit, Work, Workers
 from tests.sweeps import BEAMS, FEW, GRID, TIMES, Row, Sweep, in_file
 from tests.ticking import LIMIT, Clock, TickingDecoder, broken_pair, split_of, sweep_settings, ticking_pair
-
-
-def twice(unit: int) -> int:
-    return 2 * unit
-
-
-def open_twice() -> Work[int, int]:
-    return twice
-
-
-def test_a_worker_waits_while_something_is_timed_on_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    done = list[int]()
-
-    def work_there(sweeping: str) -> None:
-        done.append(fan_out._work_there(pickle.dumps(open_twice), sweeping, "cpu", pickle.dumps(4)))
-
-    with holding("timing_lock('cpu')", tmp_path):
-        # The sweep itself holds the lock of its own machine.
-        work_there(fan_out.machine())
-        assert done == [8]
-        waiting = threading.Thread(target=work_there, args=("another machine",))
-        waiting.start()
-        waiting.join(timeout=0.5)
-        assert done == [8]
-    waiting.join()
-    assert done == [8, 8]
 
 
 def toy_pair() -> Pair:
@@ -66,20 +34,19 @@ def unpickled(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))  # noqa: S301 (made in this line)
 
 
-class Elsewhere(FanOut):
-    """A fan-out whose units are all done as by another process: by what is unpickled there, one worker a unit."""
+class Elsewhere(Workers):
+    """Does all units as another process would: by what is unpickled there, one worker a unit."""
 
-    @contextlib.contextmanager
-    def _submitting(self, open_worker: Callable[[], Work[Any, Any]]) -> Iterator[Submit]:
+    def submit_to(self, size: int, open_work: Callable[[], Work[Any, Any]]) -> Submit:
         def submit(unit: Any) -> Future[Any]:
-            worker = unpickled(open_worker)()
+            worker = unpickled(open_work)()
             with ThreadPoolExecutor(1) as thread:  # which keeps whatever the unit raises
                 return thread.submit(lambda: unpickled(worker(unpickled(unit))))
 
-        yield submit
+        return submit
 
 
-ELSEWHERE = Elsewhere(2, toy_pair)
+ELSEWHERE = FanOut(2, toy_pair, Elsewhere())
 
 
 def without_times(rows: Sequence[Row]) -> list[Row]:
@@ -124,7 +91,7 @@ def test_a_point_fails_by_its_first_failure_in_any_process(tmp_path: Path, side:
         return replay_grid(GridReplay(GRID, Request(LIMIT), split, tmp_path / folder), pair, "test", fan_out)
 
     wanted = replayed(None, "serial")
-    found = replayed(Elsewhere(3, functools.partial(broken_pair, side, example, 2)), "shared")
+    found = replayed(FanOut(3, functools.partial(broken_pair, side, example, 2), Elsewhere()), "shared")
     assert wanted.errors and wanted.outputs
     assert found == wanted
     assert list(found.errors) == list(wanted.errors) == sorted(wanted.errors), "in the grid's order"
@@ -150,7 +117,7 @@ def mortal_pair(folder: Path) -> Pair:
 
 
 def test_a_worker_killed_in_the_replay_changes_no_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    shared = Sweep(tmp_path / "shared", fan_out=FanOut(2, functools.partial(mortal_pair, tmp_path)))
+    shared = Sweep(tmp_path / "shared", fan_out=FanOut(2, functools.partial(mortal_pair, tmp_path), Workers()))
     assert without_times(shared.validate(FEW)) == without_times(Sweep(tmp_path / "serial").validate(FEW))
     assert (tmp_path / "victim").exists()
     assert "a process that shared this work has ended" in capfd.readouterr().err
@@ -168,4 +135,4 @@ def of_failing(_: Pair) -> Work[int, int]:
 
 def test_a_unit_that_fails_everywhere_ends_the_work() -> None:
     with pytest.raises(KeyError):
-        Elsewhere(2, toy_pair).map(range(4), failing, of_failing, toy_pair(), id)
+        ELSEWHERE.map(range(4), failing, of_failing, toy_pair(), id)
