@@ -190,34 +190,26 @@ def load_drafter(
     return load_for_sweep(params, task, paths, paths.model(*drafter), grids[drafter], beside)
 
 
-def point_timer(pairs: LoadedPairs, task: Task, grids: Grids, cost_ratio: float | None = None) -> PointTimer:
-    """What times the points of all drafters in this process.
-
-    Methods that decode by the cost ratio of the small model use this one, as their replay did.
-    """
+def point_timer(pairs: LoadedPairs, task: Task, grids: Grids) -> PointTimer:
+    """What times the points of all drafters in this process."""
     loaded = {drafter: pairs.of(drafter) for drafter in grids}
     device = next(iter(loaded.values())).opened.device
-    return _timer_of({drafter: one.pair for drafter, one in loaded.items()}, device, task, cost_ratio)
+    return _timer_of({drafter: one.pair for drafter, one in loaded.items()}, device, task)
 
 
-def _timer_of(pairs: Mapping[Drafter, Pair], device: str, task: Task, cost_ratio: float | None) -> PointTimer:
+def _timer_of(pairs: Mapping[Drafter, Pair], device: str, task: Task) -> PointTimer:
     kind = GivenTextTimer if metric_of(task.metric).name == PERPLEXITY else PointTimer
-    if cost_ratio is not None:
-        for pair in pairs.values():
-            pair.cost_ratios.setdefault("small", cost_ratio)
     return kind(pairs, task.sweep, device)
 
 
-def open_timer(
-    params: Params, task: Task, paths: TaskPaths, grids: Grids, cost_ratio: float | None, handed: Handed | None
-) -> PointTimer:
+def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids, handed: Handed | None) -> PointTimer:
     """The same in a process that was started for it, from the file of `LoadedPairs.hand_over` where there is one."""
     if handed is not None:
         set_up(params.machine)
-        return _timer_of(handed_pairs(handed), "cpu", task, cost_ratio)
+        return _timer_of(handed_pairs(handed), "cpu", task)
     quieten_transformers()
     pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
-    return point_timer(pairs, task, grids, cost_ratio)
+    return point_timer(pairs, task, grids)
 
 
 @functools.cache

@@ -224,8 +224,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
             timer = functools.partial(point_timer, pairs, task, grids)
             costs = measured_costs(main.cache / "costs.json", validation, main.request, timer)
         # 3. The grids on validation, and their choices on test.
-        ratio = None if costs is None else costs.cost_ratio
-        start = start_elsewhere(functools.partial(open_timer, params, task, paths, grids, ratio, pairs.handed), close)
+        start = start_elsewhere(functools.partial(open_timer, params, task, paths, grids, pairs.handed), close)
         whole = TaskSweep({drafter: one.runner(costs, workers) for drafter, one in drafters.items()}, grids, start)
         done = whole.validate(validation)
         tested = whole.report(done, test)
@@ -238,7 +237,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         if settings.batch_sizes and not given:
             points = {drafter: points_by_batch(done[drafter], grids[drafter], settings.margins) for drafter in first}
             vanilla = expected(main.evaluator.vanilla(test))
-            batches = point_timer(pairs, task, grids, ratio).batches(points, vanilla, test, main.request)
+            batches = point_timer(pairs, task, grids).batches(points, vanilla, test, main.request)
         # 5. The records of the pairs.
         of_all = {
             "outputs": main.evaluator.check_vanilla(validation),

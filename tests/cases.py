@@ -12,7 +12,6 @@ from tasks.decoding.methods import cascades
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
 from tasks.decoding.methods.speculative import (
-    AdaptiveSettings,
     BlockSettings,
     ConfidentSettings,
     EntropySettings,
@@ -127,7 +126,6 @@ CASES = {
     "entropy bigram": Case(
         "speculative_entropy", EntropySettings(drafter="bigram", max_draft=3, min_acceptance=0.5), sampling="plain", limit=4
     ),
-    "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
     **{
         f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
         for name, length, limit in (("plain", 1, 3), ("plain", 2, 3), ("top-p", 2, 3), ("all three", 3, 4), ("plain", 3, 4))
@@ -210,7 +208,6 @@ LONG_CASES = {
         ("speculative retokenized", {"draft_length": 4}, of_large),
         ("confident", {"max_draft": 4}, of_large),
         ("entropy", {"max_draft": 4}, of_large),
-        ("adaptive", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
         ("margin", {"draft_length": 4}, windows(laws.by_margin(0.15), 4)),
         ("lossy", {"draft_length": 4}, windows(laws.lossily(0.4, lambda q, p: 1.0), 4)),

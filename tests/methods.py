@@ -34,7 +34,6 @@ _SETTINGS: dict[str, list[Any]] = {
     "speculative_forgiving": [speculative.ForgivingSettings(min_entropy=0.5, window=1, draft_length=4)],
     "speculative_confident": [speculative.ConfidentSettings(max_draft=4, stop_below=0.5)],
     "speculative_entropy": [speculative.EntropySettings(max_draft=4, min_acceptance=0.3)],
-    "speculative_adaptive": [speculative.AdaptiveSettings(cost_ratio=0.1)],
     "speculative_cascade": [
         cascades.SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
         cascades.SpeculativeCascadeSettings(rule="token_v1", deferral_cost=0.3, draft_length=3),

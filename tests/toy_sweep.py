@@ -74,8 +74,8 @@ def use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         return PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu")
 
     monkeypatch.setattr(stage, "load_drafter", lambda *_: opened(pair))
-    monkeypatch.setattr(stage, "open_timer", lambda _, task, __, grids, *___: timer(task, grids))
-    monkeypatch.setattr(stage, "point_timer", lambda _, task, grids, *__: timer(task, grids))
+    monkeypatch.setattr(stage, "open_timer", lambda _, task, __, grids, ___: timer(task, grids))
+    monkeypatch.setattr(stage, "point_timer", lambda _, task, grids: timer(task, grids))
     monkeypatch.setattr(stage, "start_elsewhere", lambda open_timer, close: here(open_timer()))
 
 

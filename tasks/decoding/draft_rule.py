@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tasks.decoding.generation import Counts
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,6 @@ class DraftRule:
     """Stop after the token at whose position the entropy of the scores, in nats, is above this (AdaEDL)."""
     entropy_falls_back: bool = False
     """Stop before that token instead (SpecCascade, ChowLog)."""
-    adaptive: Callable[[Counts], int] | None = None
-    """Chooses each window, at most `window` tokens, from the counts of the text so far."""
     ends_unverified: bool = False
     """Whether a text may end inside a draft that the target has not seen."""
     first_from_target: bool = False

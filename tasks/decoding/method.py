@@ -90,8 +90,6 @@ class Pair:
     """Target tokens of the calibration set, the end token last in each, which drafters without a model read."""
     shares_encoder: bool = False
     """Whether both models have the same encoder, which then runs once."""
-    cost_ratios: dict[str, float] = field(default_factory=dict, compare=False)
-    """Time of one run of a drafter, by name, over one of the large model, where that was measured (SD, Definition 3.7)."""
     derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """What drafters made of the calibration set, by name, so that it is made once."""
 

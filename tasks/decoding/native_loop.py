@@ -44,10 +44,10 @@ _ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=
 def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
     """Return the rules of decoding in numbers, and what they point into; their `limit` is the caller's to set.
 
-    None where they adapt the window or have another form, or where no token follows a fully accepted draft.
+    None where they have another form, or where no token follows a fully accepted draft.
     """
     acceptance, draft_rule = parts.acceptance, parts.draft_rule
-    if parts.scored or draft_rule.adaptive is not None or acceptance.bonus is BonusToken.NONE:
+    if parts.scored or acceptance.bonus is BonusToken.NONE:
         return None
     greedy, deferral, sampling = acceptance.greedy, acceptance.deferral, None
     # A cascade's deferral decides in place of an acceptance rule.

@@ -70,9 +70,7 @@ class TurnRules:
             return 0
         # 2. Leave room for the token that the target adds.
         left = self.limit - generated - (self.bonus and not rule.ends_unverified)
-        # 3. An adaptive window looks at what was kept of the drafts before.
-        window = rule.window if rule.adaptive is None else min(rule.window, rule.adaptive(row.counts))
-        return min(window, left)
+        return min(rule.window, left)
 
     def cut(self, drafted: list[int], fallback: bool) -> tuple[list[int], bool]:
         """Cut a draft after its first end token; a draft that is cut so did not fall back."""

@@ -1,4 +1,4 @@
-"""Speculative decoding (Leviathan et al., 2023), the methods that loosen its acceptance, and those that adapt its draft length.
+"""Speculative decoding (Leviathan et al., 2023), the methods that loosen its acceptance, and those that end a draft early.
 
 Also its theory: the expected gain of a draft length, and the one that maximises it (SD, sections 3.2 to 3.5). The acceptance
 rate there is SD's α: the probability that a drafted token is accepted, the same for each; c is the time of one run of the
@@ -7,11 +7,6 @@ drafter over that of one run of the large model (Definition 3.7).
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.decoding.draft_rule import DraftRule
@@ -19,14 +14,8 @@ from tasks.decoding.method import BLOCK, LONGEST, SHARES, DecodingMethod, Drafti
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
-    from tasks.decoding.decoder import Decoder, Rows
-    from tasks.decoding.drafters.base import Drafter
-    from tasks.decoding.generation import Counts, Generation
     from tasks.decoding.loop import SpeculativeLoop
     from tasks.decoding.rules import AcceptanceRule
-
-_ROUNDS = 6
-"""Turns in which c is measured."""
 
 
 @settings
@@ -124,16 +113,6 @@ class EntropySettings(DraftingSettings):
     entropy_factor: float = setting("c of that lower bound on the probability of acceptance.", default=0.2, gt=0, le=100)
 
 
-@settings
-class AdaptiveSettings(DraftingSettings):
-    """Speculative decoding with the best draft length for the acceptance measured so far (SD, Theorem 3.8)."""
-
-    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
-    cost_ratio: float | None = setting(
-        "c: time of one drafter run over one large-model run; none: measured before decoding.", default=None, ge=0
-    )
-
-
 def fixed_window(pair: Pair, settings: SpeculativeSettings, rule: AcceptanceRule, request: Request) -> SpeculativeLoop:
     """Return the loop with drafts of `settings.draft_length` tokens, verified by `rule`."""
     from tasks.decoding.loop import speculative_loop
@@ -227,81 +206,6 @@ def speculative_entropy(pair: Pair, settings: EntropySettings, request: Request)
     # 1 - √(c H) < λ where H is above this.
     most = largest_entropy(settings.min_acceptance, settings.entropy_factor)
     return _lossless_loop(pair, settings, request, window=settings.max_draft, max_entropy=most)
-
-
-@method("speculative_adaptive", AdaptiveSettings, "Leviathan et al., 2023, Theorem 3.8", lossless=True)
-def speculative_adaptive(pair: Pair, settings: AdaptiveSettings, request: Request) -> DecodingMethod:
-    loop = _lossless_loop(pair, settings, request, window=settings.max_draft)
-    # c is measured at the first text, by which the models are warm and the limit is known.
-    if settings.cost_ratio is None:
-        return SelfTimedMethod(loop, settings.drafter, pair.cost_ratios)
-    return with_adaptive_window(loop, settings.cost_ratio)
-
-
-def adaptive_window(counts: Counts, cost_ratio: float, longest: int) -> int:
-    """Return the best draft length, at least 1, for the acceptance in a text so far.
-
-    Each checked token was accepted or was the first rejected one of its draft. The acceptance rate is estimated by the rule
-    of succession, so that a text starts at 1/2. With a window of 0 an improved acceptance would never be noticed.
-    """
-    # Rule of succession: each checked token was accepted or the first rejected one.
-    acceptance_rate = (counts.accepted + 1) / (counts.accepted + counts.rollbacks + 2)
-    return max(1, best_draft_length(acceptance_rate, cost_ratio, longest))
-
-
-def with_adaptive_window(method: SpeculativeLoop, cost_ratio: float) -> SpeculativeLoop:
-    """Return the method with each window, at most its draft rule's, chosen from the counts of its own text."""
-    window = functools.partial(adaptive_window, cost_ratio=cost_ratio, longest=method.draft_rule.window)
-    return dataclasses.replace(method, draft_rule=dataclasses.replace(method.draft_rule, adaptive=window))
-
-
-def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], limit: int) -> float:
-    """Measure c in a few turns on one source, each with one drafted token that is not kept.
-
-    It runs the parts as the loop does, for at most `limit` tokens, and leaves no state that starting a text does not clear.
-    The shortest time counts, because other load on the machine only adds to it.
-    """
-
-    # 1. Begin a text in both, as the loop does.
-    encoder_output = target.encode([source])
-    tokens = target.start(encoder_output)
-    drafter.start(encoder_output, [source])
-    # Runs of drafter and target, in seconds.
-    small, large = [], []
-    for _ in range(min(_ROUNDS, limit)):
-        begin = time.perf_counter()
-        # 2. One run of the drafter, then one of the target behind the text: the draft itself is not fed.
-        drafter.draft(tokens, [0], [1], DraftRule(window=1))
-        between = time.perf_counter()
-        step = target.forward([tokens[0][target.lengths[0] :]])
-        # int() waits for the result of an asynchronous device.
-        token = int(step.logits[0, -1].argmax())
-        small.append(between - begin)
-        large.append(time.perf_counter() - between)
-        # 3. Go on with the target's token, so that both caches are where a rejected draft leaves them.
-        tokens[0].append(token)
-        target.rewind([len(tokens[0]) - 1])
-        drafter.observe(tokens, step, [step.lengths[0] - 1])
-    return min(small) / min(large)
-
-
-@dataclass(frozen=True)
-class SelfTimedMethod:
-    """An adaptive method that measures c before its first run.
-
-    c is stored with the pair of models, so all decoding with one pair uses the same c and measures it once. Another process
-    may measure another c and use other windows; greedy output and the sampled distribution do not depend on it.
-    """
-
-    method: SpeculativeLoop
-    drafter: str
-    ratios: dict[str, float]
-    """c of each drafter that was measured with this pair, by name."""
-
-    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        if self.drafter not in self.ratios:
-            self.ratios[self.drafter] = measured_cost_ratio(self.method.target, self.method.drafter, sources[0], limit)
-        return with_adaptive_window(self.method, self.ratios[self.drafter]).run(sources, examples, limit)
 
 
 def expected_tokens(acceptance_rate: float, draft_length: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,6 @@ class FanOut:
         units: Sequence[Unit],
         work: Work[Unit, Result],
         make: Callable[[Pair], Work[Unit, Result]],
-        pair: Pair,
         on_done: Callable[[Unit], object],
     ) -> list[Result]:
         """Return the result of each unit, in the order of the units; the processes divide the threads of this one.
@@ -40,7 +39,6 @@ class FanOut:
             units: What is to be done; picklable.
             work: Does a unit here.
             make: Makes the same for a further process from its pair; picklable.
-            pair: This process's, whose measured cost ratios the others take over.
             on_done: Called after each unit that another process has done.
 
         Raises:
@@ -49,15 +47,12 @@ class FanOut:
         if len(units) < 2:
             return [work(unit) for unit in units]
         threads = max(1, torch.get_num_threads() // self.size)
-        open_worker = functools.partial(_opened_work, self.open_pair, make, dict(pair.cost_ratios), threads)
+        open_worker = functools.partial(_opened_work, self.open_pair, make, threads)
         return shared(units, work, self.workers.submit_to(self.size, open_worker), on_done, threads)
 
 
-def _opened_work(
-    open_pair: Callable[[], Pair], make: Callable[[Pair], Work[Any, Any]], cost_ratios: Mapping[str, float], threads: int
-) -> Work[Any, Any]:
+def _opened_work(open_pair: Callable[[], Pair], make: Callable[[Pair], Work[Any, Any]], threads: int) -> Work[Any, Any]:
     """Open the pair in a further process, and return what does a unit there."""
     pair = open_pair()
-    pair.cost_ratios.update(cost_ratios)
     torch.set_num_threads(threads)
     return make(pair)

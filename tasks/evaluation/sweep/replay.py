@@ -21,7 +21,7 @@ from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request
 from tasks.decoding.predictions import LARGE_MODEL, SMALL_MODEL, PredictionCache
-from tasks.decoding.registry import METHODS, ConfiguredMethod, decode, decode_all
+from tasks.decoding.registry import METHODS, ConfiguredMethod, decode_all
 from tasks.decoding.replay import NotReplayableError, replay_pair
 from tasks.errors import InputError
 from tasks.evaluation.settings import SweepSettings
@@ -205,13 +205,15 @@ def replay_grid(grid: GridReplay, pair: Pair, label: str, fan_out: FanOut | None
     count = len(grid.split.sources)
     with progress(total=count, desc=label, unit="example", mininterval=2.0) as bar:
         own = grid.opened(pair, bar.update)
-        # The first text here and alone: a method that measures what its drafter costs does so in it, for all processes.
-        whole = own(range(count if fan_out is None else 1))
-        if fan_out is not None:
+        if fan_out is None:
+            parts = [own(range(count))]
+        else:
             size = max(1, math.ceil(count / (_UNITS_A_PROCESS * fan_out.size)))
-            units = [range(begin, min(begin + size, count)) for begin in range(1, count, size)]
-            for following in fan_out.map(units, own, grid.opened, pair, lambda unit: bar.update(len(unit))):
-                whole.extend(following)
+            units = [range(begin, min(begin + size, count)) for begin in range(0, count, size)]
+            parts = fan_out.map(units, own, grid.opened, lambda unit: bar.update(len(unit)))
+    whole = parts[0]
+    for following in parts[1:]:
+        whole.extend(following)
     whole.errors = dict(sorted(whole.errors.items()))
     return whole
 
@@ -288,12 +290,6 @@ class PointDecoder:
             return decoded_outputs(point, self.pair, self.split, self.request, self.sweep)
         return None
 
-    def measure_cost(self, point: SweepPoint) -> None:
-        """Let a method that measures what its drafter costs do so here, for all processes: by decoding one text."""
-        if getattr(point.settings, "cost_ratio", 0.0) is None:
-            with contextlib.suppress(RuntimeError):  # the row of the point reports it
-                decode(point.method, point.settings, self.pair, self.split.sources[:1], self.request)
-
 
 def decode_points(
     points: Sequence[SweepPoint], decoder: PointDecoder, fan_out: FanOut, label: str
@@ -306,9 +302,7 @@ def decode_points(
         fan_out: The processes that share the points.
         label: Text before the progress bar.
     """
-    for point in points:
-        decoder.measure_cost(point)
     make = functools.partial(PointDecoder, decoder.request, decoder.sweep, decoder.split)
     with progress(total=len(points), desc=label, unit="point") as bar:
-        found = fan_out.map(points, decoder, make, decoder.pair, lambda _: bar.update())
+        found = fan_out.map(points, decoder, make, lambda _: bar.update())
     return {point: outputs for point, outputs in zip(points, found, strict=True) if outputs is not None}

@@ -381,7 +381,7 @@ class SweepRunner:
         """Replay the grid and decode what cannot be replayed, with the baselines; without a cost model all points."""
         evaluator, found = self.writer.evaluator, SplitSweep(self.drafter, self.writer, split)
         evaluator.compare(points, split)
-        costs = self._planned_with()
+        costs = self.costs if evaluator.sweep.plan else None
         self._decode(found, dict.fromkeys(BASELINES, "baseline"))
         if costs is None:
             self._decode(found, dict.fromkeys(points, "grid"))
@@ -402,18 +402,8 @@ class SweepRunner:
         chosen = {(rows[index].method, str(rows[index].settings)) for index in choices if index is not None}
         wanted = [point for point in points if (point.method, str(point.plain_settings)) in chosen]
         found = SplitSweep(self.drafter, self.writer, split)
-        self._planned_with()
         self._decode(found, dict.fromkeys(BASELINES, "baseline") | dict.fromkeys(wanted, "chosen"))
         return found
-
-    def _planned_with(self) -> Costs | None:
-        """The cost model; None in a sweep that does not plan."""
-        evaluator = self.writer.evaluator
-        costs = self.costs if evaluator.sweep.plan else None
-        if costs is not None:
-            # Methods that use the ratio replay with the value with which they are timed, also after the pair was closed.
-            evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
-        return costs
 
     def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
         evaluator = self.writer.evaluator

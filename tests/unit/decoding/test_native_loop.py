@@ -115,7 +115,6 @@ def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settin
         ("speculative", SpeculativeSettings(drafter="bigram"), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
         *(("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings()) for drafter in ("copy", "suffix")),
-        ("speculative_adaptive", speculative.AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
     ],
 )
 def test_other_methods_run_in_the_general_loop(method: str, settings: Any, sampling: SamplingSettings) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.turn import RowState, TurnRules
+from tasks.decoding.turn import TurnRules
 
 
 def rules(draft_rule: DraftRule | None = None, *, bonus: bool = True) -> TurnRules:
@@ -16,12 +16,6 @@ def rules(draft_rule: DraftRule | None = None, *, bonus: bool = True) -> TurnRul
 def test_a_draft_is_cut_after_its_first_end_token(drafted: list[int], cut: list[int], fallback: bool) -> None:
     assert rules().cut(drafted, True) == (cut, fallback)
     assert rules().cut(drafted, False) == (cut, False)
-
-
-def test_an_adaptive_window_is_no_longer_than_that_of_the_rule() -> None:
-    for wanted, budget in ((2, 2), (9, 3)):
-        adaptive = rules(DraftRule(window=3, adaptive=lambda counts, wanted=wanted: wanted))  # type: ignore[misc]
-        assert adaptive.budget(RowState(0, [0, 5], 2)) == budget
 
 
 def test_a_call_verifies_the_draft_and_the_bonus_token() -> None:

@@ -1,6 +1,7 @@
 """A sweep whose replay and decoding are shared between processes: the rows of the serial one, whichever process dies."""
 
 import functools
+import itertools
 import os
 import pickle
 import signal
@@ -8,21 +9,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock, patch
+from unittest.mock import patch
 
 import psutil
 import pytest
 
-from tasks.decoding.decoder import Rows, Step
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.method import Pair, Request, SamplingSettings
-from tasks.decoding.methods.speculative import AdaptiveSettings
 from tasks.evaluation.sweep.fan_out import FanOut
-from tasks.evaluation.sweep.grid import BASELINES, SweepPoint
+from tasks.evaluation.sweep.grid import BASELINES
 from tasks.evaluation.sweep.replay import GridReplay, ReplayedGrid, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator
 from tasks.workers import Submit, Work, Workers
 from tests.sweeps import BEAMS, FEW, GRID, TIMES, Row, Sweep, in_file
-from tests.ticking import LIMIT, Clock, TickingDecoder, broken_pair, split_of, sweep_settings, ticking_pair
+from tests.ticking import LIMIT, Clock, broken_pair, split_of, sweep_settings, ticking_pair
 
 
 def toy_pair() -> Pair:
@@ -73,15 +73,6 @@ def test_rows_are_those_of_the_serial_sweep_in_its_order(tmp_path: Path, setting
     assert [row.get("speedup") for row in found] == pytest.approx([row.get("speedup") for row in wanted], nan_ok=True)
 
 
-@pytest.mark.parametrize("plan", [True, False], ids=["replayed", "decoded"])
-def test_what_a_drafter_costs_is_measured_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: bool) -> None:
-    measure = MagicMock(return_value=0.1)
-    monkeypatch.setattr("tasks.decoding.methods.speculative.measured_cost_ratio", measure)
-    points = [SweepPoint("speculative_adaptive", AdaptiveSettings(drafter="copy", max_draft=length)) for length in (2, 4)]
-    Sweep(tmp_path, fan_out=ELSEWHERE, plan=plan).validate([*points, GRID[0]])
-    measure.assert_called_once()
-
-
 @pytest.mark.parametrize(("side", "example"), [("small", 0), ("large", 3), ("large", 7)])
 def test_a_point_fails_by_its_first_failure_in_any_process(tmp_path: Path, side: str, example: int) -> None:
     split = split_of(toy_pair(), sweep_settings())
@@ -98,21 +89,20 @@ def test_a_point_fails_by_its_first_failure_in_any_process(tmp_path: Path, side:
 
 
 def mortal_pair(folder: Path) -> Pair:
-    """The toy pair of another process; that of the first one is killed in its second run of the small model."""
+    """The toy pair of another process; that of the first one is killed in its second text."""
     pair = toy_pair()
     try:
         (folder / "victim").touch(exist_ok=False)
     except FileExistsError:
         return pair
-    small, forward = pair.small, pair.small.forward
-    assert isinstance(small, TickingDecoder)
+    encode, texts = pair.small.encode, itertools.count(1)
 
-    def dying(tokens: Rows) -> Step:
-        if small.ran >= 1:
+    def dying(sources: Rows) -> EncoderOutput:
+        if next(texts) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        return forward(tokens)
+        return encode(sources)
 
-    small.forward = dying  # type: ignore[method-assign]
+    pair.small.encode = dying  # type: ignore[method-assign]
     return pair
 
 
@@ -135,4 +125,4 @@ def of_failing(_: Pair) -> Work[int, int]:
 
 def test_a_unit_that_fails_everywhere_ends_the_work() -> None:
     with pytest.raises(KeyError):
-        ELSEWHERE.map(range(4), failing, of_failing, toy_pair(), id)
+        ELSEWHERE.map(range(4), failing, of_failing, id)

@@ -199,15 +199,6 @@ def test_a_larger_grid_keeps_measured_rows(tmp_path: Path) -> None:
             assert bounds[0]["compared"] > bounds[1]["compared"] or not bounds[1]["compared"] or "vanilla" in row["method"]
 
 
-def test_a_pair_that_is_opened_again_replays_with_the_measured_cost_ratio(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path)
-    sweep.validate(FEW)
-    measured = dict(sweep.pair.cost_ratios)
-    sweep.pair.cost_ratios.clear()  # as a pair is that was closed while another process timed
-    sweep._whole(FEW).runners[ALIGNED].prepare_chosen(sweep._validated, FEW, sweep.test)
-    assert sweep.pair.cost_ratios == measured != {}
-
-
 def test_broken_logits_are_a_row_with_an_error(tmp_path: Path) -> None:
     """The large model breaks on a text of the small one; points that never reach that text are measured."""
     sweep = Sweep(tmp_path)
