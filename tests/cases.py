@@ -14,7 +14,6 @@ from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings,
 from tasks.decoding.methods.speculative import (
     BlockSettings,
     ConfidentSettings,
-    EntropySettings,
     ForgivingSettings,
     LenientSettings,
     LossySettings,
@@ -122,9 +121,8 @@ CASES = {
     "speculative copy": speculative("copy", 3, "plain", 4),
     "speculative suffix": speculative("suffix", 3, "plain", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
-    "entropy": Case("speculative_entropy", EntropySettings(max_draft=3, min_acceptance=0.65), sampling="top-p", limit=4),
-    "entropy bigram": Case(
-        "speculative_entropy", EntropySettings(drafter="bigram", max_draft=3, min_acceptance=0.5), sampling="plain", limit=4
+    "confident bigram": Case(
+        "speculative_confident", ConfidentSettings(drafter="bigram", max_draft=3, stop_below=0.5), limit=4
     ),
     **{
         f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
@@ -185,7 +183,7 @@ CASES |= {
 }
 _SAMPLED_IN_KERNEL = {
     *("vanilla_large", "vanilla_small", "bild", "bild_authors", "speculative_cascade", "token_cascade", "sequence_cascade"),
-    *("speculative", *(f"speculative_{one}" for one in ("block", "lenient", "lossy", "margin", "confident", "entropy"))),
+    *("speculative", *(f"speculative_{one}" for one in ("block", "lenient", "lossy", "margin", "confident"))),
 }
 IN_KERNEL = {
     name: case
@@ -207,7 +205,6 @@ LONG_CASES = {
         ("speculative, three, translated", {"draft_length": 4}, of_large),
         ("speculative retokenized", {"draft_length": 4}, of_large),
         ("confident", {"max_draft": 4}, of_large),
-        ("entropy", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
         ("margin", {"draft_length": 4}, windows(laws.by_margin(0.15), 4)),
         ("lossy", {"draft_length": 4}, windows(laws.lossily(0.4, lambda q, p: 1.0), 4)),

@@ -33,7 +33,6 @@ _SETTINGS: dict[str, list[Any]] = {
     "speculative_margin": [speculative.MarginSettings(margin=0.05, draft_length=3)],
     "speculative_forgiving": [speculative.ForgivingSettings(min_entropy=0.5, window=1, draft_length=4)],
     "speculative_confident": [speculative.ConfidentSettings(max_draft=4, stop_below=0.5)],
-    "speculative_entropy": [speculative.EntropySettings(max_draft=4, min_acceptance=0.3)],
     "speculative_cascade": [
         cascades.SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
         cascades.SpeculativeCascadeSettings(rule="token_v1", deferral_cost=0.3, draft_length=3),
@@ -81,7 +80,6 @@ NUMERIC: list[tuple[str, Any]] = [
     ("speculative", speculative.SpeculativeSettings(draft_length=1)),
     ("speculative", speculative.SpeculativeSettings(draft_length=7)),
     ("speculative_confident", speculative.ConfidentSettings(max_draft=6, stop_below=0.4)),
-    ("speculative_entropy", speculative.EntropySettings(max_draft=6, min_acceptance=0.2, entropy_factor=0.4)),
     ("token_cascade", cascades.TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
     ("token_cascade", cascades.TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=4)),
     ("speculative_block", speculative.BlockSettings(draft_length=4)),

@@ -21,9 +21,7 @@ class DraftRule:
     stop_below: float = 0.0
     """Stop after the token with which the product of the top scores falls under this; 0 never stops."""
     max_entropy: float = math.inf
-    """Stop after the token at whose position the entropy of the scores, in nats, is above this (AdaEDL)."""
-    entropy_falls_back: bool = False
-    """Stop before that token instead (SpecCascade, ChowLog)."""
+    """Stop before a token at whose position the entropy of the scores, in nats, is above this (SpecCascade, ChowLog)."""
     ends_unverified: bool = False
     """Whether a text may end inside a draft that the target has not seen."""
     first_from_target: bool = False
@@ -58,13 +56,12 @@ class DraftBuilder:
         """
         self.predictions += 1
         # Stop before a token: the fallback of BiLD, and of cascades by entropy.
-        scattered = entropy > self._rule.max_entropy
-        if confidence <= self._rule.fallback_threshold or (scattered and self._rule.entropy_falls_back):
+        if confidence <= self._rule.fallback_threshold or entropy > self._rule.max_entropy:
             self.going, self.fallback = False, True
             return
         self.tokens.append(token)
         # Stop after a token: at its end token, at the budget, or in doubt.
         self._cumulative_confidence *= confidence
         ended = token in self._ends or len(self.tokens) == self._budget
-        unsure = self._cumulative_confidence < self._rule.stop_below or scattered
+        unsure = self._cumulative_confidence < self._rule.stop_below
         self.going = not (ended or unsure)

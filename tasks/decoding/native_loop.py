@@ -68,7 +68,6 @@ def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
         stop_below=draft_rule.stop_below,
         max_entropy=draft_rule.max_entropy,
         window=draft_rule.window,
-        entropy_falls_back=draft_rule.entropy_falls_back,
         first_from_target=draft_rule.first_from_target,
         ends_unverified=draft_rule.ends_unverified,
         target_after_rollback=draft_rule.target_after_rollback,
@@ -184,7 +183,6 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
         vocabulary=vocabulary,
         next=table.next.data_ptr(),
         confidence=table.confidence.data_ptr(),
-        entropy=table.entropy.data_ptr(),
     )
     return NativeLoopModel(large.functions, len(table.next), True, lambda *_: (view, table))
 

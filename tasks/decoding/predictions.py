@@ -42,9 +42,8 @@ LookUp = Callable[["TrieNode", int, int], TokenScore]
 """(node, model, token) to the score that this model gives the token after the node's prefix."""
 
 
-DraftKey = tuple[int, float, float, float, bool, int]
-"""What a model's draft depends on: target model, fallback threshold, bounds of cumulative confidence and of entropy, whether
-the latter stops before its token, budget."""
+DraftKey = tuple[int, float, float, float, int]
+"""What a model's draft depends on: target model, fallback threshold, bounds of cumulative confidence and of entropy, budget."""
 
 
 class TrieNode:

@@ -133,7 +133,7 @@ class _Replayer:
         if self.drafter is None and budget > 0:
             return self._by_look_up(budget)
         # Methods with the same draft rule share their drafts.
-        stops = rule.fallback_threshold, rule.stop_below, rule.max_entropy, rule.entropy_falls_back
+        stops = rule.fallback_threshold, rule.stop_below, rule.max_entropy
         key = (self.target.model, *stops, budget)
         draft = self.node.drafts.get(key)
         if draft is None:

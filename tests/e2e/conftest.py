@@ -38,7 +38,6 @@ GRID: list[dict[str, Any]] = [
     {"method": "speculative_lenient", "values": {"lenience": [0.5]}},
     {"method": "speculative_lossy", "values": {"tuned": [False, True]}},
     {"method": "speculative_confident", "values": {}},
-    {"method": "speculative_entropy", "values": {}},
     {"method": "beam_large", "values": {"beams": [2]}},
     {"method": "speculative_beam", "values": {"beams": [2], "draft_beams": [3]}},
     {"method": "sequence_cascade", "values": {"confidence": ["quantile"]}},

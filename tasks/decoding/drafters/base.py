@@ -58,8 +58,6 @@ class GreedyTable:
     """The argmax after each token: int32 (tokens,)."""
     confidence: Tensor
     """Its score: float64 (tokens,)."""
-    entropy: Tensor
-    """The entropy of the scores, in nats: float64 (tokens,)."""
 
 
 class Drafter(Protocol):

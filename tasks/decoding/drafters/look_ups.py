@@ -128,20 +128,20 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
     def greedy_table(self, tokens: int) -> GreedyTable:
         """Return the greedy predictions after each of that many tokens."""
         if self._greedy is None or len(self._greedy.next) < tokens:
-            usual, *sure = self._argmax(self.tables.unigram)
+            usual, sure = self._argmax(self.tables.unigram)
             after = torch.full((tokens,), usual, dtype=torch.int32)
-            confidence, entropy = (torch.full((tokens,), one, dtype=torch.float64) for one in sure)
+            confidence = torch.full((tokens,), sure, dtype=torch.float64)
             # Only these tokens have a row of their own; behind all others stands the unigram table.
             for last in self.tables.specials | self.tables.bigram.keys() - {BEGINNING}:
                 if last < tokens:
-                    after[last], confidence[last], entropy[last] = self._argmax(self.look_up(last))
-            self._greedy = GreedyTable(after, confidence, entropy)
+                    after[last], confidence[last] = self._argmax(self.look_up(last))
+            self._greedy = GreedyTable(after, confidence)
         return self._greedy
 
-    def _argmax(self, logits: Tensor) -> tuple[int, float, float]:
-        """Return the argmax, its score, and the entropy."""
+    def _argmax(self, logits: Tensor) -> tuple[int, float]:
+        """Return the argmax and its score."""
         block = PredictionBlock(logits[None, None], self.sampling)
-        return block.argmax_rows[0][0], float(block.top), float(block.entropy)
+        return block.argmax_rows[0][0], float(block.top)
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self.device = encoder_output.hidden.device

@@ -186,7 +186,7 @@ def token_cascade(pair: Pair, settings: TokenCascadeSettings, request: Request) 
         rule = DraftRule(window=settings.max_draft, fallback_threshold=under, ends_unverified=True)
     else:
         # ChowLog: defer before the token at whose position H(q) > α.
-        rule = DraftRule(window=settings.max_draft, max_entropy=cost, entropy_falls_back=True, ends_unverified=True)
+        rule = DraftRule(window=settings.max_draft, max_entropy=cost, ends_unverified=True)
     return speculative_loop(pair, "small", accept_all, rule, request)
 
 

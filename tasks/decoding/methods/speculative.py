@@ -1,4 +1,4 @@
-"""Speculative decoding (Leviathan et al., 2023), the methods that loosen its acceptance, and those that end a draft early.
+"""Speculative decoding (Leviathan et al., 2023), the methods that loosen its acceptance, and one that ends a draft early.
 
 Also its theory: the expected gain of a draft length, and the one that maximises it (SD, sections 3.2 to 3.5). The acceptance
 rate there is SD's α: the probability that a drafted token is accepted, the same for each; c is the time of one run of the
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.method import BLOCK, LONGEST, SHARES, DecodingMethod, DraftingSettings, Pair, Request, method, preset
+from tasks.decoding.method import BLOCK, SHARES, DecodingMethod, DraftingSettings, Pair, Request, method, preset
 from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
@@ -99,20 +99,6 @@ class ConfidentSettings(DraftingSettings):
     )
 
 
-@settings
-class EntropySettings(DraftingSettings):
-    """Speculative decoding whose drafts end where the drafter's entropy bounds the acceptance too loosely (AdaEDL)."""
-
-    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
-    min_acceptance: float = setting(
-        "λ: a draft ends with the token at whose position 1 - √(c H) is under this, H being the drafter's entropy in nats.",
-        default=0.4,
-        ge=0,
-        lt=1,
-    )
-    entropy_factor: float = setting("c of that lower bound on the probability of acceptance.", default=0.2, gt=0, le=100)
-
-
 def fixed_window(pair: Pair, settings: SpeculativeSettings, rule: AcceptanceRule, request: Request) -> SpeculativeLoop:
     """Return the loop with drafts of `settings.draft_length` tokens, verified by `rule`."""
     from tasks.decoding.loop import speculative_loop
@@ -178,34 +164,15 @@ def speculative_forgiving(pair: Pair, settings: ForgivingSettings, request: Requ
     return fixed_window(pair, settings, deferred_window(settings.min_entropy, settings.window), request)
 
 
-def _lossless_loop(pair: Pair, settings: DraftingSettings, request: Request, **stops: float) -> SpeculativeLoop:
-    """Return the exact loop with drafts that end by a rule of these fields of `DraftRule`."""
-    from tasks.decoding.loop import speculative_loop
-    from tasks.decoding.rules import speculative_sampling
-
-    rule = DraftRule(**stops)  # type: ignore[arg-type]  # of several types
-    return speculative_loop(pair, settings.drafter, speculative_sampling, rule, request)
-
-
 @method(
     "speculative_confident", ConfidentSettings, "Leviathan et al., 2023, section 3.5: the window ends in doubt", lossless=True
 )
 def speculative_confident(pair: Pair, settings: ConfidentSettings, request: Request) -> DecodingMethod:
-    return _lossless_loop(pair, settings, request, window=settings.max_draft, stop_below=settings.stop_below)
+    from tasks.decoding.loop import speculative_loop
+    from tasks.decoding.rules import speculative_sampling
 
-
-@method("speculative_entropy", EntropySettings, "Agrawal et al., 2024 (AdaEDL), with a fixed threshold", lossless=True)
-@preset(
-    "steps",
-    "AdaEDL; thresholds ours, since the paper adapts them",
-    min_acceptance=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
-    entropy_factor=(0.2,),
-    max_draft=LONGEST,
-)
-def speculative_entropy(pair: Pair, settings: EntropySettings, request: Request) -> DecodingMethod:
-    # 1 - √(c H) < λ where H is above this.
-    most = largest_entropy(settings.min_acceptance, settings.entropy_factor)
-    return _lossless_loop(pair, settings, request, window=settings.max_draft, max_entropy=most)
+    rule = DraftRule(window=settings.max_draft, stop_below=settings.stop_below)
+    return speculative_loop(pair, settings.drafter, speculative_sampling, rule, request)
 
 
 def expected_tokens(acceptance_rate: float, draft_length: int) -> float:
@@ -244,16 +211,6 @@ def oracle_speedup(acceptance_rate: float, cost_ratio: float) -> float:
     runs of the drafter, all of whose tokens are kept.
     """
     return 1 / (1 - acceptance_rate + acceptance_rate * min(cost_ratio, 1.0))
-
-
-def largest_entropy(min_acceptance: float, entropy_factor: float) -> float:
-    """Return the entropy H at which the lower bound 1 - √(c H) on the acceptance rate is `min_acceptance` (AdaEDL).
-
-    Args:
-        min_acceptance: λ, 0 ≤ λ < 1.
-        entropy_factor: c, above 0. H is in nats.
-    """
-    return (1 - min_acceptance) ** 2 / entropy_factor
 
 
 def best_draft_length(acceptance_rate: float, cost_ratio: float, longest: int) -> int:

@@ -129,7 +129,7 @@ class LoopRules(ctypes.Structure):
     _fields_ = _fields(
         (Acceptance, "acceptance"),
         (_DOUBLE, "fallback_threshold stop_below max_entropy"),
-        (_INT32, "window entropy_falls_back first_from_target ends_unverified target_after_rollback"),
+        (_INT32, "window first_from_target ends_unverified target_after_rollback"),
         (_INT64, "limit"),
         (_POINTER, "small_ends large_ends"),
         (_INT64, "small_end_count large_end_count"),
@@ -141,7 +141,7 @@ class LoopModel(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopModel."""
 
     _fields_ = _fields(
-        (_POINTER, "stack cache hidden logits drafted"), (_INT64, "stride vocabulary"), (_POINTER, "next confidence entropy")
+        (_POINTER, "stack cache hidden logits drafted"), (_INT64, "stride vocabulary"), (_POINTER, "next confidence")
     )
 
 

@@ -8,7 +8,9 @@ _SUFFIXES = f"{_UNIT}/test_look_ups.py::test_"
 
 BREAKS = (
     Break("draft-goes-on-at-high-entropy", "tasks.decoding.draft_rule", "DraftBuilder.add",
-          "stop_below or scattered", "stop_below", (f"{_UNIT}/test_draft_lengths.py",)),
+          " or entropy > self._rule.max_entropy", "", (f"{_UNIT}/test_cascades.py",)),
+    Break("draft-goes-on-in-doubt", "tasks.decoding.draft_rule", "DraftBuilder.add",
+          "ended or unsure", "ended", (f"{_UNIT}/test_draft_lengths.py",)),
     Break("fallback-below-threshold-only", "tasks.decoding.draft_rule", "DraftBuilder.add",
           "confidence <= self._rule", "confidence < self._rule", (f"{_UNIT}/test_bild_authors.py",)),
     Break("suffix-draft-of-any-length", _LOOK_UPS, "SuffixDrafter.propose",

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -47,33 +46,16 @@ def test_best_draft_length_by_hand(acceptance_rate: float, cost_ratio: float, lo
     assert speculative.best_draft_length(acceptance_rate, cost_ratio, longest) == best
 
 
-UNSURE = [
-    # The product falls below 0.4 at the first unsure token, below 0.1 at the second, to 0.036, and never below 0.03.
-    *(
-        ("speculative_confident", speculative.ConfidentSettings(max_draft=5, stop_below=stop_below), windows)
-        for stop_below, windows in ((0.4, [3, 5, 1]), (0.1, [4, 5, 0]), (0.03, [5, 5]), (0.99, [3, 5, 1]))
-    ),
-    *(
-        ("speculative_entropy", speculative.EntropySettings(max_draft=5, min_acceptance=0.4, entropy_factor=factor), windows)
-        for factor, windows in ((0.2, [3, 5, 1]), (0.01, [5, 5]))
-    ),
-]
-
-
-@pytest.mark.parametrize(("method", "settings", "windows"), UNSURE)
-def test_a_window_ends_where_the_small_model_is_unsure(method: str, settings: Any, windows: list[int]) -> None:
+# The product falls below 0.4 at the first unsure token, below 0.1 at the second, to 0.036, and never below 0.03.
+@pytest.mark.parametrize(("stop_below", "windows"), [(0.4, [3, 5, 1]), (0.1, [4, 5, 0]), (0.03, [5, 5]), (0.99, [3, 5, 1])])
+def test_a_window_ends_where_the_small_model_is_unsure(stop_below: float, windows: list[int]) -> None:
     """The small model gives the third and fourth token probability 0.19, and is certain of all others."""
+    settings = speculative.ConfidentSettings(max_draft=5, stop_below=stop_below)
     pair = prefix_pair(says(TEXT, unsure=[2, 3]), says(TEXT))
-    [generation] = decode(method, settings, pair, [[5, END]], Request(12))
+    [generation] = decode("speculative_confident", settings, pair, [[5, END]], Request(12))
     counts = generation.counts
     assert generation.tokens == TEXT
     assert generation.proposers == "".join("s" * window + "l" for window in windows)
     assert counts.verified == Counter(window + 1 for window in windows)
     assert counts.kept == Counter((window, window) for window in windows if window)
     assert counts.small_steps == counts.drafted == counts.accepted == sum(windows)
-
-
-@pytest.mark.parametrize(("min_acceptance", "entropy_factor", "entropy"), [(0.4, 0.2, 1.8), (0.0, 0.2, 5.0), (0.5, 1.0, 0.25)])
-def test_the_largest_entropy_has_the_smallest_bound(min_acceptance: float, entropy_factor: float, entropy: float) -> None:
-    assert speculative.largest_entropy(min_acceptance, entropy_factor) == pytest.approx(entropy)
-    assert 1 - math.sqrt(entropy_factor * entropy) == pytest.approx(min_acceptance)

@@ -87,7 +87,6 @@ def test_a_cascade_defers_and_keeps_in_the_native_loop(rule: str) -> None:
     [
         ("speculative", SpeculativeSettings(draft_length=4)),
         ("speculative_confident", speculative.ConfidentSettings(max_draft=6, stop_below=0.2)),
-        ("speculative_entropy", speculative.EntropySettings(max_draft=6, min_acceptance=0.3, entropy_factor=0.3)),
         ("speculative_lenient", LenientSettings(lenience=0.3, draft_length=4)),
         ("bild", BildSettings(fallback_threshold=0.02, rollback_threshold=4.0, max_draft=5)),
         ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=math.inf, max_draft=3)),

@@ -24,7 +24,7 @@ struct Deferral {
 struct LoopRules {
     Acceptance acceptance;
     double fallback_threshold, stop_below, max_entropy;
-    int32_t window, entropy_falls_back, first_from_target, ends_unverified, target_after_rollback;
+    int32_t window, first_from_target, ends_unverified, target_after_rollback;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
@@ -53,8 +53,8 @@ struct LoopModel {
     float *hidden, *logits;  // of all new tokens of a run, (tokens, width), and of the positions that it predicts at, (positions, stride)
     float* drafted;          // the small model's logits, (rows, window + 1, stride), where the acceptance rule reads them; otherwise none
     int64_t stride, vocabulary;
-    const int32_t* next;  // of a table: what follows each token, how confidently, and the entropy there
-    const double *confidence, *entropy;
+    const int32_t* next;  // of a table: what follows each token, and how confidently
+    const double* confidence;
 };
 
 // A row: its text, with room for all tokens; its turns so far, with room for all; and whether the text has ended.
@@ -152,7 +152,7 @@ int64_t budget_of(const LoopRules& rules, const Text& text) {
 // Cuts the predictions of a turn into its draft: without one that was not confident enough, and no further than a token that ends
 // the text. `last_confidence` and `last_nats` are of the last prediction.
 void cut_draft(const LoopRules& rules, Turn& turn, const int32_t* predicted, double last_confidence, double last_nats) {
-    turn.fallback = last_confidence <= rules.fallback_threshold || (rules.entropy_falls_back && last_nats > rules.max_entropy);
+    turn.fallback = last_confidence <= rules.fallback_threshold || last_nats > rules.max_entropy;
     turn.drafted = turn.predicted - turn.fallback;
     for (int32_t index = 0; index < turn.drafted; index++)
         if (ends_text(rules, predicted[index])) {
@@ -293,8 +293,7 @@ struct SpeculativeLoop {
     void draft_by_table(Row& row) const {
         for (bool going = true; going;) {
             const int32_t last = row.text.tokens[row.end - 1];
-            const double sure = stops.reads_scores() ? small.confidence[last] : 1, nats = stops.reads_entropy() ? small.entropy[last] : 0;
-            going = extend(row, small.next[last], sure, nats);
+            going = extend(row, small.next[last], stops.reads_scores() ? small.confidence[last] : 1, 0);
         }
     }
 
