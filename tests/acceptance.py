@@ -5,16 +5,7 @@ import random
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import DeferredWindow, GreedyAcceptance
-
-MORE_BOUNDS = [
-    GreedyAcceptance(-1.0, keep_agreed=True, max_gap=0.02),
-    GreedyAcceptance(-1.0, keep_agreed=False, max_gap=0.3),
-    GreedyAcceptance(-1.0, keep_agreed=True, deferred=DeferredWindow(min_entropy=0.0, window=1)),
-    GreedyAcceptance(2.5, keep_agreed=True, deferred=DeferredWindow(min_entropy=2.8, window=1)),
-    GreedyAcceptance(2.8, keep_agreed=False, deferred=DeferredWindow(min_entropy=1.0, window=2)),
-]
-"""Rules on the scores themselves and on the entropy, and rules with a deferred window."""
+from tasks.decoding.decoder import GreedyAcceptance
 
 
 def often_top(logits: Tensor, other: int, share: float, rng: random.Random) -> int:
@@ -34,19 +25,9 @@ def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
         for row, token, agreed in zip(scores, drafted, agrees, strict=False)
     ]
     for position, keep in enumerate(kept):
-        if not keep and not _deferred(scores[position], kept[position + 1 :], rule.deferred):
+        if not keep:
             return len(drafted) if rule.first_only and agrees[position] else position
     return len(drafted)
-
-
-def _deferred(scores: Tensor, behind: list[bool], window: DeferredWindow | None) -> bool:
-    if window is None or len(behind) < window.window:
-        return False
-    return _entropy(scores) >= window.min_entropy and all(behind[: window.window])
-
-
-def _entropy(scores: Tensor) -> float:
-    return -float(scores[scores > 0].mul(scores[scores > 0].log()).sum())
 
 
 def keeps(scores: Tensor, token: int, rule: GreedyAcceptance) -> bool:

@@ -14,7 +14,6 @@ from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings,
 from tasks.decoding.methods.speculative import (
     BlockSettings,
     ConfidentSettings,
-    ForgivingSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -74,12 +73,6 @@ def translated(case: Case, drafter: str = "small") -> Case:
 
 def windows(emit: laws.Emit, draft_length: int) -> Law:
     return lambda models, limit: laws.by_windows(emit, models, draft_length, limit)
-
-
-def forgiving(min_entropy: float, window: int, draft_length: int, sampling: str, limit: int = 3) -> Case:
-    settings = ForgivingSettings(min_entropy=min_entropy, window=window, draft_length=draft_length)
-    law = functools.partial(laws.forgivingly, min_entropy, window, draft_length)
-    return Case("speculative_forgiving", settings, law, sampling, limit)
 
 
 def bild(sampling: str = "plain", **given: Any) -> Case:
@@ -144,9 +137,6 @@ CASES = {
         windows(laws.lossily(0.6, lambda q, p: laws.bisected(q, p, 0.6)), 2),
     ),
     "margin": Case("speculative_margin", MarginSettings(margin=0.15, draft_length=2), windows(laws.by_margin(0.15), 2)),
-    "forgiving": forgiving(0.75, 1, 3, "plain", limit=4),
-    "forgiving, any entropy": forgiving(0.0, 1, 3, "top-p", limit=4),
-    "forgiving, two": forgiving(0.5, 2, 3, "all three", limit=4),
     "chow": cascade("chow", 0.4, "plain"),
     "chow_log": cascade("chow_log", 0.6, "top-p"),
     "diff": cascade("diff", 0.05, "all three"),
@@ -198,7 +188,6 @@ LONG_CASES = {
     name: dataclasses.replace(CASES[name], settings=dataclasses.replace(CASES[name].settings, **longer), limit=5, law=law)
     for name, longer, law in (
         ("speculative plain", {"draft_length": 4}, of_large),
-        ("forgiving", {"draft_length": 4}, functools.partial(laws.forgivingly, 0.75, 1, 4)),
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
         ("speculative suffix", {"draft_length": 4}, of_large),

@@ -100,52 +100,6 @@ def by_windows(emit: Emit, models: Models, draft_length: int, limit: int) -> Seq
     return distribution
 
 
-def forgivingly(min_entropy: float, window: int, draft_length: int, models: Models, limit: int) -> SequenceDistribution:
-    """FLy: a rejected token stays where p is unsure and the next ones are accepted; all of a draft is drawn first."""
-    distribution: SequenceDistribution = defaultdict(float)
-
-    def grow(text: Prefix, probability: float) -> None:
-        room = limit - (len(text) - 1)
-        if room == 0 or text[-1] == END:
-            distribution[text[1:]] += probability
-        else:
-            draft(text, (), (), probability, min(draft_length, room - 1))
-
-    def draft(text: Prefix, drafted: Prefix, kept: tuple[bool, ...], probability: float, left: int) -> None:
-        so_far = (*text, *drafted)
-        if left == 0 or (drafted and drafted[-1] == END):
-            decide(text, drafted, kept, probability)
-            return
-        q, p = models.q(so_far), models.p(so_far)
-        for token in np.flatnonzero(q):
-            share = min(1.0, p[token] / q[token])
-            for accepted, chance in ((True, share), (False, 1 - share)):
-                if chance > 0:
-                    more = (*drafted, int(token)), (*kept, accepted)
-                    draft(text, *more, probability * q[token] * chance, left - 1)
-
-    def decide(text: Prefix, drafted: Prefix, kept: tuple[bool, ...], probability: float) -> None:
-        for index in range(len(drafted)):
-            here = (*text, *drafted[:index])
-            behind = kept[index + 1 : index + 1 + window]
-            unsure = nats(models.p_scores(here)) >= min_entropy
-            if not (kept[index] or (unsure and len(behind) == window and all(behind))):
-                residual = np.maximum(0, models.p(here) - models.q(here))
-                follow(here, probability, residual / residual.sum())
-                return
-        if drafted and drafted[-1] == END:
-            grow((*text, *drafted), probability)
-        else:
-            follow((*text, *drafted), probability, models.p((*text, *drafted)))
-
-    def follow(text: Prefix, probability: float, shares: np.ndarray) -> None:
-        for token in np.flatnonzero(shares):
-            grow((*text, int(token)), probability * shares[token])
-
-    grow((START,), 1.0)
-    return distribution
-
-
 def cascade_shares(rule: str, alpha: float, scores: Sequence[Any], dists: Sequence[Any]) -> np.ndarray:
     """π of a speculative cascade at one position as the paper writes it, token by token; (q, p) of scores and of dists."""
     (q, p), (q_dist, p_dist) = scores, dists

@@ -31,7 +31,6 @@ _SETTINGS: dict[str, list[Any]] = {
         speculative.LossySettings(lossiness=0.4, tuned=True),
     ],
     "speculative_margin": [speculative.MarginSettings(margin=0.05, draft_length=3)],
-    "speculative_forgiving": [speculative.ForgivingSettings(min_entropy=0.5, window=1, draft_length=4)],
     "speculative_confident": [speculative.ConfidentSettings(max_draft=4, stop_below=0.5)],
     "speculative_cascade": [
         cascades.SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
@@ -86,8 +85,6 @@ NUMERIC: list[tuple[str, Any]] = [
     ("speculative_lenient", speculative.LenientSettings(lenience=0.4, draft_length=4)),
     ("speculative_lossy", speculative.LossySettings(lossiness=0.3, draft_length=3)),
     ("speculative_margin", speculative.MarginSettings(margin=0.1, draft_length=4)),
-    ("speculative_forgiving", speculative.ForgivingSettings(min_entropy=0.3, window=1, draft_length=5)),
-    ("speculative_forgiving", speculative.ForgivingSettings(min_entropy=1.0, window=2, draft_length=5)),
     *(
         ("speculative_cascade", cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
         for rule, alpha in DEFERRAL_COSTS.items()

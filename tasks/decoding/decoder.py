@@ -128,41 +128,6 @@ class SampledContinuation(Protocol):
 
 
 @dataclass(frozen=True)
-class DeferredWindow:
-    """Which mismatches of a draft are accepted (Li et al., 2025: FLy): entropy gate and deferred window.
-
-    The target is unsure at the mismatch, and accepts the tokens behind it: it goes on as if it were its own wording.
-    """
-
-    min_entropy: float = math.inf
-    """h of the gate: entropy of the target's softmax at the mismatch, at least, in nats."""
-    window: int = 1
-    """w: drafted tokens behind it that must be accepted by themselves; a mismatch with fewer behind it is rejected."""
-
-    def count(self, drafted: int, accepts: Callable[[int], bool], entropy: Callable[[int], float]) -> int:
-        """Return how many tokens of a draft are accepted.
-
-        Args:
-            drafted: Its length.
-            accepts: Whether the rule itself accepts the token at an index; asked once for each, in order.
-            entropy: The entropy at an index.
-        """
-        # waiting: tokens that must still be accepted before the last mismatch stays.
-        accepted = waiting = 0
-        for index in range(drafted):
-            if accepts(index):
-                # Accepted by itself. Once the window behind the last mismatch is full, all tokens up to here stay.
-                waiting = max(0, waiting - 1)
-                accepted = accepted if waiting else index + 1
-            # A mismatch inside the window of another one, or one where the target is sure, ends the draft.
-            elif waiting or entropy(index) < self.min_entropy:
-                break
-            else:
-                waiting = self.window
-        return accepted
-
-
-@dataclass(frozen=True)
 class GreedyAcceptance:
     """A greedy acceptance rule in numbers, which a runtime can apply by itself: a token is accepted where one of them does."""
 
@@ -176,14 +141,11 @@ class GreedyAcceptance:
     """Accept a token whose softmax is at most this under the highest; a negative number never does."""
     first_only: bool = False
     """Examine only the first token that is not accepted: where it is the argmax, it and all behind it are accepted."""
-    deferred: DeferredWindow | None = None
-    """FLy's gate and window, which accept some of the rejected tokens."""
 
     @property
     def reads_scores(self) -> bool:
         """Whether it reads more of the target than its argmax."""
-        bounds = max(self.max_surprisal, self.max_gap) >= 0, self.min_share < math.inf
-        return any(bounds) or self.deferred is not None
+        return max(self.max_surprisal, self.max_gap) >= 0 or self.min_share < math.inf
 
 
 @dataclass(slots=True)

@@ -247,7 +247,7 @@ def _check_by_runtime(parts: LoopParts, rows: list[RowState], draft: Draft) -> _
         if rule.greedy is None or rule.bonus is BonusToken.RULE or can.check_draft is None:
             return None
         return functools.partial(can.check_draft, rule=rule.greedy)
-    if can.decide_draft is None or rule.deferred is not None or not parts.source.known_before:
+    if can.decide_draft is None or not parts.source.known_before:
         return None
     return functools.partial(can.decide_draft, decide=functools.partial(_decide, parts, rows[0], draft))
 
@@ -290,18 +290,12 @@ def _accept(parts: LoopParts, rows: list[RowState], draft: Draft, p: PredictionB
         return [0] * len(rows), p
     if rule.joint and any(len(drafted) < longest for drafted in draft.tokens):
         return _accept_one_by_one(parts, rows, draft, p)
-    verified = p.head(longest)  # (rows, γ, vocabulary)
-    # The chance of each x_i given those before it: (rows, γ).
-    result = rule.apply(draft.padded(p.logits.device), draft.q.head(longest), verified)
-    # Only a deferred window (FLy) reads H(p_i).
-    nats = None if rule.deferred is None else verified.entropy.tolist()
+    # The chance of each x_i given those before it, (rows, γ), of q and p: (rows, γ, vocabulary).
+    result = rule.apply(draft.padded(p.logits.device), draft.q.head(longest), p.head(longest))
     accepted = []
-    for index, (row, drafted, chances) in enumerate(zip(rows, draft.tokens, result.accept.tolist(), strict=True)):
+    for row, drafted, chances in zip(rows, draft.tokens, result.accept.tolist(), strict=True):
         accepts = functools.partial(_accepts, parts, row, chances)
-        if rule.deferred is None or nats is None:
-            accepted.append(sum(1 for _ in itertools.takewhile(accepts, range(len(drafted)))))
-        else:
-            accepted.append(rule.deferred.count(len(drafted), accepts, nats[index].__getitem__))
+        accepted.append(sum(1 for _ in itertools.takewhile(accepts, range(len(drafted)))))
     return accepted, result.residual
 
 
@@ -325,10 +319,7 @@ def _accepts(parts: LoopParts, row: RowState, chances: list[float], offset: int)
     # No number is drawn for what is certain: greedy rules give bool.
     if chance <= 0 or chance >= 1:
         return chance >= 1
-    # A deferred window asks about tokens behind one that may be replaced: what is drafted there next gets numbers of its own.
-    begun = len(row.tokens)
-    turn = 0 if parts.acceptance.deferred is None else begun
-    return parts.source.uniform(Key(row.example, begun + offset, Purpose.ACCEPT, turn)) < chance
+    return parts.source.uniform(Key(row.example, len(row.tokens) + offset, Purpose.ACCEPT)) < chance
 
 
 def _bonus(

@@ -192,12 +192,6 @@ class _Replayer:
     def _count_accepted(self, draft: CachedDraft, p: Sequence[CachedStatistics]) -> int:
         """4. Return how many drafted tokens stay."""
         rule, accept, drafted = self.parts.acceptance, self.accept, draft.tokens
-        if rule.deferred is not None:
-            return rule.deferred.count(
-                len(drafted),
-                lambda index: bool(accept(drafted[index], draft.q[index], p[index])),
-                lambda index: p[index].entropy,
-            )
         accepted = 0
         for token, q in zip(drafted, draft.q, strict=False):
             if not accept(token, q, p[accepted]):

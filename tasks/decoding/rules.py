@@ -22,7 +22,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import DeferredWindow, GreedyAcceptance
+from tasks.decoding.decoder import GreedyAcceptance
 from tasks.decoding.distributions import Mask, PredictionBlock, TokenIds, TokenStatistics, probability
 
 _SMALLEST = torch.finfo(torch.float32).tiny
@@ -124,7 +124,7 @@ class AcceptanceRule:
     accept_mask: AcceptMask | None = None
     """The rule for greedy decoding, on blocks and on cached positions; the first rejected token gives way to p's argmax."""
     greedy: GreedyAcceptance | None = None
-    """The same in numbers, where it has that form; also which tokens stay although they are rejected."""
+    """The same in numbers, where it has that form."""
     deferral: GreedyDeferral | None = None
     """The same of a cascade, whose `bonus` is `RULE`."""
     sampled: SampledRule | None = None
@@ -138,14 +138,9 @@ class AcceptanceRule:
         return self.greedy is not None and self.greedy.first_only
 
     @property
-    def deferred(self) -> DeferredWindow | None:
-        """Which rejected tokens stay, since the tokens behind them are accepted."""
-        return None if self.greedy is None else self.greedy.deferred
-
-    @property
     def in_numbers(self) -> SampledRule | None:
         """The rule of sampling for the kernel; none where it has no such form."""
-        bounded = self.decide is None and self.greedy is not None and self.deferred is None
+        bounded = self.decide is None and self.greedy is not None
         return SampledRule("bounds") if bounded else self.sampled
 
     def apply(self, tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
@@ -165,16 +160,6 @@ def first_rejected_agrees(accept: Tensor, agrees: Tensor) -> Tensor:
     rejected = accept.logical_not()
     first = rejected & (rejected.cumsum(-1) == 1)
     return (first & agrees).any(-1, keepdim=True)
-
-
-def next_accepted(accept: Tensor, window: int) -> Tensor:
-    """Return whether the next `window` tokens behind each are there and accepted: bool (n,), of bool (n,)."""
-    found = torch.zeros_like(accept)
-    # count[i]: accepted tokens before the i-th, (n + 1,).
-    count = torch.nn.functional.pad(accept.long().cumsum(0), (1, 0))
-    if len(accept) > window:
-        found[:-window] = count[1 + window :] - count[1:-window] == window
-    return found
 
 
 def within_bounds(bounds: GreedyAcceptance) -> AcceptMask:
@@ -410,18 +395,3 @@ def within_margin(margin: float) -> AcceptanceRule:
     Greedy decoding is the speculative cascade with the deferral rule TokenV2, except for the bonus token.
     """
     return bounded_rule(GreedyAcceptance(-1.0, keep_agreed=True, max_gap=margin))
-
-
-def deferred_window(min_entropy: float, window: int) -> AcceptanceRule:
-    """Speculative sampling that keeps a rejected token where H(p) ≥ h and the next w are accepted (Li et al., 2025: FLy).
-
-    The paper's target is greedy: a mismatch where it is unsure (entropy gate), and after which it agrees again (deferred
-    window), is another wording. When sampling, "accepted" is what speculative sampling draws for each by itself; a token that
-    does not stay is replaced from norm(max(0, p - q)). H is taken over the whole softmax; vLLM takes it over the top three.
-
-    Args:
-        min_entropy: h, in nats.
-        window: w. A rejected token with fewer drafted ones behind it does not stay.
-    """
-    bounds = dataclasses.replace(_ARGMAX, deferred=DeferredWindow(min_entropy, window))
-    return dataclasses.replace(speculative_sampling, greedy=bounds, sampled=None)

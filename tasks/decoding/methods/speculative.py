@@ -62,31 +62,6 @@ class MarginSettings(SpeculativeSettings):
 
 
 @settings
-class ForgivingSettings(SpeculativeSettings):
-    """Speculative decoding that keeps a mismatch behind which the models agree again (FLy: entropy gate, deferred window)."""
-
-    min_entropy: float = setting(
-        "Entropy gate: a rejected token stays only where the large model's softmax has at least this entropy.",
-        default=0.7,
-        unit="nats",
-        ge=0,
-    )
-    window: int = setting(
-        "Deferred window: a rejected token stays only where this many drafted tokens behind it are accepted.",
-        default=2,
-        unit="tokens",
-        ge=1,
-    )
-
-    def validate(self) -> None:
-        if self.window >= self.draft_length:
-            raise ValueError(
-                f"window is {self.window}, but draft_length is {self.draft_length}, so that no rejected token ever stays; set "
-                f"draft_length to at least {self.window + 1}"
-            )
-
-
-@settings
 class ConfidentSettings(DraftingSettings):
     """Speculative decoding whose drafts end where the drafter is no longer confident."""
 
@@ -148,20 +123,6 @@ def speculative_margin(pair: Pair, settings: MarginSettings, request: Request) -
     from tasks.decoding.rules import within_margin
 
     return fixed_window(pair, settings, within_margin(settings.margin), request)
-
-
-@method("speculative_forgiving", ForgivingSettings, "Li et al., 2025 (FLy): entropy gate and deferred window")
-@preset(
-    "steps",
-    "FLy; bounds and steps ours, since its texts and drafts are longer",
-    min_entropy=(0.3, 0.7, 1.2, 1.8),
-    window=(1, 2, 3),
-    draft_length=(4, 6, 8),
-)
-def speculative_forgiving(pair: Pair, settings: ForgivingSettings, request: Request) -> DecodingMethod:
-    from tasks.decoding.rules import deferred_window
-
-    return fixed_window(pair, settings, deferred_window(settings.min_entropy, settings.window), request)
 
 
 @method(

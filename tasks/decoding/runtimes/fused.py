@@ -30,7 +30,7 @@ from tasks.decoding.decoder import (
 from tasks.decoding.distributions import entropy, invert, probability, transform
 from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.method import GREEDY, SamplingSettings
-from tasks.decoding.rules import first_rejected_agrees, next_accepted
+from tasks.decoding.rules import first_rejected_agrees
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
 from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, assign_slots
@@ -49,8 +49,8 @@ _UNIT = 64
 Result = TypeVar("Result")
 _Reads = tuple[bool, bool]
 """Whether the rule reads softmaxes, and whether it reads entropies."""
-_Kind = tuple[bool, bool, int]
-"""What recorded operations depend on: does the rule read scores, is it `first_only`, the window of its deferral or 0."""
+_Kind = tuple[bool, bool]
+"""What recorded operations depend on: does the rule read scores, is it `first_only`."""
 
 
 @dataclass(frozen=True)
@@ -430,7 +430,7 @@ class DraftChecker:
         self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
         """Cached length, the token before the draft, the draft."""
         self._rule: GreedyAcceptance | None = None
-        self._bounds = torch.zeros(5, device=decoder.device)
+        self._bounds = torch.zeros(4, device=decoder.device)
         """The rule's numbers in the order in which `_apply` reads them; float32, as scores are."""
 
     def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
@@ -438,13 +438,12 @@ class DraftChecker:
 
         A -1 among the step's `argmax` reports broken logits.
         """
-        min_entropy, window = (math.inf, 0) if rule.deferred is None else (rule.deferred.min_entropy, rule.deferred.window)
         if rule != self._rule:
-            bounds = [float(rule.keep_agreed), rule.max_surprisal, rule.min_share, rule.max_gap, min_entropy]
+            bounds = [float(rule.keep_agreed), rule.max_surprisal, rule.min_share, rule.max_gap]
             self._bounds.copy_(torch.tensor(bounds), non_blocking=True)
             self._rule = rule
         # 1. Run the model and apply the rule, on the device.
-        output, found = self._check(pending, drafted, cached, (rule.reads_scores, rule.first_only, window))
+        output, found = self._check(pending, drafted, cached, (rule.reads_scores, rule.first_only))
         numbers = fetch(found)
         # 2. Copy what the next run would overwrite, while the numbers are on their way.
         logits, hidden = output.logits.clone(), output.hidden.clone()
@@ -469,9 +468,9 @@ class DraftChecker:
 
     def _apply(self, output: StepOutput, drafted: Tensor, kind: _Kind) -> _Checked:
         """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
-        best, (reads_scores, first_only, window) = output.best[0], kind  # best: (drafted + 1,)
+        best, (reads_scores, first_only) = output.best[0], kind  # best: (drafted + 1,)
         agrees = best[:-1] == drafted
-        keep_agreed, max_surprisal, min_share, max_gap, gate_entropy = self._bounds
+        keep_agreed, max_surprisal, min_share, max_gap = self._bounds
         accept = agrees & (keep_agreed > 0)
         if reads_scores:
             scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)  # (drafted, vocabulary)
@@ -480,9 +479,6 @@ class DraftChecker:
             surprisals = -drafted_scores.log()
             accept = accept | (surprisals <= max_surprisal) | (highest - drafted_scores <= max_gap)
             accept = accept | (drafted_scores >= min_share * highest)
-            if window:
-                nats = entropy(scores, scores.log())
-                accept = accept | ((nats >= gate_entropy) & next_accepted(accept, window))
         if first_only:
             accept = accept | first_rejected_agrees(accept, agrees)
         # The accepted prefix ends before the first token that is not accepted.

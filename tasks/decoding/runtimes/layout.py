@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -98,7 +97,7 @@ class Deferral(ctypes.Structure):
 class Acceptance(ctypes.Structure):
     """`kernel/layout.h`: Acceptance."""
 
-    _fields_ = _fields((_DOUBLE, "max_surprisal min_share max_gap gate_entropy"), (_INT32, "agreement deferred_window"))
+    _fields_ = _fields((_DOUBLE, "max_surprisal min_share max_gap"), (_INT32, "agreement"))
 
 
 CHOOSE = ctypes.CFUNCTYPE(_INT32, _INT64, _INT64, _INT32, _INT64, ctypes.POINTER(_DOUBLE), _INT64)
@@ -208,8 +207,7 @@ def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
     """Return the kernel's structure of a greedy acceptance rule."""
     # The kernel's three cases of agreement in one number; see `layout.h`.
     agreement = 2 if rule.first_only else int(rule.keep_agreed)
-    min_entropy, window = (math.inf, 0) if rule.deferred is None else (rule.deferred.min_entropy, rule.deferred.window)
-    return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, min_entropy, agreement, window)
+    return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, agreement)
 
 
 def integers(values: Iterable[int]) -> Integers:

@@ -18,7 +18,7 @@ BREAKS = (
     Break("residual-of-the-position-before", _LOOP, "_take",
           "[(row, accepted[row]) for", "[(row, max(0, accepted[row] - 1)) for", _law("speculative plain")),
     Break("draft-and-acceptance-share-a-number", _LOOP, "_accepts",
-          "Purpose.ACCEPT, turn", "Purpose.DRAFT, begun", _law("speculative plain")),
+          "Purpose.ACCEPT)", "Purpose.DRAFT, len(row.tokens))", _law("speculative plain")),
     Break("acceptance-and-residual-share-a-number", _LOOP, "_take",
           "Purpose.TARGET", "Purpose.ACCEPT", _law("speculative plain")),
     Break("draft-after-rollback-repeats-its-number", _BASE, "StepwiseDrafter._key",
@@ -43,15 +43,11 @@ BREAKS = (
           "reach[:, :-1, None] * p.dist - q.dist", "p.dist - q.dist", _law("block plain, 2")),
     Break("block-reads-padding", _LOOP, "_accept",
           "if rule.joint and", "if False and", ("tests/unit/decoding/test_rules.py",)),
-    # BiLD, the margin and the deferred window.
+    # BiLD and the margin.
     Break("distance-of-q", _RULES, "within_bounds", "p.surprisal(tokens)", "q.surprisal(tokens)", _law("bild, fixed window")),
     Break("correction-from-q", _RULES, "AcceptanceRule.apply",
           "AcceptanceResult(accept, p)", "AcceptanceResult(accept, q)", _law("bild, fixed window")),
     Break("margin-of-the-drafter", _RULES, "within_bounds", "p.top - p.of(tokens)", "q.top - q.of(tokens)", _law("margin")),
-    Break("gate-lets-the-certain-pass", "tasks.decoding.decoder", "DeferredWindow.count",
-          "entropy(index) < self.min_entropy", "False", _law("forgiving")),
-    Break("a-second-mismatch-stays-at-once", "tasks.decoding.decoder", "DeferredWindow.count",
-          "waiting or entropy", "entropy", _law("forgiving, any entropy")),
     Break("bild-oracle-adds-a-token", "tasks.decoding.methods.bild", "bild_oracle",
           "BonusToken.NONE", "BonusToken.TARGET", _law("bild_oracle")),
     # Cascades.

@@ -45,7 +45,7 @@ def test_rows_equal_the_general_loop(method: str, settings: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        *(one for one in NUMERIC if one[0] != "speculative_forgiving"),
+        *NUMERIC,
         ("vanilla_large", VanillaSettings()),
         ("speculative_lossy", speculative.LossySettings(lossiness=0.3, draft_length=3, tuned=True)),
     ],
@@ -110,7 +110,6 @@ def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settin
     [
         ("bild", BildSettings(drafter="copy"), SamplingSettings()),
         ("bild_oracle", BildOracleSettings(), SamplingSettings()),
-        ("speculative_forgiving", speculative.ForgivingSettings(), SamplingSettings(temperature=1.0)),
         ("speculative", SpeculativeSettings(drafter="bigram"), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
         *(("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings()) for drafter in ("copy", "suffix")),

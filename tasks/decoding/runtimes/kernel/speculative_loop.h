@@ -76,44 +76,19 @@ bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs,
     return -std::log(score) <= rule.max_surprisal || highest - score <= rule.max_gap;
 }
 
-// How many tokens of a draft stay, by whether the rule keeps each of them (`decoder.py`: the deferred window of FLy).
-struct Keeping {
-    const Acceptance& rule;
-    int64_t count = 0, waiting = 0;
-    bool over = false;
-
-    explicit Keeping(const Acceptance& rule) : rule(rule) {}
-
-    template <typename Entropy>
-    void examine(int64_t index, bool kept, Entropy nats) {
-        if (kept) {
-            waiting = std::max<int64_t>(0, waiting - 1);
-            if (!waiting) count = index + 1;
-        } else if (waiting || !rule.deferred_window || nats() < rule.gate_entropy) {
-            over = true;
-        } else {
-            waiting = rule.deferred_window;
-        }
-    }
-};
-
 // How many drafted tokens stay: `best` and `logits` (drafted + 1, stride) are what the large model predicts at their positions.
 int64_t count_kept(const Acceptance& rule, const float* logits, int64_t stride, int64_t vocabulary, const int32_t* best, const int32_t* draft,
                    int64_t drafted) {
-    Keeping keeping(rule);
-    for (int64_t index = 0; index < drafted && !keeping.over; index++) {
+    for (int64_t index = 0; index < drafted; index++) {
         const float* here = logits + index * stride;
         const bool agrees = best[index] == draft[index];
-        const float top = best[index] < 0 ? 0 : here[best[index]];
-        bool kept = best[index] < 0 || (rule.agreement == 1 && agrees);
-        if (!kept) {
-            const double share = std::exp(double(here[draft[index]]) - top);
-            kept = share >= rule.min_share || accepts_score(rule, here, vocabulary, top, share);
-        }
-        if (!kept && rule.agreement == 2 && agrees) return drafted;
-        keeping.examine(index, kept, [&] { return entropy(here, vocabulary, top); });
+        if (best[index] < 0 || (rule.agreement == 1 && agrees)) continue;
+        const float top = here[best[index]];
+        const double share = std::exp(double(here[draft[index]]) - top);
+        if (share >= rule.min_share || accepts_score(rule, here, vocabulary, top, share)) continue;
+        return rule.agreement == 2 && agrees ? drafted : index;
     }
-    return keeping.count;
+    return drafted;
 }
 
 // Where a draft stops before its budget: after a token whose confidence is not above `fallback_threshold`, one with which the

@@ -14,7 +14,7 @@ from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.fused import ONE_AHEAD, WHOLE_DRAFT, SyncPolicy
 from tasks.errors import InputError
 from tests import laws
-from tests.acceptance import MORE_BOUNDS, kept_by, often_top
+from tests.acceptance import kept_by, often_top
 from tests.tape import TapeRecorder
 from tests.toys import END, toy_sources, toy_t5
 from tests.unit.decoding.runtimes import odd
@@ -287,7 +287,8 @@ RULES = [
     GreedyAcceptance(0.5, keep_agreed=True, min_share=0.05),
     GreedyAcceptance(3.5, keep_agreed=False, first_only=True),
     GreedyAcceptance(-1.0, keep_agreed=False, first_only=True),
-    *MORE_BOUNDS,
+    GreedyAcceptance(-1.0, keep_agreed=True, max_gap=0.02),
+    GreedyAcceptance(-1.0, keep_agreed=False, max_gap=0.3),
 ]
 
 

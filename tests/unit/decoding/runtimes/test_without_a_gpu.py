@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import DeferredWindow, GreedyAcceptance, Runtime
+from tasks.decoding.decoder import GreedyAcceptance, Runtime
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.bild import BildSettings
@@ -46,7 +46,7 @@ GENERAL = {
     "tasks/decoding/distributions.py TokenSource.draw: tokens: list[int] = invert(dist, uniforms).tolist()",
     # Which drafted tokens are accepted.
     "tasks/decoding/loop.py _accept: "
-    "for index, (row, drafted, chances) in enumerate(zip(rows, draft.tokens, result.accept.tolist(), strict=True)):",
+    "for row, drafted, chances in zip(rows, draft.tokens, result.accept.tolist(), strict=True):",
 }
 """Where a loop over several rows, or one that samples, waits: it decides on the host."""
 RAGGED = {
@@ -70,7 +70,7 @@ def test_every_architecture_is_run() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_host_waits_for_fetched_tokens_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of some tokens, a check that reads scores and entropies, and a greedy loop, all captured."""
+    """A step of some tokens, a check that reads scores, and a greedy loop that reads entropies too, all captured."""
     with fake_cuda(monkeypatch, model_of(kind), model_of(kind)) as cuda:
         pair = opened(cuda)
         large = pair.large
@@ -81,7 +81,7 @@ def test_the_host_waits_for_fetched_tokens_alone(kind: str, monkeypatch: pytest.
         cuda.waits.clear()
         # The drafter goes on, and two of its tokens are accepted.
         cuda.answer = 2
-        large.check_draft([4], [5, 6], GreedyAcceptance(1.0, keep_agreed=True, deferred=DeferredWindow(1.0, 1)))
+        large.check_draft([4], [5, 6], GreedyAcceptance(1.0, keep_agreed=True))
         large.continue_greedily([7], 2, DraftRule(fallback_threshold=0.1, max_entropy=3.0))
         decode("bild", BILD, pair, [SOURCE], Request(3))
         assert cuda.waits == {FETCHED}
