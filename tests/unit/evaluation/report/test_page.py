@@ -103,7 +103,7 @@ def test_every_panel_is_embedded_with_its_data(whole: str) -> None:
     (charts,) = [json.loads(text) for text in found.specs]
     assert found.panels == [(name, str(place)) for name, panels in charts["panels"].items() for place in range(len(panels))]
     specs = [spec for panels in charts["panels"].values() for spec in panels]
-    assert len(charts["panels"]) == 12 and len(specs) == 27
+    assert len(charts["panels"]) == 13 and len(specs) == 28
     used = {(layer.get("data") or spec["data"])["name"] for spec in specs for layer in spec["layer"]}
     assert used == charts["datasets"].keys()
     pointed = {record["point"] for name in used for record in charts["datasets"][name] if "point" in record}
