@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 
 from tasks.console import add_json, aligned_columns, answer, command_parser, log
-from tasks.decoding.method import LOOK_UPS, OF_SMALL
+from tasks.decoding.method import LOOK_UPS
 from tasks.errors import InputError, stage
 from tasks.evaluation.effect import milliseconds
 from tasks.evaluation.report.formatting import CHOICE_NAMES, NOTHING, metric_name, number_text, settings_text
@@ -421,7 +421,7 @@ def _why_not(ours: _Side, theirs: _Side, costs: CostModel | None) -> str:
     if len({None if one is None else (one.small, one.large) for one in sizes}) > 1:
         return "models of other sizes have other costs"
     drafters = {point.drafter for _, point in both.values()}
-    if not drafters <= {*OF_SMALL, *LOOK_UPS} or any(point.counts.layers for _, point in both.values()):
+    if not drafters <= {"small", *LOOK_UPS} or any(point.counts.layers for _, point in both.values()):
         return "what it runs is neither of the two whole models, and has no price"
     return ""
 

@@ -46,7 +46,6 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
         fix = "set run_generated_code to true beside it, or choose another metric"
         yield f"metric: pass_at_1 runs the models' outputs as programs on this machine, which is off; {fix}"
     yield from _from_large(task)
-    yield from _own_tokenizer(task)
     yield from _pair(task)
     yield from _as_it_is(task)
     small = _small(task)
@@ -87,21 +86,6 @@ def _from_large(task: Task) -> Iterator[str]:
             f"align: start is {task.align.start}, but with models.small.from_large stages control and align begin with layers "
             "of the large model; set it to pretrained"
         )
-
-
-def _own_tokenizer(task: Task) -> Iterator[str]:
-    if task.models.large.own_tokenizer:
-        yield "models.large: own_tokenizer is for models.small; name the large model's tokenizer with tokenizer.pretrained"
-    if not task.models.small.own_tokenizer:
-        return
-    apart = "but models.small.own_tokenizer is true, and models of different tokenizers predict different tokens"
-    align = task.align
-    if align.loss != "sequence":
-        yield f"align: loss is {align.loss}, {apart}; set it to sequence"
-    if align.draft_vocabulary:
-        yield f"align: draft_vocabulary is {align.draft_vocabulary}, {apart}; set it to 0"
-    if align.choose_by.startswith("acceptance"):
-        yield f"align: choose_by is {align.choose_by}, {apart}; set it to last, validation_loss or quality"
 
 
 def _missing_layers(small: LayersSettings, large: ModelSettings) -> Iterator[str]:
@@ -160,8 +144,7 @@ def _as_it_is(task: Task) -> Iterator[str]:
         if task.text.chat_template and started.pretrained is None and started.architecture == "t5":
             fix = "set its architecture to llama or gpt2"
             yield f"text: chat_template is true, but models.{name} is a t5, and a chat prompt needs a decoder-only model; {fix}"
-        told = task.tokenizer.pretrained is not None or model.own_tokenizer
-        if model.pretrained is not None and is_gguf(model.pretrained) and not told:
+        if model.pretrained is not None and is_gguf(model.pretrained) and task.tokenizer.pretrained is None:
             fix = f"set tokenizer.pretrained to {model.pretrained}"
             yield f"tokenizer: models.{name}.pretrained is a GGUF file, which has a tokenizer of its own; {fix}"
 
@@ -190,8 +173,6 @@ def _perplexity(task: Task) -> Iterator[str]:
             f"align: draft_vocabulary is {task.align.draft_vocabulary}, so that all other tokens have no probability and a "
             "text with one of them an infinite perplexity; set it to 0"
         )
-    if task.models.small.own_tokenizer:
-        yield "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens; leave it out"
 
 
 def _scored_point(point: SweepPoint) -> Iterator[str]:
@@ -251,9 +232,6 @@ def _point(point: SweepPoint, task: Task) -> Iterator[str]:
     degree = task.sweep.sampling.temperature
     if _is_perplexity(task):
         yield from _scored_point(point)
-    if getattr(point.settings, "drafter", None) == "retokenized" and not task.models.small.own_tokenizer:
-        said = "the drafter retokenized is for a small model with a tokenizer of its own"
-        yield f"{said}, but models.small.own_tokenizer is false; remove the value"
     if point.method in GREEDY_ONLY and degree > 0:
         yield f"{point.method} draws no tokens, but sweep.sampling.temperature is {degree}; set it to 0 or remove the entry"
     large, training = task.models.large, task.finetune.large

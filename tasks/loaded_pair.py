@@ -17,12 +17,11 @@ from pathlib import Path
 import torch
 
 from tasks.config import Params, Task
-from tasks.console import log, quieten_transformers
+from tasks.console import quieten_transformers
 from tasks.decoding.batches import batch_for
 from tasks.decoding.decoder import Rows
-from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.inference import DecodingPair, load_pair
-from tasks.decoding.method import OF_LARGE, OF_SMALL, Pair, Request, SamplingSettings
+from tasks.decoding.method import OF_LARGE, Pair, Request, SamplingSettings
 from tasks.decoding.pair_folder import calibration_targets
 from tasks.decoding.registry import METHODS
 from tasks.errors import InputError
@@ -42,9 +41,7 @@ from tasks.files import checksum
 from tasks.fingerprint import code_of, fingerprint
 from tasks.machine import MachineSettings, processes_of_a_device, set_up, worker_count
 from tasks.models.layers import shared_parameters
-from tasks.models.pair import check_pair
 from tasks.models.spread import places_of
-from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.workers import Workers
 
@@ -95,14 +92,8 @@ def load_for_sweep(
         InputError: a model is missing, or the models do not fit each other or the task.
     """
     large = paths.model("large")
-    if not task.models.small.own_tokenizer:
-        check_pair(load_tokenizer(drafter), load_tokenizer(large), str(drafter), str(large))
     other = None if beside is None else beside.opened
     loaded = load_pair(large=large, drafter=drafter, text=task.text, **params.machine.of_models(), beside=other)
-    small = loaded.decoders.small
-    if isinstance(small, TranslatedDecoder):
-        shared = f"{len(small.translation.common)} of the large model's {small.vocabulary} tokens"
-        log.info("%s: the small model has a tokenizer of its own, and drafts %s", paths.task, shared)
     calibration = calibration_targets(grid, paths.calibration_set, large, task.text.max_target_tokens)
     # The calibration set counts even if no point drafts from it, so that rows stay valid when such a point is added.
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
@@ -234,15 +225,11 @@ def handed_pair(handed: Handed, drafter: Drafter) -> Pair:
 
 
 def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
-    """Whose acceptance is measured: the small model's first, then that of each drafter and each lenience in the grid.
-
-    Of a drafter that runs the small model the drafts are the small model's.
-    """
+    """Whose acceptance is measured: the small model's first, then that of each drafter and each lenience in the grid."""
     found = [Drafting()]
     for point in grid:
         drafter = getattr(point.settings, "drafter", "small")
-        name = "small" if drafter in OF_SMALL else drafter
-        found += [Drafting(name), Drafting(name, getattr(point.settings, "lenience", 1.0))]
+        found += [Drafting(drafter), Drafting(drafter, getattr(point.settings, "lenience", 1.0))]
     return list(dict.fromkeys(found))
 
 

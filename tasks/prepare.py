@@ -27,6 +27,7 @@ from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.words import WITHOUT_SPACES
 from tasks.files import atomic_folder, atomic_path
 from tasks.locks import folder_lock, host_lock
+from tasks.models.pair import check_vocabulary
 from tasks.models.prompting import SourceEncoder, encode
 from tasks.models.settings import LONGEST_TEXT, ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import is_gguf, load_from, load_tokenizer, train_tokenizer
@@ -292,6 +293,8 @@ def main() -> None:
         write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
         steps.update()
         tokenizer = load_tokenizer(paths.tokenizer)
+        for model in (task.models.large, task.models.small):
+            check_vocabulary(tokenizer, paths.tokenizer, model)
         if task.text.chat_template:
             # A template that is missing or does not take the messages is found here, before anything is trained.
             SourceEncoder(tokenizer, task.text)

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from tasks.console import add_json, answer, command_parser, log, progress
 from tasks.decoding.decoder import MARGIN_TOLERANCE, Mismatch, Rows, find_mismatches
-from tasks.decoding.drafters.retokenized import TranslatedDecoder
 from tasks.decoding.generation import Counts, Generation, total
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
@@ -37,10 +36,9 @@ from tasks.decoding.pair_folder import DRAFTER, LARGE, certified, engine_draft_l
 from tasks.decoding.runtimes.layout import FORMATS
 from tasks.errors import InputError, read_lines, stage
 from tasks.evaluation.scoring.statistics import Interval, percentile_interval, resampled_sums
-from tasks.models.pair import check_pair
 from tasks.models.prompting import common_prefix
 from tasks.models.pruned_head import pruned_head
-from tasks.models.tokenizers import load_from, load_tokenizer
+from tasks.models.tokenizers import load_from
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel
@@ -381,8 +379,6 @@ def compare_large(pair: DecodingPair, asked: argparse.Namespace, texts: list[str
     folder, new = asked.pair, asked.large
     if not 0 <= asked.bound <= 1:
         raise InputError(f"--bound is {asked.bound:g}; it must be between 0 and 1")
-    if not isinstance(pair.decoders.small, TranslatedDecoder):
-        check_pair(load_tokenizer(folder / DRAFTER), load_tokenizer(new), str(folder / DRAFTER), new)
     text = pair.manifest.text
     other = load_pair(large=new, drafter=folder / DRAFTER, text=text, device="cpu", dtype=asked.dtype)
     if not other.decoders.shares_encoder:  # the large model alone differs, not the number format of the drafter
@@ -431,9 +427,6 @@ def main() -> int:
         change = compare_large(pair, arguments, texts, draft_length)
         answer(arguments, change.described(), **change.as_json())
         return 0 if change.holds else 1
-    if isinstance(pair.decoders.small, TranslatedDecoder):
-        said = "has a tokenizer of its own, which is translated here alone; name a pair of one tokenizer"
-        raise InputError(f"the drafter of {arguments.pair} {said}")
     sources, limit = pair.encode(texts), manifest.text.max_target_tokens
     ours = decode_here(pair, draft_length, sources, limit)
     engine = TransformersEngine(arguments.pair, draft_length)

@@ -51,8 +51,6 @@ class Case:
     law: Law = of_large
     sampling: str = "plain"
     limit: int = 3
-    translated: bool = False
-    """Whether the small model has a vocabulary of its own (`tests.translated`)."""
     drafting: SamplingSettings | None = None
     """How drafted tokens are chosen, if not as all."""
 
@@ -62,13 +60,6 @@ class Case:
 
 def speculative(drafter: str, draft_length: int, sampling: str, limit: int = 3) -> Case:
     return Case("speculative", SpeculativeSettings(drafter=drafter, draft_length=draft_length), sampling=sampling, limit=limit)
-
-
-def translated(case: Case, drafter: str = "small") -> Case:
-    """The case with a small model of another vocabulary."""
-    if drafter != "small":
-        case = dataclasses.replace(case, settings=dataclasses.replace(case.settings, drafter=drafter))
-    return dataclasses.replace(case, translated=True)
 
 
 def windows(emit: laws.Emit, draft_length: int) -> Law:
@@ -163,14 +154,6 @@ CASES = {
     "sequence_cascade, sum": sequential("sum", 0.8),
     "sequence_cascade, quantile": sequential("quantile", 0.5),
 }
-CASES |= {
-    f"{name}, translated": translated(CASES[name])
-    for name in ("vanilla_small", "speculative top-p", "speculative, three", "block plain, 2", "lenient", "token_v3", "bild")
-}
-CASES |= {
-    "speculative retokenized": translated(CASES["speculative, three"], "retokenized"),
-    "block retokenized": translated(CASES["block plain, 3"], "retokenized"),
-}
 _SAMPLED_IN_KERNEL = {
     *("vanilla_large", "vanilla_small", "bild", "bild_authors", "speculative_cascade", "token_cascade", "sequence_cascade"),
     *("speculative", *(f"speculative_{one}" for one in ("block", "lenient", "lossy", "margin", "confident"))),
@@ -181,7 +164,6 @@ IN_KERNEL = {
     if case.method in _SAMPLED_IN_KERNEL
     and getattr(case.settings, "drafter", "small") == "small"
     and getattr(case.settings, "rollback_distance", "hard") == "hard"
-    and not case.translated
 }
 """Those whose drafter and rule the compiled kernel has."""
 LONG_CASES = {
@@ -191,8 +173,6 @@ LONG_CASES = {
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
         ("speculative suffix", {"draft_length": 4}, of_large),
-        ("speculative, three, translated", {"draft_length": 4}, of_large),
-        ("speculative retokenized", {"draft_length": 4}, of_large),
         ("confident", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
         ("margin", {"draft_length": 4}, windows(laws.by_margin(0.15), 4)),

@@ -75,10 +75,6 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
     """
     large = load_model(large_folder, context.device, "auto", spread=True)
     check_architectures(context.model, large)
-    calibration = DatasetSource(context.examples, context.job.training)
-    if context.job.model.own_tokenizer:
-        # A drafter with a tokenizer of its own learns from text alone: predictions of other tokens cannot be compared.
-        return TrainingSpec(calibration)
     # 1. The pair, and the tokens that are compared.
     check_pair(context.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))
     vocabulary = vocabulary_size(context.tokenizer, context.model, large)
@@ -95,7 +91,7 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
         live = large if settings.reference == "live" else None
         loss = DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, live)
     measure = HeldOutAcceptance(large, context.held_out, vocabulary, context.device)
-    return TrainingSpec(calibration, loss, measure)
+    return TrainingSpec(DatasetSource(context.examples, context.job.training), loss, measure)
 
 
 class HeldOutAcceptance:

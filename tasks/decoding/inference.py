@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from tasks.decoding.decoder import Rows, Runtime
-from tasks.decoding.drafters.retokenized import TranslatedDecoder, translation_between
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.loop import watched
 from tasks.decoding.method import CALIBRATED, GREEDY, DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.pair_folder import DRAFTER, LARGE, PairManifest, read_calibration, read_manifest
 from tasks.decoding.registry import METHODS, ConfiguredMethod, configure_method
-from tasks.decoding.runtimes.choose import open_decoder, open_decoders
+from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.turn import RowState
 from tasks.errors import InputError
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_architectures, check_lengths, check_pair, max_positions, vocabulary_size
+from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
@@ -243,7 +242,7 @@ def load_pair(
     Args:
         folder: The folder, with `pair.json` in it.
         large: In place of a folder: a folder, a GGUF file or a name on the hub of the large model, with its tokenizer.
-        drafter: The small model that drafts for it; one with another tokenizer drafts the tokens of both.
+        drafter: The small model that drafts for it.
         text: With `large`: lengths and chat template; none takes 512 source and 128 target tokens without a template.
         device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
         dtype: `float32`, `bfloat16`, or `int8` (native runtime only).
@@ -271,15 +270,13 @@ def load_pair(
         path = Path(folder)
         manifest, calibration = read_manifest(path), read_calibration(path)
         large, drafter = path / LARGE, path / DRAFTER
-    # 1. Both tokenizers. A small model with another one is translated; the two then need no common vocabulary.
+    # 1. Both tokenizers, which have to be one.
     chosen_device, chosen_dtype = set_up(machine)
-    tokenizer, own = load_tokenizer(large), load_tokenizer(drafter)
-    same = own.get_vocab() == tokenizer.get_vocab()
-    if same:
-        check_pair(own, tokenizer, str(drafter), str(large))
+    tokenizer = load_tokenizer(large)
+    check_pair(load_tokenizer(drafter), tokenizer, str(drafter), str(large))
     # 2. Both models, which have to fit each other and the lengths.
-    # Of a pair whose two models share an encoder, or are translated, the large one is bound to its small one.
-    shared = beside if same and beside is not None and not beside.decoders.shares_encoder else None
+    # Of a pair whose two models share an encoder the large one is bound to its small one.
+    shared = beside if beside is not None and not beside.decoders.shares_encoder else None
     models = {"small": load_model(drafter, chosen_device, chosen_dtype)}
     if shared is None:
         models["large"] = load_model(large, chosen_device, chosen_dtype, spread=True)
@@ -290,32 +287,8 @@ def load_pair(
         check_lengths(model, name, manifest.text)
     # 3. A runtime for each.
     wanted = {name: Runtime(machine.runtime, machine.int8(name)) for name in models}
-    if same:
-        vocabulary = vocabulary_size(tokenizer, *models.values())
-        opened = None if shared is None else shared.decoders.large
-        runtimes = wanted["large"], wanted["small"]
-        decoders = open_decoders(models["small"], models["large"], vocabulary, calibration, *runtimes, opened)
-    else:
-        decoders = _translated(models, {"small": own, "large": tokenizer}, manifest.text, calibration, wanted)
+    vocabulary = vocabulary_size(tokenizer, *models.values())
+    opened = None if shared is None else shared.decoders.large
+    runtimes = wanted["large"], wanted["small"]
+    decoders = open_decoders(models["small"], models["large"], vocabulary, calibration, *runtimes, opened)
     return DecodingPair(decoders, models, tokenizer, chosen_device.type, manifest)
-
-
-def _translated(
-    models: dict[str, PreTrainedModel],
-    tokenizers: dict[str, PreTrainedTokenizerBase],
-    text: TextSettings,
-    calibration: Rows,
-    runtimes: dict[str, Runtime],
-) -> Pair:
-    """Open two models of different tokenizers: the small one predicts the tokens that both have."""
-    # Opened apart: the two share no encoder and no vocabulary.
-    opened = {
-        name: open_decoder(model, name, vocabulary_size(tokenizers[name], model), runtimes[name])
-        for name, model in models.items()
-    }
-    small, large = opened["small"], opened["large"]
-    translation = translation_between(tokenizers["small"], tokenizers["large"], (small.end_token, large.end_token), text)
-    # An output of the large model begins with its start tokens, which any source shows.
-    begin = large.start(large.encode([[large.end_token]]))[0] if models["large"].config.is_encoder_decoder else []
-    positions = max_positions(models["small"])
-    return Pair(TranslatedDecoder(small, large, translation, begin, positions), large, calibration)

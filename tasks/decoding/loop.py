@@ -41,7 +41,6 @@ from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters import look_ups
 from tasks.decoding.drafters.base import Draft, Drafter, ModelDrafter
 from tasks.decoding.drafters.layers import early_layer_drafter, heads_drafter
-from tasks.decoding.drafters.retokenized import RetokenizedDrafter
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
@@ -68,7 +67,6 @@ class SpeculativeLoop(LoopParts):
 
 _DRAFTERS: dict[str, Callable[[Pair, SamplingSettings, TokenSource], Drafter]] = {
     "small": lambda pair, sampling, source: ModelDrafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder),
-    "retokenized": lambda pair, sampling, _: RetokenizedDrafter(pair.small, pair.large, sampling),
     "unigram": lambda pair, sampling, source: look_ups.TableDrafter(look_ups.unigrams_of(pair), pair.large, sampling, source),
     "bigram": lambda pair, sampling, source: look_ups.TableDrafter(look_ups.tables_of(pair), pair.large, sampling, source),
     "copy": lambda pair, sampling, _: look_ups.CopyDrafter(pair.large, sampling),

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DRAFTERS = {
     "small": "the small model's own next tokens (Leviathan et al., 2023; Kim et al., 2023)",
-    "retokenized": "the text of a small model with another tokenizer, in the large one's tokens (Timor et al., 2025: SLEM)",
     "unigram": "tokens by their frequency in the calibration set (Leviathan et al., 2023, section 3.6)",
     "bigram": "tokens by their frequency after the last one in the calibration set (Leviathan et al., 2023, section 3.6)",
     "copy": "what followed the last tokens earlier in source or text (Leviathan et al., 2023, section 3.6: prompt look-up)",
@@ -34,8 +33,6 @@ DRAFTERS = {
     "heads": "heads trained on the large model's last state (Stern et al., 2018: blockwise parallel decoding)",
 }
 """What each drafter proposes, and the paper; `loop.make_drafter` builds them."""
-OF_SMALL = ("small", "retokenized")
-"""The drafters that run the small model."""
 OF_LARGE = ("early_layer", "heads")
 """The drafters that run layers or heads of the large model."""
 LOOK_UPS = ("unigram", "bigram", "copy", "suffix", "random")
@@ -73,7 +70,7 @@ class DraftingSettings:
     """The settings of every method that drafts."""
 
     drafter: str = setting(
-        "What proposes tokens: the small model or its text, n-gram tables of the calibration set, copies from the context, "
+        "What proposes tokens: the small model, n-gram tables of the calibration set, copies from the context, "
         "suffix trees of both, random tokens, the large model's own first layers, or heads trained on it.",
         default="small",
         choices=tuple(DRAFTERS),

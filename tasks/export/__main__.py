@@ -83,20 +83,11 @@ def read_source(folder: Path) -> ExportSource:
     """
     manifest, file = read_manifest(folder), folder / LARGE / "config.json"
     try:
-        if _vocabulary(folder / LARGE) != _vocabulary(folder / DRAFTER):
-            said = "has a tokenizer of its own, which is translated here alone; export a pair of one tokenizer"
-            raise InputError(f"the drafter of {folder} {said}")
         return ExportSource(folder, manifest, json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror}); copy the folder again") from None
     except ValueError as error:
         raise InputError(f"{file} is not JSON ({error}); copy the folder again") from None
-
-
-def _vocabulary(folder: Path) -> Any:
-    """Return the tokens of the tokenizer in a model's folder; none where it is in another file than `tokenizer.json`."""
-    file = folder / "tokenizer.json"
-    return json.loads(file.read_text(encoding="utf-8"))["model"]["vocab"] if file.is_file() else None
 
 
 # --- the page of an exported pair -----------------------------------------------------------------------------------------

@@ -20,8 +20,6 @@ from tasks.decoding.pair_folder import PairManifest, calibration_targets
 from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError
 from tasks.files import unsealed
-from tasks.models.pair import check_pair
-from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
 ALIGNED = "aligned"
@@ -119,8 +117,6 @@ def _open_task(file: Path, name: str | None, asked: MethodChoice, max_tokens: in
     task, paths = params.task(name), TaskPaths(name)
     chosen = choose(name, asked)
     small, large = drafter_folder(paths, chosen.arm, task.seeds[0]), paths.model("large")
-    if not task.models.small.own_tokenizer:
-        check_pair(load_tokenizer(small), load_tokenizer(large), str(small), str(large))
     pair = load_pair(large=large, drafter=small, text=task.text, **params.machine.of_models())
     calibration = calibration_targets([chosen.point], paths.calibration_set, large, task.text.max_target_tokens)
     pair = dataclasses.replace(pair, decoders=dataclasses.replace(pair.decoders, calibration=calibration))

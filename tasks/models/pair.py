@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
-from tasks.models.settings import TextSettings
+from tasks.models.settings import ModelSettings, TextSettings
+from tasks.models.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -20,7 +22,7 @@ def check_pair(small: PreTrainedTokenizerBase, large: PreTrainedTokenizerBase, s
         InputError: the tokenizers differ; names the first token that does.
     """
     ours, theirs = small.get_vocab(), large.get_vocab()
-    fix = "train or load both models with one tokenizer"
+    fix = "a pair needs one tokenizer: take two models that have it, or train both with it"
     if len(ours) != len(theirs):
         raise InputError(f"{small_name} has {len(ours)} tokens but {large_name} has {len(theirs)}; {fix}")
     for token, index in sorted(ours.items(), key=lambda item: item[1]):
@@ -31,6 +33,23 @@ def check_pair(small: PreTrainedTokenizerBase, large: PreTrainedTokenizerBase, s
     for role in _SPECIAL:
         if getattr(small, role) != getattr(large, role):
             raise InputError(f"{role} differs between {small_name} and {large_name}; {fix}")
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, folder: Path, settings: ModelSettings) -> None:
+    """Refuse a pre-trained model whose tokenizer is not the task's in `folder`: its embeddings would stand for other tokens.
+
+    A pre-trained model without a tokenizer is accepted.
+
+    Raises:
+        InputError: as `check_pair`.
+    """
+    if settings.pretrained is None:
+        return
+    try:
+        own = load_tokenizer(settings.pretrained)
+    except InputError:
+        return
+    check_pair(tokenizer, own, f"the tokenizer at {folder}", f"that of {settings.pretrained}")
 
 
 def check_architectures(small: PreTrainedModel, large: PreTrainedModel) -> None:
@@ -68,22 +87,14 @@ def output_vocabulary(model: PreTrainedModel) -> int:
     return int(model.get_output_embeddings().weight.shape[0])
 
 
-def max_positions(model: PreTrainedModel) -> int | None:
-    """Return the number of absolute positions of a model; None if its positions are relative or rotary and have no limit."""
-    if getattr(model.config, "rope_parameters", None) is not None:
-        return None
-    known: int | None = getattr(model.config, "max_position_embeddings", None)
-    return known
-
-
 def check_lengths(model: PreTrainedModel, name: str, text: TextSettings) -> None:
-    """Compare the longest text with the number of positions of a model.
+    """Compare the longest text with the number of absolute positions of a model; relative and rotary ones have no limit.
 
     Raises:
         InputError: a text may be longer than that.
     """
-    known = max_positions(model)
-    if known is None:
+    known: int | None = getattr(model.config, "max_position_embeddings", None)
+    if known is None or getattr(model.config, "rope_parameters", None) is not None:
         return
     lengths = (text.max_source_tokens, text.max_target_tokens)
     longest = max(lengths) if model.config.is_encoder_decoder else sum(lengths)

@@ -113,24 +113,6 @@ def _reason(error: Exception) -> str:
     return str(error).strip().split("\n")[0].rstrip(".")
 
 
-class SourceDecoder:
-    """Reads sources back from their token ids: what `SourceEncoder` put around them is left out."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, text: TextSettings) -> None:
-        """Raise `InputError` as `SourceEncoder` does."""
-        self._tokenizer = tokenizer
-        self._frame = SourceEncoder(tokenizer, text)([""])[0] if text.chat_template else []
-
-    def __call__(self, rows: list[list[int]]) -> list[str]:
-        """Return the text of each source; next to a chat template a character or two may be the template's."""
-        return [str(self._tokenizer.decode(self._unframed(row), skip_special_tokens=True)) for row in rows]
-
-    def _unframed(self, row: list[int]) -> list[int]:
-        begin = common_prefix(row, self._frame)
-        end = min(common_prefix(row[::-1], self._frame[::-1]), len(row) - begin, len(self._frame) - begin)
-        return row[begin : len(row) - end]
-
-
 def common_prefix(one: Sequence[object], other: Sequence[object]) -> int:
     """Return the length of the common beginning of two texts or lists of tokens."""
     shorter = min(len(one), len(other))

@@ -74,11 +74,6 @@ class ModelSettings:
         "Hub name, folder or GGUF file of a checkpoint of any architecture; none: a random initialisation of this shape.",
         default=None,
     )
-    own_tokenizer: bool = setting(
-        "Small model only: it keeps the tokenizer of its `pretrained`, another one than tokenizer.pretrained. It is trained on "
-        "text in its own tokens, and drafts the tokens that both tokenizers have.",
-        default=False,
-    )
     from_large: LayersSettings | None = setting("Layers of the large model to start from; none: not so.", default=None)
     architecture: str = setting(
         "Architecture of a random start: encoder-decoder (t5), or decoder-only with the source as the prompt (llama, gpt2).",
@@ -100,8 +95,6 @@ class ModelSettings:
     def validate(self) -> None:
         if self.pretrained is not None and self.from_large is not None:
             raise ValueError("pretrained and from_large both say where the model starts; leave one out")
-        if self.own_tokenizer and self.pretrained is None:
-            raise ValueError("own_tokenizer is true, but a model that starts here has none; set pretrained, or leave it out")
         if self.pretrained is None and self.architecture != "t5" and self.d_model % self.heads:
             fix = f"{self.architecture} needs d_model to be a multiple of heads"
             raise ValueError(f"d_model is {self.d_model}, heads is {self.heads}; {fix}")

@@ -1,4 +1,4 @@
-"""The tokenizer of a pair: SentencePiece trained with T5's special tokens, or a published one, and the bytes of its tokens.
+"""The tokenizer of a pair: SentencePiece trained with T5's special tokens, or a published one.
 
 Tokenizers and models are loaded from a folder, from the hub, or from a GGUF file, the format of llama.cpp: weights,
 configuration, tokenizer and chat template in one file. `transformers` reads it and turns quantised weights back into
@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from struct import error as TruncatedError
 from typing import TYPE_CHECKING, TypeVar
@@ -30,10 +29,6 @@ _GGUF_PACKAGES = ("gguf", "accelerate")
 _SCALING_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that stretch rotary positions."""
 _T5_OF_GGUF = ("t5", "t5encoder")
-_SPACE = "▁"
-"""Stands for a space in the tokens of SentencePiece."""
-_BYTE = re.compile("<0x([0-9A-F]{2})>")
-"""A token of SentencePiece that stands for one byte."""
 _MOST_EXTRA = 10_000
 """Extra tokens that a configuration may ask for; T5 has 100."""
 
@@ -205,75 +200,3 @@ def _check_what_is_dropped(file: Path) -> None:
     if scaled:
         fix = "use the model's folder"
         raise ValueError(f"its rotary positions are scaled ({scaled[0]}), which transformers does not read from GGUF; {fix}")
-
-
-def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:
-    """Return the UTF-8 bytes that each token stands for inside a text, by id; none for special tokens and unused ids.
-
-    Raises:
-        InputError: the tokenizer is neither byte-level, as that of GPT-2, nor of SentencePiece's kind.
-    """
-    to_bytes = _byte_reader(tokenizer)
-    special = set(tokenizer.all_special_ids)
-    added = getattr(tokenizer, "added_tokens_decoder", {})
-    known = tokenizer.get_vocab()
-    found = [b""] * (max(known.values()) + 1)
-    for token, index in known.items():
-        if index in added:
-            found[index] = b"" if added[index].special else token.encode()
-        elif index not in special:
-            found[index] = to_bytes(token)
-    return found
-
-
-def _byte_reader(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], bytes]:
-    """Return the function that reads the bytes of a token's name."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    decoder = {} if backend is None else json.loads(backend.to_str())["decoder"] or {}
-    parts = decoder.get("decoders", [decoder])
-    if any(part.get("type") == "ByteLevel" for part in parts):
-        from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-        bytes_of = {character: byte for byte, character in bytes_to_unicode().items()}
-        return lambda token: bytes(bytes_of[character] for character in token if character in bytes_of)
-    replaced = [part.get("replacement") or part.get("pattern", {}).get("String") for part in parts]
-    if _SPACE in replaced:
-        return _sentence_piece
-    raise InputError(
-        f"the tokenizer {type(tokenizer).__name__} is neither byte-level nor of SentencePiece's kind, so that its tokens "
-        "cannot be compared with another tokenizer's; take two models of one tokenizer"
-    )
-
-
-def _sentence_piece(token: str) -> bytes:
-    byte = _BYTE.fullmatch(token)
-    return bytes.fromhex(byte[1]) if byte else token.replace(_SPACE, " ").encode()
-
-
-class ByteEncoder:
-    """Encodes bytes with the fewest tokens of one tokenizer."""
-
-    def __init__(self, by_token: Sequence[bytes], unknown: int) -> None:
-        """Take the bytes of each token, and the token that stands for what has none."""
-        self._tokens: dict[bytes, int] = {}
-        for token, text in enumerate(by_token):
-            if text:
-                self._tokens.setdefault(text, token)
-        self._longest = max(map(len, self._tokens), default=0)
-        self._unknown = unknown
-
-    def token(self, text: bytes) -> int | None:
-        """Return the token that stands for exactly these bytes; of several the one with the smallest id."""
-        return self._tokens.get(text)
-
-    def __call__(self, text: bytes) -> list[int]:
-        """Return tokens, at least one; of equally few, those whose last ones are longest."""
-        fewest: list[list[int] | None] = [[]]
-        for end in range(1, len(text) + 1):
-            best: list[int] | None = None
-            for begin in range(max(0, end - self._longest), end):
-                before, token = fewest[begin], self._tokens.get(text[begin:end])
-                if before is not None and token is not None and (best is None or len(before) + 1 < len(best)):
-                    best = [*before, token]
-            fewest.append(best)
-        return fewest[-1] or [self._unknown]

@@ -26,7 +26,7 @@ from tasks.locks import folder_lock, share_lock, working_lock
 from tasks.machine import MachineSettings, require_memory, set_up
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import Dtype, initial_model, save_model
-from tasks.models.pair import check_lengths, check_pair
+from tasks.models.pair import check_lengths, check_vocabulary
 from tasks.models.settings import ModelSettings, TextSettings, TrainingRecord, read_training_record
 from tasks.models.spread import places_of
 from tasks.models.tokenizers import load_tokenizer
@@ -82,12 +82,6 @@ class TrainingJob:
     def label(self) -> str:
         """Stage and model in words."""
         return f"{self.stage} {self.name}" + ("" if self.seed is None else f" seed {self.seed}")
-
-    @property
-    def tokenizer(self) -> str | Path:
-        """Where the model's tokenizer is: the task's, unless the model keeps its own."""
-        own = self.model.pretrained if self.model.own_tokenizer else None
-        return self.paths.tokenizer if own is None else own
 
     @property
     def folder(self) -> Path:
@@ -164,7 +158,7 @@ def open_context(job: TrainingJob) -> TrainingContext:
     """Read the files of a job; raise `InputError` as `train_stage` does."""
     # 1. The model, refused at once where it cannot be trained so.
     device, _ = set_up(job.machine)
-    tokenizer = load_tokenizer(job.tokenizer)
+    tokenizer = load_tokenizer(job.paths.tokenizer)
     large = job.paths.model("large") if job.model.from_large is not None else None
     # What is trained has float32 weights; what is taken as it is keeps the checkpoint's number format.
     dtype: Dtype
@@ -172,7 +166,7 @@ def open_context(job: TrainingJob) -> TrainingContext:
     model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, large, dtype, place)
     random_start = job.model.pretrained is None and large is None
     check_model(model, job.name, job.training, device, random_start=random_start)
-    check_vocabulary(tokenizer, str(job.tokenizer), job.model)
+    check_vocabulary(tokenizer, job.paths.tokenizer, job.model)
     check_lengths(model, job.name, job.text)
     job = dataclasses.replace(job, training=_sized(job, model, device))
     # 2. The texts, tokenised as this kind of model reads them.
@@ -235,26 +229,6 @@ def _require_step_memory(training: TrainingSettings, examples: TokenDataset, voc
     name = "batch_tokens" if training.batch_tokens else "batch_size"
     what = f"the logits of a step with {name} {getattr(training, name)}"
     require_memory(4 * positions * vocabulary, what, f"make {name} smaller or accumulation larger")
-
-
-def check_vocabulary(tokenizer: PreTrainedTokenizerBase, tokenizer_name: str, settings: ModelSettings) -> None:
-    """Refuse a pre-trained model whose tokenizer has another vocabulary: its embeddings would stand for other tokens.
-
-    A pre-trained model without a tokenizer is accepted.
-
-    Raises:
-        InputError: the message names the first token that differs.
-    """
-    if settings.pretrained is None:
-        return
-    try:
-        own = load_tokenizer(settings.pretrained)
-    except InputError:
-        return
-    try:
-        check_pair(tokenizer, own, f"the tokenizer at {tokenizer_name}", f"that of {settings.pretrained}")
-    except InputError as error:
-        raise InputError(f"{error}; a small model may keep its own with own_tokenizer: true") from None
 
 
 def _work(job: TrainingJob, device: torch.device) -> str:

@@ -68,14 +68,8 @@ def perplexity(*changes: Change) -> Change:
 
 
 LLAMA = models(architecture="llama", d_kv=32)
-OWN = models(("small",), pretrained="other", own_tokenizer=True)
 STORED = under("align", loss="forward_kl", reference="stored")
 CONTRADICTIONS: list[tuple[Change, str]] = [
-    (models(("large",), pretrained="other", own_tokenizer=True), "models.large: own_tokenizer is for models.small; name the"),
-    (both(OWN, under("align", loss="forward_kl")), "align: loss is forward_kl, but models.small.own_tokenizer is true, and"),
-    (both(OWN, under("align", draft_vocabulary=99, loss="sequence")), "align: draft_vocabulary is 99, but models.small.own"),
-    (both(OWN, under("align", choose_by="acceptance_rate", loss="sequence")), "align: choose_by is acceptance_rate, but"),
-    (grid("speculative", drafter=["retokenized"]), "sweep.grid.1: the drafter retokenized is for a small model with a token"),
     (lambda task: task.update(metric="pass_at_1"), "metric: pass_at_1 runs the models' outputs as programs on this machine"),
     (perplexity(under("sweep", sampling={"temperature": 0.0})), "sweep: with the metric perplexity sampling must be"),
     (perplexity(under("sweep", sampling={"temperature": 1.0, "top_p": 0.9})), "sweep: with the metric perplexity sampling"),
@@ -87,7 +81,6 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (perplexity(under("finetune", "large", choose_by="quality")), "finetune.large: choose_by is quality, which is of outputs;"),
     (perplexity(under("align", choose_by="quality")), "align: choose_by is quality, which is of outputs; set it to validatio"),
     (perplexity(under("align", draft_vocabulary=200)), "align: draft_vocabulary is 200, so that all other tokens have no pro"),
-    (perplexity(OWN), "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens"),
     (perplexity(grid("speculative")), "sweep.grid.0: bild has a rollback_threshold of 2, but no token of a given text is repl"),
     (perplexity(alone("speculative")), "sweep.grid.0: speculative scores no given"),
     (perplexity(alone("bild", rollback_threshold=[math.inf], drafter=["copy"])), "sweep.grid.0: bild has the drafter copy, w"),

@@ -22,6 +22,7 @@ from tasks.paths import TaskPaths
 from tasks.prepare import check_starts
 from tasks.report import stage_warnings
 from tests.gguf_files import TEMPLATE, write_gguf
+from tests.pair_folders import letter_tokenizer
 
 NOWHERE = Path("nowhere")
 CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
@@ -65,6 +66,13 @@ def test_checkpoints_are_opened_before_anything_is_written(folder: Path, monkeyp
     with pytest.raises(InputError, match=r"^models\.large\.pretrained: no model at empty: "):
         run(folder, FILES, monkeypatch, models={"large": {"pretrained": "empty"}})
     assert not TaskPaths("words").corpus.exists()
+
+
+def test_a_checkpoint_of_another_tokenizer_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    initial_model(T5, 24, 0, 1).config.save_pretrained(folder / "start")
+    letter_tokenizer().save_pretrained(folder / "start")
+    with pytest.raises(InputError, match="the tokenizer at data/words/tokenizer has 64 tokens but that of start has 24; a"):
+        run(folder, FILES, monkeypatch, models={"small": {"pretrained": "start"}})
 
 
 FILES: dict[str, Any] = {**{split: [f"{split}.de", f"{split}.en"] for split in SPLITS}, UNLABELLED: ["more.de"]}

@@ -16,6 +16,7 @@ from tasks.decoding.generation import Counts, Generation, total
 from tasks.files import SUMS
 from tasks.models.checkpoints import load_model
 from tasks.verify import Change, Comparison, TransformersEngine, as_json, count_drafts, decode_here, described, verdict
+from tests.calibration import tiny
 from tests.commands import Run, runner
 from tests.pair_folders import LETTERS, agreeing_pair
 
@@ -257,8 +258,10 @@ def test_a_drafter_is_held_to_another_large_model(
     assert (other.status, found["holds"], found["differing"]) == (1, False, len(LETTERS))
     assert found["fall_interval"][0] > 0.02 and found["calls_ratio_interval"][0] > 1
     assert run(folder, "--large", tmp_path / "new", "--bound", 1).status == 0
+    tiny("t5")[1].save_pretrained(tmp_path / "odd")
     for words, said in (
         (("--large", folder / "large", "--bound", 2), "--bound is 2; it must be between 0 and 1"),
+        (("--large", tmp_path / "odd"), f"{folder / 'drafter'} has 24 tokens but {tmp_path / 'odd'} has 64; a pair needs one"),
         (("--large", tmp_path / "nothing"), f"no tokenizer at {tmp_path / 'nothing'}"),
     ):
         refused = run(folder, *words)

@@ -183,20 +183,23 @@ class DeterministicDrafter(StatelessDrafter, ABC):
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         # A proposal has probability 1, and the confidence in what is not proposed is 0.
         sure = rule.fallback_threshold < 1
-        drafted, steps = self.proposals(tokens, examples, budgets if sure else [0] * len(tokens))
+        drafted = [
+            self.propose(row, text, example, budget) if sure and budget > 0 else []
+            for row, (text, example, budget) in enumerate(zip(tokens, examples, budgets, strict=True))
+        ]
         fallback = [
             rule.fallback_threshold > 0 and len(new) < budget and not (new and new[-1] in self.end_tokens)
             for new, budget in zip(drafted, budgets, strict=True)
         ]
-        draft = Draft(drafted, empty_predictions(len(tokens)), fallback, steps)
+        draft = Draft(drafted, empty_predictions(len(tokens)), fallback, [0] * len(tokens))
         if any(drafted):
             # (rows, longest draft, vocabulary)
             draft.q = one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)
         return draft
 
     @abstractmethod
-    def proposals(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int]) -> tuple[Rows, list[int]]:
-        """Return the proposal for each row, none where the budget is 0, and the model runs that it took."""
+    def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
+        """Return at most `budget` (at least 1) tokens to follow `tokens`, the text of row `row`; none after an end token."""
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """Predict uniformly over ordinary tokens: nothing is known beyond the proposal."""
@@ -205,22 +208,7 @@ class DeterministicDrafter(StatelessDrafter, ABC):
         return PredictionBlock(logits.expand(len(rows), 1, -1), self.sampling)
 
 
-class RowwiseDrafter(DeterministicDrafter):
-    """Proposes for one row after the other, without a model."""
-
-    @abstractmethod
-    def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
-        """Return at most `budget` (at least 1) tokens to follow `tokens`, the text of row `row`; none after an end token."""
-
-    def proposals(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int]) -> tuple[Rows, list[int]]:
-        drafted = [
-            self.propose(row, text, example, budget) if budget > 0 else []
-            for row, (text, example, budget) in enumerate(zip(tokens, examples, budgets, strict=True))
-        ]
-        return drafted, [0] * len(tokens)
-
-
-class ContextDrafter(RowwiseDrafter):
+class ContextDrafter(DeterministicDrafter):
     """Looks its proposals up in source and text, so that it also knows the token behind a draft, unless it finds none."""
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
@@ -451,7 +439,7 @@ def own_matches(context: Sequence[int]) -> Iterator[SuffixNode]:
         yield SuffixNode(context, ends)
 
 
-class RandomDrafter(RowwiseDrafter):
+class RandomDrafter(DeterministicDrafter):
     """Draws ordinary tokens uniformly, and proposes them with probability 1."""
 
     def __init__(self, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:

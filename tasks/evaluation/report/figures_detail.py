@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import altair as alt
 
-from tasks.decoding.method import DRAFTERS, LOOK_UPS, OF_SMALL
+from tasks.decoding.method import DRAFTERS, LOOK_UPS
 from tasks.decoding.methods import speculative
 from tasks.evaluation.report import charts
 from tasks.evaluation.report.charts import COLORS, INK, PALETTE, REFERENCE, Panel, Record, figure, point_record
@@ -95,7 +95,7 @@ def time_shares(summary: Summary, _: Sweeps) -> list[Panel]:
     marks, rings, drawn = list[Record](), list[Record](), set[int]()
     for choice, point in summary.chosen_points():
         own = summary.pairs[point.arm].costs
-        if own is None or choice.method not in ("speculative", "bild") or point.drafter not in OF_SMALL or id(point) in drawn:
+        if own is None or choice.method not in ("speculative", "bild") or point.drafter != "small" or id(point) in drawn:
             continue
         drawn.add(id(point))
         name = f"{method_name(point.method)}, {point.arm}, {CHOICE_NAMES[choice.choice]}"

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tasks.decoding.method import OF_SMALL, SamplingSettings
+from tasks.decoding.method import SamplingSettings
 from tasks.decoding.registry import METHODS
 from tasks.evaluation.report import formatting
 from tasks.evaluation.report.formatting import field_text, interval_text, mark_of, metric_name, point_text
@@ -289,7 +289,7 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
     lines = [f"large_model: {paths.model('large')}"]
     if point is None:
         return [*lines, "method: vanilla_large"]
-    if point.drafter in OF_SMALL:
+    if point.drafter == "small":
         lines.append(f"small_model: {paths.model(point.arm, summary.pairs[point.arm].seed)}")
     # A switch that is off is the default of every method.
     named = {name: value for name, value in point.settings.items() if value is not False}
@@ -299,7 +299,7 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
 def explained(point: TimedPoint) -> list[str]:
     """The method and the drafter in a sentence each, then the description of each setting that is not switched off."""
     words = formatting.packaged("tables.yaml")["explained"]
-    names = [point.method, *([point.arm] if point.drafter in OF_SMALL else [])]
+    names = [point.method, *([point.arm] if point.drafter == "small" else [])]
     found = [words[name] for name in names if name in words]
     method = METHODS.get(point.method)
     fields = () if method is None else dataclasses.fields(method.settings)

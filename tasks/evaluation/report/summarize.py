@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.corpora.example import Example
-from tasks.decoding.method import OF_SMALL
 from tasks.decoding.methods.baselines import VANILLA
 from tasks.errors import InputError
 from tasks.evaluation import effect
@@ -330,7 +329,7 @@ def at_proven_quality(seeds: Seeds, outputs: Outputs, costs: parts.CostModel) ->
             swept = {
                 point_key(row.method, row.settings): None if row.difference_bounds is None else row.difference_bounds.lower
                 for row in latest(rows)
-                if isinstance(row, MeasuredRow) and (row.split, row.method) == (CHOSEN_ON, method) and row.drafter in OF_SMALL
+                if isinstance(row, MeasuredRow) and (row.split, row.method) == (CHOSEN_ON, method) and row.drafter == "small"
             }
             margin = pair.margins.of(choice)
             proven = [kept[key].work for key, lower in swept.items() if key in kept and keeps_quality(lower, margin)]
@@ -361,7 +360,7 @@ def counted_choices(
             kept = outputs.get((result.arm, result.seed, split), {})
             for point in result.points:
                 key = point_key(VANILLA, {}) if point.settings is None else point_key(method, point.settings)
-                by_model = point.settings is None or point.settings.get("drafter", "small") in OF_SMALL
+                by_model = point.settings is None or point.settings.get("drafter", "small") == "small"
                 if point.purpose == purpose and by_model and key in kept:
                     arms[result.arm][result.seed] = kept[key].work
         found.append(effect.effect_of_choices(purpose, split, arms, costs))
@@ -395,7 +394,7 @@ def along_frontiers(
         scores = {
             key: example_statistics(one.texts, references, metric)
             for key, one in kept.items()
-            if key[0] == "bild" and json.loads(key[1]).get("drafter", "small") in OF_SMALL
+            if key[0] == "bild" and json.loads(key[1]).get("drafter", "small") == "small"
         }
         own = [row for row in latest(rows) if isinstance(row, TimedRow) and row.split == CHOSEN_ON]
         rounds = [(point_key(row.method, row.settings), row.rounds or []) for row in own]

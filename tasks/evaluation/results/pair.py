@@ -10,7 +10,6 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from tasks.decoding.method import OF_SMALL
 from tasks.decoding.runtimes.compiled import LEAST_SHARE
 from tasks.evaluation.results.codec import Settings, Source, read, text_of
 from tasks.evaluation.scoring.quality import OutputCheck
@@ -254,8 +253,7 @@ class PairRecord:
 
     def acceptance_rate(self, *, sampled: bool = False, drafter: str = "small", lenience: float = 1.0) -> AcceptanceRate | None:
         """The acceptance rate of what drafts, greedy or at temperature 1; None where it was not measured."""
-        # Drafts of the small model's text are those of the small model.
-        wanted = "small" if drafter in OF_SMALL else drafter, lenience, sampled
+        wanted = drafter, lenience, sampled
         known = ((one, (one.drafter, one.lenience, one.temperature > 0)) for one in self.acceptance)
         return next((one for one, measured in known if measured == wanted), None)
 

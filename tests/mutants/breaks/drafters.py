@@ -1,9 +1,9 @@
-"""Breaks of drafters: what look-ups propose, when drafts stop, and small models with another tokenizer."""
+"""Breaks of drafters: what look-ups propose, and when drafts stop."""
 
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"
-_LOOK_UPS, _RETOKENIZED = "tasks.decoding.drafters.look_ups", "tasks.decoding.drafters.retokenized"
+_LOOK_UPS = "tasks.decoding.drafters.look_ups"
 _SUFFIXES = f"{_UNIT}/test_look_ups.py::test_"
 
 BREAKS = (
@@ -20,15 +20,4 @@ BREAKS = (
           (f"{_SUFFIXES}the_expected_number_of_accepted_tokens_decides",)),
     Break("suffix-goes-on-in-the-next-output", _LOOK_UPS, "outputs_tree",
           "text.append(BREAK)", "text", (f"{_SUFFIXES}no_match_goes_from_one_output_into_another",)),
-    Break("translated-rewind-in-the-large-models-tokens", _RETOKENIZED, "TranslatedDecoder.rewind",
-          "ends[-1] if ends else 0", "len(ends)",
-          (f"{_UNIT}/test_enumeration.py::test_every_method_follows_its_law[bild, translated]",)),
-    Break("translated-position-of-one-token-each", _RETOKENIZED, "TranslatedDecoder.feed",
-          "map(len, written)", "[1] * len(written)", (f"{_UNIT}/test_translation.py::test_a_cache_changes_nothing",)),
-    Break("bytes-written-with-the-most-tokens", "tasks.models.tokenizers", "ByteEncoder.__call__",
-          "len(before) + 1 < len(best)", "len(before) + 1 > len(best)",
-          ("tests/unit/models/test_tokenizers.py::test_the_fewest_tokens_by_hand",)),
-    Break("retokenized-draft-stays-in-the-cache", _RETOKENIZED, "RetokenizedDrafter._write",
-          "small.rewind(small.lengths)", "small.lengths",
-          (f"{_UNIT}/test_translation.py::test_a_retokenized_draft_by_hand",)),
 )  # fmt: skip

@@ -31,7 +31,6 @@ from tests.cases import CASES, IN_KERNEL, LONG_CASES, NOT_ENUMERATED, SAMPLINGS,
 from tests.distributions import SOURCE, model_distribution
 from tests.laws import Models
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table
-from tests.translated import in_large_tokens, translated_pair
 
 PROMPT = (2, 3, 2, END)
 TEXTS = [[2, 3, 2, END], [3, 2, 2, END], [2, 2, 3, 3, END]]
@@ -54,11 +53,6 @@ class World:
 
     def models(self, sampling: SamplingSettings, dtype: torch.dtype) -> Models:
         return Models(self.table("small", dtype), self.table("large", dtype), sampling)
-
-    def own_table(self, dtype: torch.dtype) -> Predict:
-        """Random logits of a small model with one token more, all of them possible."""
-        predict = random_table(f"{self.name} own", agreement=0.6, sharpness=2.0, vocabulary=self.vocabulary + 1)
-        return functools.cache(lambda source, prefix: predict((), prefix).to(dtype))
 
     def table(self, model: str, dtype: torch.dtype) -> Predict:
         """Random logits for each prefix, some of them -infinity; the source changes nothing."""
@@ -87,10 +81,6 @@ def distance(world: World, case: Case, dtype: torch.dtype) -> float:
     models = world.models(SAMPLINGS[case.sampling], dtype)
     calibration = [[token % world.vocabulary for token in text] for text in TEXTS]
     pair = dataclasses.replace(prefix_pair(models.small, models.large), calibration=calibration)
-    if case.translated:
-        own = world.own_table(dtype)
-        pair = translated_pair(own, models.large, world.vocabulary)
-        models = dataclasses.replace(models, small=in_large_tokens(own, world.vocabulary))
 
     def build(draws: TokenSource) -> DecodingMethod:
         return METHODS[case.method].make(case.settings, pair, case.request(draws))

@@ -21,6 +21,7 @@ from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.settings import ModelSettings
 from tests.calibration import SOURCES, TEXT, saved, tiny
+from tests.pair_folders import letter_tokenizer
 
 POINT = configure_method("bild", {"fallback_threshold": 0.02, "rollback_threshold": 3.0, "max_draft": 3})
 
@@ -172,6 +173,14 @@ def test_what_is_missing_or_too_much_is_said(folder: Path) -> None:
         load_pair(folder, drafter=folder / "drafter")
     with pytest.raises(InputError, match="dtype is 'int4'; it must be one of"):
         load_pair(folder, dtype="int4")
+
+
+def test_two_models_of_different_tokenizers_are_refused(folder: Path, tmp_path: Path) -> None:
+    letter_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(
+        InputError, match=rf"^{tmp_path} has 24 tokens but {folder / 'large'} has 64; a pair needs one tokenizer"
+    ):
+        load_pair(large=folder / "large", drafter=tmp_path)
 
 
 def test_the_surface_loads_when_it_is_used() -> None:

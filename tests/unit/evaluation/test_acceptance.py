@@ -204,7 +204,7 @@ def test_lenience_accepts_more() -> None:
 def test_the_acceptance_of_all_that_a_grid_drafts_with_is_measured() -> None:
     grid = [
         SweepPoint("vanilla_large", VanillaSettings()),
-        SweepPoint("speculative", SpeculativeSettings(drafter="retokenized")),
+        SweepPoint("speculative", SpeculativeSettings()),
         SweepPoint("bild", BildSettings(drafter="copy")),
         SweepPoint("speculative_lenient", LenientSettings(lenience=0.3)),
         SweepPoint("speculative_lenient", LenientSettings(lenience=0.3, drafter="bigram")),

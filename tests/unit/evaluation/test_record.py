@@ -106,7 +106,7 @@ def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: FaultyClient
 def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_drafter() -> None:
     pair, row = pair_record(PAIR), measured_record(ROW)
     sampled = dataclasses.replace(row, sampling=SamplingSettings(temperature=1.0))
-    drafters = {"small": 0.8, "bigram": 0.2, "copy": None, "retokenized": 0.8}
+    drafters = {"small": 0.8, "bigram": 0.2, "copy": None}
     for drafter, rate in drafters.items():
         one = dataclasses.replace(row, settings={"drafter": drafter})
         assert record.acceptance_metrics(one, pair).get("acceptance_rate") == rate

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,8 +7,17 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model
-from tasks.models.pair import check_architectures, check_lengths, check_pair, output_vocabulary, vocabulary_size
+from tasks.models.pair import (
+    check_architectures,
+    check_lengths,
+    check_pair,
+    check_vocabulary,
+    output_vocabulary,
+    vocabulary_size,
+)
 from tasks.models.settings import ModelSettings, TextSettings
+from tests.calibration import tiny
+from tests.pair_folders import letter_tokenizer
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,23 @@ def toy_model(architecture: str, vocabulary: int = 24) -> Any:
     ],
 )
 def test_differences_of_tokenizers_are_named(small: Toy, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+    fix = "a pair needs one tokenizer: take two models that have it, or train both with it"
+    with pytest.raises(InputError, match=f"{words}.*; {fix}$"):
         check_pair(small, Toy(), "models/small", "models/large")
+
+
+def test_a_checkpoint_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    ours, folder, start = letter_tokenizer(), Path("data/tokenizer"), ModelSettings(pretrained=str(tmp_path))
+    # A folder of weights alone says nothing of its tokens, and a random start has none of its own.
+    check_vocabulary(ours, folder, start)
+    check_vocabulary(ours, folder, ModelSettings())
+    ours.save_pretrained(tmp_path)
+    check_vocabulary(ours, folder, start)
+    tiny("t5")[1].save_pretrained(tmp_path)
+    with pytest.raises(
+        InputError, match=f"the tokenizer at data/tokenizer has 24 tokens but that of {tmp_path} has 64; a pair"
+    ):
+        check_vocabulary(ours, folder, start)
 
 
 def test_two_kinds_of_models_are_refused_as_a_pair() -> None:

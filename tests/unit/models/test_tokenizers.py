@@ -1,10 +1,9 @@
-"""Tokenizers trained and loaded, GGUF files, and the bytes that tokens stand for."""
+"""Tokenizers trained and loaded, and GGUF files."""
 
 import itertools
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -16,8 +15,7 @@ from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.prompting import encode
 from tasks.models.settings import ModelSettings, TokenizerSettings
-from tasks.models.tokenizers import END, PAD, UNKNOWN, ByteEncoder, load_tokenizer, token_bytes, train_tokenizer
-from tests.calibration import tiny
+from tasks.models.tokenizers import END, PAD, UNKNOWN, load_tokenizer, train_tokenizer
 from tests.gguf_files import END as GGUF_END
 from tests.gguf_files import SPECIAL, TEMPLATE, TOKENS, llama, write_gguf
 from tests.training import same_weights
@@ -178,47 +176,3 @@ def test_a_missing_package_is_named(file: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gguf" else name)
     with pytest.raises(InputError, match=r"needs the package gguf: pip install 'draftline\[gguf\]'"):
         load_model(file)
-
-
-TEXT = "the other — Grüße 10 €\n"
-
-
-def byte_level(tmp_path: Path) -> Any:
-    return load_tokenizer(write_gguf(tmp_path / "tiny.gguf"))
-
-
-def sentence_piece(tmp_path: Path) -> Any:
-    return tiny("t5")[1]
-
-
-@pytest.mark.parametrize(("made", "text"), [(byte_level, TEXT), (sentence_piece, "red blue 37 green")])
-def test_the_tokens_of_a_text_stand_for_its_bytes(made: Any, text: str, tmp_path: Path) -> None:
-    tokenizer = made(tmp_path)
-    spelled = token_bytes(tokenizer)
-    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert b"".join(spelled[token] for token in tokens).decode().removeprefix(" ") == text
-    assert all(spelled[token] == b"" for token in tokenizer.all_special_ids)
-    speller = ByteEncoder(spelled, unknown=0)
-    again = speller(text.encode())
-    assert b"".join(spelled[token] for token in again) == text.encode()
-    assert len(again) <= len(tokens) + 1
-
-
-def test_bytes_of_sentence_piece() -> None:
-    replaced = '{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}'
-    backend = SimpleNamespace(to_str=lambda: f'{{"decoder": {{"type": "Sequence", "decoders": [{replaced}]}}}}')
-    ids = {"<s>": 0, "▁a": 1, "<0xE4>": 2, "▁": 5}
-    tokenizer = SimpleNamespace(all_special_ids=(0,), backend_tokenizer=backend, get_vocab=lambda: ids)
-    assert token_bytes(tokenizer) == [b"", b" a", b"\xe4", b"", b"", b" "]
-    backend.to_str = lambda: '{"decoder": {"type": "WordPiece"}}'
-    with pytest.raises(InputError, match="the tokenizer SimpleNamespace is neither byte-level nor of SentencePiece's kind"):
-        token_bytes(tokenizer)
-
-
-def test_the_fewest_tokens_by_hand() -> None:
-    speller = ByteEncoder([b"", b"a", b"ab", b"abc", b"cd", b"bcde", b"d", b"a", b"b", b"c"], unknown=99)
-    assert speller(b"abcd") == [2, 4]
-    assert speller(b"abcdd") == [2, 4, 6]
-    assert speller(b"abcde") == [1, 5]
-    assert speller(b"x") == speller(b"") == [99]
-    assert (speller.token(b"a"), speller.token(b"e")) == (1, None)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import random
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -15,8 +14,8 @@ from tasks import machine
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, load_model, save_model
-from tasks.models.settings import ModelSettings, TokenizerSettings, read_training_record
-from tasks.models.tokenizers import load_tokenizer, train_tokenizer
+from tasks.models.settings import ModelSettings, read_training_record
+from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.report import stage_warnings
 from tasks.tracking import DataSet
@@ -24,7 +23,7 @@ from tasks.training import distributed, stage
 from tasks.training.loop import LogMetrics, TrainingResult
 from tasks.training.memory import text_cost
 from tasks.training.settings import TrainingSettings
-from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, check_vocabulary, open_context, train_stage
+from tasks.training.stage import TrainingContext, TrainingJob, TrainingSpec, open_context, train_stage
 from tests.training import same_weights, toy_job, toy_spec
 
 PATHS = TaskPaths("toy")
@@ -330,22 +329,3 @@ def test_batches_follow_another_file_of_the_same_inputs(job: TrainingJob, tmp_pa
     assert open_context(like).resume != open_context(job).resume
     write_jsonl(longer[:-1], tmp_path / "longer.jsonl")
     assert open_context(like).examples.batched_like is None
-
-
-def tokenizer_of(seed: int) -> Any:
-    letters = random.Random(seed)
-    words = ("".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(200))
-    return train_tokenizer(words, TokenizerSettings(vocabulary=64))
-
-
-def test_a_checkpoint_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
-    ours, start = tokenizer_of(1), ModelSettings(pretrained=str(tmp_path))
-    # A folder of weights alone says nothing of its tokens, and a random start has none of its own.
-    check_vocabulary(ours, "data/tokenizer", start)
-    check_vocabulary(ours, "data/tokenizer", ModelSettings())
-    ours.save_pretrained(tmp_path)
-    check_vocabulary(ours, "data/tokenizer", start)
-    tokenizer_of(2).save_pretrained(tmp_path)
-    words = f"token .* in the tokenizer at data/tokenizer but .* in that of {tmp_path}; train or load .*; a small model may"
-    with pytest.raises(InputError, match=words):
-        check_vocabulary(ours, "data/tokenizer", start)

@@ -199,10 +199,6 @@ def test_what_alignment_gives_at_the_choices_is_counted_on_their_outputs() -> No
     outputs["aligned", 1, "test"] = {point_key("bild", {"max_draft": 4, "drafter": "copy"}): kept(1)}
     [effect] = summarize.counted_choices("test", results, outputs, PRICES)
     assert effect.by_seed.keys() == {2}
-    results[1] = chosen("aligned", 1, max_draft=4, drafter="retokenized")
-    outputs["aligned", 1, "test"] = {point_key("bild", {"max_draft": 4, "drafter": "retokenized"}): kept(2)}
-    [effect] = summarize.counted_choices("test", results, outputs, PRICES)
-    assert effect.by_seed.keys() == {1, 2}, "the arm's model drafts with its text"
 
 
 def test_loops_of_the_recommended_setting_are_warned_of_where_vanilla_has_fewer(sweeps: Sweeps) -> None:

@@ -249,8 +249,8 @@ def test_acceptance_is_of_the_same_way_of_sampling(sweeps: Sweeps, sampling: dic
     [
         ("bigram", 0.2, 0.0, expected_speedup(0.2, 5, 0.0)),
         ("copy", None, 0.0, None),
-        # Drafts of the small model's text are rated as its own, but not in the runs that the theorem counts.
-        ("retokenized", 0.75, None, None),
+        # The cost of layers of the large model is not measured.
+        ("early_layer", None, None, None),
     ],
 )
 def test_acceptance_and_cost_are_of_what_drafts(
