@@ -117,7 +117,7 @@ def test_the_loss_reads_beta_from_the_settings(tokenizer: Any, tmp_path: Path) -
     found = []
     for beta in (0.1, 0.9):
         loss = alignment_spec(small, AlignSettings(loss="jensen_shannon", beta=beta), large).loss
-        found.append(float(loss.sums(small.model, small.held_out.batch([0, 1]))[0]))
+        found.append(loss.sums(small.model, small.held_out.batch([0, 1]))[0].item())
     assert abs(found[0] - found[1]) > 1e-4
 
 
