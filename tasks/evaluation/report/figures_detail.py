@@ -84,8 +84,8 @@ _PARTS = dict(
 @figure("Where the time goes", height=340, zoom=False)
 def time_shares(summary: Summary, _: Sweeps) -> list[Panel]:
     """Bars: time of a text on validation, relative to vanilla large, from counts and from the times of single runs. What a
-    check of several positions takes beyond a step stands apart. Diamonds with bars: measured, with the 95 % interval. Rings:
-    theory (SD, Theorem 3.8), where a check takes one step and an encoder nothing."""
+    check of several positions takes beyond a step stands apart. Diamonds: measured, with the 95 % interval; what lies beyond
+    the bar is spent outside the models. Rings: theory (SD, Theorem 3.8), where a check takes one step and encoders nothing."""
     costs = summary.pairs["unaligned"].costs
     if costs is None:
         return []
