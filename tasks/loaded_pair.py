@@ -34,7 +34,7 @@ from tasks.evaluation.sweep.clock import PointTimer
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.given_text import GivenTextTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint
-from tasks.evaluation.sweep.rows import Vanilla
+from tasks.evaluation.sweep.rows import OfLarge
 from tasks.evaluation.sweep.run import Grids
 from tasks.evaluation.timing import on_threads
 from tasks.files import checksum
@@ -133,7 +133,7 @@ class LoadedPairs:
         self._load = load
         self._loaded: dict[Drafter, LoadedPair] = {}
         # What the large model gives by itself is the same for all drafters.
-        self.vanilla = defaultdict[float, Vanilla](dict)
+        self.outputs = defaultdict[float, OfLarge](dict)
         """By temperature."""
         self.large_texts: dict[SamplingSettings, LargeTexts] = {}
         """On which acceptance is measured."""

@@ -124,7 +124,7 @@ class DrafterSweep:
         tokenizer, request = self._pairs.of(self.drafter).opened.tokenizer, self.request.at(temperature)
         # One cost model serves all seeds, and the first seed's random points say how well it predicts.
         settings = self.task.sweep if self.first else dataclasses.replace(self.task.sweep, sample=0)
-        known = self._pairs.vanilla[temperature]
+        known = self._pairs.outputs[temperature]
         return kind(lambda: self._pairs.of(self.drafter).pair, tokenizer, self.task.metric, request, settings, known)
 
     def measure(self, validation: Split) -> None:

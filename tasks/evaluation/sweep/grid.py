@@ -38,6 +38,11 @@ VANILLA = SweepPoint(VANILLA_METHOD, VanillaSettings())
 BASELINES = (VANILLA, SweepPoint("vanilla_small", VanillaSettings()))
 
 
+def runs_no_small_model(point: SweepPoint) -> bool:
+    """Whether a point is the same for all drafters of a large model, since no small model runs in it."""
+    return point == VANILLA or METHODS[point.method].t5_only or getattr(point.settings, "drafter", "small") != "small"
+
+
 def is_vanillas_output(point: SweepPoint) -> bool:
     """Whether a point gives the output of the vanilla large model; a beam search gives that of another search."""
     return METHODS[point.method].lossless and "beam" not in point.method

@@ -26,15 +26,15 @@ from tasks.evaluation.scoring.statistics import combined, speedup_interval
 from tasks.evaluation.selection import grid_bounds, point_bounds
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweep.clock import Lap
-from tasks.evaluation.sweep.grid import VANILLA, SweepPoint, is_vanillas_output
+from tasks.evaluation.sweep.grid import VANILLA, SweepPoint, is_vanillas_output, runs_no_small_model
 from tasks.evaluation.sweep.replay import Outputs, Split, decoded_outputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-Vanilla = dict[str, tuple[Outputs, Quality]]
-"""What the large model alone writes, and its quality, by split."""
+OfLarge = dict[tuple[str, SweepPoint], tuple[Outputs, Quality]]
+"""What points write in which no small model runs, and its quality, by split and point."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class PointEvaluator:
     metric: str
     request: Request
     sweep: SweepSettings
-    vanilla_by_split: Vanilla = field(default_factory=dict)
+    of_large: OfLarge = field(default_factory=dict)
     """Evaluators of one large model share it."""
 
     def __post_init__(self) -> None:
@@ -66,9 +66,33 @@ class PointEvaluator:
         """The point's outputs on the whole split, decoded in batches."""
         return decoded_outputs(point, self.pair, split, self.request, self.sweep)
 
+    def outputs(self, point: SweepPoint, split: Split, decoded: Outputs | None = None) -> Outputs:
+        """The point's outputs on the whole split; of one without a small model they are decoded once for all drafters.
+
+        Args:
+            point: The point.
+            split: The examples.
+            decoded: The outputs, where another process has decoded them.
+        """
+        if not runs_no_small_model(point):
+            return decoded or self.decoded(point, split)
+        if not self.has_outputs(point, split):
+            outputs = decoded or self.decoded(point, split)
+            self.of_large[split.name, point] = outputs, self._quality(outputs, split)
+        return self.of_large[split.name, point][0]
+
+    def has_outputs(self, point: SweepPoint, split: Split) -> bool:
+        """Whether another drafter's sweep has decoded a point that is the same for all."""
+        return (split.name, point) in self.of_large
+
     def vanilla(self, split: Split) -> Outputs:
         """The outputs of the large model alone, decoded once for each split."""
-        return self._vanilla_of(split)[0]
+        return self.outputs(VANILLA, split)
+
+    def vanilla_quality(self, split: Split) -> Quality:
+        """Their quality."""
+        self.vanilla(split)
+        return self.of_large[split.name, VANILLA][1]
 
     def check_vanilla(self, split: Split) -> OutputCheck | None:
         """How the large model's outputs compare with trivial baselines; None where nothing is generated."""
@@ -87,7 +111,7 @@ class PointEvaluator:
             split: the examples.
             lossless: whether they are vanilla's by construction (`is_vanillas_output`).
         """
-        quality, (_, vanilla) = self._quality(outputs, split), self._vanilla_of(split)
+        quality, vanilla = self._quality(outputs, split), self.vanilla_quality(split)
         compared = self._compared.get(split.name)
         sampled = not self.request.sampling.greedy
         bounds = point_bounds(quality, vanilla, self.sweep.margins, compared, lossless=lossless, sampled=sampled)
@@ -95,7 +119,7 @@ class PointEvaluator:
 
     def assess_grid(self, points: Sequence[SweepPoint], outputs: Mapping[int, Outputs], split: Split) -> dict[int, Outcome]:
         """What `assess` gives for the replayed points of a grid, with lower bounds that hold for all of them at once."""
-        _, vanilla = self._vanilla_of(split)
+        vanilla = self.vanilla_quality(split)
         qualities = {index: self._quality(one, split) for index, one in outputs.items()}
         compared = {index: one for index, one in qualities.items() if points[index].method not in ORACLES}
         bounds = grid_bounds(
@@ -111,7 +135,7 @@ class PointEvaluator:
             how=outputs.how,
             quality=quality.scores,
             quality_interval=quality.interval,
-            quality_difference_interval=quality.minus(self._vanilla_of(split)[1]),
+            quality_difference_interval=quality.minus(self.vanilla_quality(split)),
             difference_bounds=bounds,
             signature=quality.signature,
             counts=counts_record(outputs.counts),
@@ -139,12 +163,6 @@ class PointEvaluator:
             timed_mismatches=mismatches,
             shown=shown_examples(lap.generations, self.vanilla(split), split, self._detokenise),
         )
-
-    def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
-        if split.name not in self.vanilla_by_split:
-            outputs = self.decoded(VANILLA, split)
-            self.vanilla_by_split[split.name] = outputs, self._quality(outputs, split)
-        return self.vanilla_by_split[split.name]
 
     def _quality(self, outputs: Outputs, split: Split) -> Quality:
         texts = (*self.texts(outputs), *(self._text(tuple(tokens)) for tokens in outputs.further))

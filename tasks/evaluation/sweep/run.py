@@ -31,7 +31,7 @@ from tasks.evaluation.sweep import plan as planning
 from tasks.evaluation.sweep import replay
 from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Start, Visit, named
 from tasks.evaluation.sweep.fan_out import FanOut
-from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output
+from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output, runs_no_small_model
 from tasks.evaluation.sweep.plan import Candidate, Plan, work_of
 from tasks.evaluation.sweep.replay import GridReplay, Outputs, PointDecoder, ReplayedGrid, Split, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
@@ -267,17 +267,19 @@ def _time_each(batch: Sequence[tuple[SplitSweep, SweepPoint]], lap: Laps, togeth
     evaluator, split = batch[0][0].writer.evaluator, batch[0][0].split
     vanilla = expected(evaluator.vanilla(split), split)
     number = max(len(getattr(sweep.rows.get(one), "rounds", None) or ()) for sweep, one in batch) + 1
-    # The large model is the same in all sweeps: one visit serves them.
-    alone = [sweep for sweep, one in batch if one == VANILLA]
-    distinct = [(sweep, one) for sweep, one in batch if one != VANILLA or sweep is alone[0]]
-    log.info("%s: timing %d settings, round %d", split.name, len(distinct), number)
-    groups = list(_groups(distinct, f"{evaluator.sweep.seed} {number}", together))
+    # What runs no small model is the same in all sweeps: one visit serves them.
+    served = dict[tuple[Drafter | None, SweepPoint], list[SplitSweep]]()
+    for sweep, one in batch:
+        served.setdefault((None if runs_no_small_model(one) else sweep.drafter, one), []).append(sweep)
+    log.info("%s: timing %d settings, round %d", split.name, len(served), number)
+    asked = [(sweeps, one) for (_, one), sweeps in served.items()]
+    groups = list(_groups(asked, f"{evaluator.sweep.seed} {number}", together))
     for index, group in enumerate(progress(groups, desc=f"time {split.name}, round {number}", unit="group")):
-        visits = [Visit(sweep.drafter, one, expected(sweep.asked[one].known[0], split)) for sweep, one in group]
+        visits = [Visit(first.drafter, one, expected(first.asked[one].known[0], split)) for [first, *_], one in group]
         laps = lap(visits, vanilla, split, evaluator.request, f"{split.name} {number} {index}")
-        for (sweep, one), own in zip(group, laps, strict=True):
-            for each in alone if one == VANILLA else [sweep]:
-                each.record(one, own)
+        for (sweeps, one), own in zip(group, laps, strict=True):
+            for sweep in sweeps:
+                sweep.record(one, own)
 
 
 def expected(outputs: Outputs, split: Split | None = None) -> Expected:
@@ -287,8 +289,8 @@ def expected(outputs: Outputs, split: Split | None = None) -> Expected:
 
 
 def _groups(
-    batch: Sequence[tuple[SplitSweep, SweepPoint]], seed: str, size: int | None
-) -> Iterator[list[tuple[SplitSweep, SweepPoint]]]:
+    batch: Sequence[tuple[list[SplitSweep], SweepPoint]], seed: str, size: int | None
+) -> Iterator[list[tuple[list[SplitSweep], SweepPoint]]]:
     """The points that are timed together: all, or the small models alone, which are compared as equals, and random others."""
     small = [] if size is None else [one for one in batch if one[1] == BASELINES[1]]
     others = [one for one in batch if one not in small]
@@ -422,6 +424,7 @@ class SweepRunner:
         split, evaluator, decoded = sweep.split, self.writer.evaluator, dict[SweepPoint, Outputs]()
         new = [point for point in why if point not in sweep.asked]
         waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
+        waiting = [point for point in waiting if not evaluator.has_outputs(point, split)]
         if self.fan_out is not None and waiting:
             decoder = PointDecoder(evaluator.request, evaluator.sweep, split, evaluator.pair)
             decoded = replay.decode_points(waiting, decoder, self.fan_out, f"decode {split.name}, {self.drafter}")
@@ -432,9 +435,7 @@ class SweepRunner:
                     sweep.rows[point] = row
                 continue
             try:
-                outputs = (
-                    evaluator.vanilla(split) if point == VANILLA else decoded.get(point) or evaluator.decoded(point, split)
-                )
+                outputs = evaluator.outputs(point, split, decoded.get(point))
                 known[point] = outputs, evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
             except RuntimeError as error:
                 sweep.rows[point] = sweep.fail(point, named(error))

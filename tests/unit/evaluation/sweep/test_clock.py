@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.decoding.method import Pair
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import SweepRow, TimedRow
 from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Visit
@@ -19,6 +20,7 @@ from tests.sweeps import FEW
 from tests.ticking import Clock, Price, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair, timer_of
 
 ROUNDS = 3
+COPY = SweepPoint("speculative", SpeculativeSettings(drafter="copy"))
 DRAFTERS = [Drafter(arm, seed) for seed in (1, 2) for arm in ("unaligned", "aligned")]
 
 
@@ -79,11 +81,15 @@ def swept_on_test(whole: TaskSweep) -> dict[Drafter, list[SweepRow]]:
 
 
 def test_all_drafters_are_timed_in_the_same_starts_and_the_small_models_beside_each_other(tmp_path: Path) -> None:
-    clock = Clock()
-    starts, whole = swept(tmp_path, pairs_of(clock), clock, FEW[::2])
+    clock, grid = Clock(), [*FEW[::2], COPY]
+    starts, whole = swept(tmp_path, pairs_of(clock), clock, grid)
     assert len(starts.starts) == ROUNDS, "a process for each round"
-    # The large model is one for all of them.
-    everything = {(drafter, point) for drafter in DRAFTERS for point in (BASELINES[1], *FEW[::2])} | {(DRAFTERS[0], VANILLA)}
+    # What the large model does without a small one is the same for all of them.
+    everything = {(drafter, point) for drafter in DRAFTERS for point in (BASELINES[1], *FEW[::2])}
+    everything |= {(DRAFTERS[0], VANILLA), (DRAFTERS[0], COPY)}
+    shared = [row for one in whole.runners.values() for row in one.writer.rows.rows if row.settings == COPY.plain_settings]
+    assert len(shared) == len(DRAFTERS) and all(isinstance(row, TimedRow) for row in shared)
+    assert len({str(getattr(row, "rounds", None)) for row in shared}) == 1
     for laps in starts.starts:
         visits = [(visit.drafter, visit.point) for group in laps for visit in group]
         assert set(visits) == everything and len(visits) == len(everything)

@@ -143,13 +143,14 @@ def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
         assert "".join(piece for piece, _ in one.pieces) == text
 
 
-def test_evaluators_of_one_large_model_decode_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluators_of_one_large_model_decode_once_what_runs_no_small_model(monkeypatch: pytest.MonkeyPatch) -> None:
     first, split = ready()
     second, _ = ready()
-    second.vanilla_by_split = first.vanilla_by_split
-    outputs = first.vanilla(split)
+    second.of_large = first.of_large
+    copies = SweepPoint("speculative", SpeculativeSettings(drafter="copy"))
+    outputs = first.vanilla(split), first.outputs(copies, split)
     monkeypatch.setattr(second, "decoded", None)
-    assert second.vanilla(split) is outputs
+    assert second.vanilla(split) is outputs[0] and second.outputs(copies, split) is outputs[1]
 
 
 def test_a_row_is_written_again_where_a_value_differs_and_keeps_why_it_was_timed(tmp_path: Path) -> None:
