@@ -34,6 +34,7 @@ from tasks.machine import MachineSettings, processes_of_a_device, set_up, worker
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_lengths, vocabulary_size
 from tasks.models.settings import TextSettings
+from tasks.models.spread import places_of
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.workers import Workers, shared
@@ -125,6 +126,7 @@ def open_labeller(
         "type": model.config.model_type,
         "device": device.type,
         "runtime": getattr(decoder, "described", type(decoder).__name__),
+        "spread_over": places_of(model),
     }
     return Labeller(decoder, tokenizer, text, settings, predictor), known
 
@@ -190,7 +192,7 @@ def calibrate(params: Params, task: Task, paths: TaskPaths) -> None:
         folder = paths.resume("calibrate") / name
         shards, opens = Shards(folder), functools.partial(open_labelling, paths, params.machine, task.text, settings, folder)
         # A model that is spread over the cards takes all of them.
-        processes = 1 if "spread" in model["runtime"] else worker_count(params.machine)
+        processes = 1 if model["spread_over"] else worker_count(params.machine)
         named = label_all(ShardLabelling(labeller, shards), sets, settings.shard, processes, opens)
     counts = {name: shards.total_counts(parts) for name, parts in named.items()}
     report_counts(paths.task, counts)
