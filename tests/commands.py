@@ -1,7 +1,9 @@
-"""Commands of this project, called as their modules call them."""
+"""Commands of this project, called as their modules call them, and git's."""
 
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -35,3 +37,9 @@ def runner(main: Callable[[], int | None], monkeypatch: pytest.MonkeyPatch, caps
         return Ended(status, *capsys.readouterr())
 
     return run
+
+
+def git(root: Path, *arguments: str) -> str:
+    """Run git with an identity, and return its output."""
+    identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    return subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True, text=True).stdout

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.commands import git
 from tests.optional import slow_with
+from tests.served import repository
 from tests.services import S3_VARIABLES, s3_store
-from tests.toy_project import git, make_project
 
 pytestmark = slow_with("dvc", "dvc_s3", "boto3", "moto")
 
@@ -24,7 +25,7 @@ def dvc(folder: Path, *words: str) -> str:
 
 def test_a_model_pushed_from_one_clone_is_pulled_into_another(tmp_path: Path) -> None:
     train = "mkdir model && head -c 100000 /dev/urandom > model/model.safetensors"
-    first = make_project(tmp_path / "first", {"train": {"cmd": train, "deps": ["raw.txt"], "outs": ["model"]}})
+    first = repository(tmp_path / "first", {"train": {"cmd": train, "deps": ["raw.txt"], "outs": ["model"]}})
     dvc(first, "repro", "--quiet")
     with s3_store(tmp_path, "dvc") as url:
         # The commands of docs/deploy/README.md.

@@ -17,9 +17,8 @@ from tasks import compare
 from tasks.compare import open_result
 from tasks.errors import InputError
 from tasks.evaluation.results.pair import ModelSizes, PairRecord
-from tests.commands import Run, runner
+from tests.commands import Run, git, runner
 from tests.finished import finished, loaded, write
-from tests.toy_project import git
 
 BEFORE = loaded("A", *finished())
 

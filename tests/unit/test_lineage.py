@@ -8,7 +8,7 @@ import pytest
 
 from tasks.lineage import datasets, lineage
 from tasks.tracking import DataSet
-from tests.toy_project import git
+from tests.commands import git
 
 ROOT = Path(__file__).parents[2]
 
