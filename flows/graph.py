@@ -1,16 +1,14 @@
-"""Reads the stage graph from DVC, and what has changed since its stages ran. No stage of the project is named here."""
+"""Reads the stage graph from DVC; names no stage of the project."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.stage import dvc, repair
+from flows.stage import repair
 from tasks import config
 from tasks.errors import InputError
 
@@ -27,16 +25,6 @@ class Stage:
     needs: tuple[str, ...]
     """Stages whose outputs this one reads."""
     outs: tuple[Path, ...]
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The inputs of the graph that no stage makes: files, folders, code and parameters."""
-
-    outdated: tuple[str, ...]
-    """Stages that `dvc status` finds out of date; empty: nothing has changed since the stages ran."""
-    fingerprint: str
-    """A checksum over the names and DVC hashes of all sources."""
 
 
 def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
@@ -67,32 +55,6 @@ def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
         if stage.name in wanted:
             wanted.update(stage.needs)
     return [stage for stage in stages if stage.name in wanted]
-
-
-def read_sources(root: Path, stages: Sequence[str]) -> Sources:
-    """Compare the sources of stages, named as `dvc repro` takes them in `root`, with what these stages last ran on.
-
-    It hashes what it reads, apart from files that DVC has hashed before and that have their size and time unchanged.
-    """
-    from dvc.repo import Repo
-
-    outdated = json.loads(dvc(root, "status", "--json", *stages))
-    with Repo(str(root)) as repo:
-        hashes = dict(sorted(_source_hashes(repo, set(stages))))
-    text = json.dumps(hashes, sort_keys=True, default=str)
-    return Sources(tuple(outdated), hashlib.sha256(text.encode()).hexdigest())
-
-
-def _source_hashes(repo: Repo, stages: set[str]) -> Iterator[tuple[str, object]]:
-    """Yield name and present hash, or values of parameters, of each dependency that is not an output of a stage."""
-    made = [Path(out.fs_path) for stage in repo.index.stages if stage.cmd is not None for out in stage.outs]
-    for stage in repo.index.stages:
-        for dependency in stage.deps if _address(repo, stage) in stages else ():
-            path = Path(dependency.fs_path)
-            if hasattr(dependency, "read_params"):
-                yield f"{dependency} of {stage.name}", dependency.read_params()
-            elif not any(path.is_relative_to(out) or out.is_relative_to(path) for out in made):
-                yield str(dependency), str(dependency.get_hash().value) if dependency.exists else None
 
 
 def _load(root: Path) -> list[Stage]:

@@ -1,6 +1,6 @@
-"""Serves the flows that run by themselves, every night or when a source changes, until the process is stopped.
+"""Serves the flows that run by themselves, every night or at intervals, until the process is stopped.
 
-`python -m flows.serve --cron "0 3 * * *" --watch-minutes 60`
+`python -m flows.serve --cron "0 3 * * *" --interval-minutes 60`
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,29 +18,24 @@ from prefect import Flow, flow, get_run_logger, serve, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import DeploymentFilter, FlowFilter, FlowRunFilter
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State, StateType
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.states import Completed, Failed
 from pydantic import ValidationError
 
-from flows.graph import read_graph, read_sources
-from flows.pipeline import UNFINISHED, first_line, in_workspace, mark_crashed, pipeline, read_state, run_graph
+from flows.graph import read_graph
+from flows.pipeline import UNFINISHED, first_line, in_workspace, mark_crashed, pipeline, run_graph
 from flows.promote import promote
 from flows.server import prefect_server
 from flows.stage import PipelineSettings, pipeline_parser
 from tasks import supervisor
 from tasks.console import log
 from tasks.errors import InputError, one_line_errors
-from tasks.files import atomic_write
-from tasks.paths import CACHE
 from tasks.settings import read_options
 
 _DEFAULTS = PipelineSettings()
 _DEFAULT_CRON = "0 3 * * *"
-_NOTE = CACHE / "watched.json"
-"""The fingerprint of the sources that the last run of `watch` was started for, and its id."""
-_GIVEN_UP = (StateType.FAILED, StateType.CANCELLED, StateType.CANCELLING)
 
 
 @flow(name="nightly", persist_result=False)
@@ -84,34 +78,6 @@ def offer_pairs(root: Path, targets: Sequence[str], state: State[None]) -> State
     return Failed(message=message) if any(one.is_failed() for one in decisions.values()) else Completed(message=message)
 
 
-@flow(name="watch", persist_result=False)
-def watch(targets: list[str] | None = None, execution: PipelineSettings = _DEFAULTS) -> State[None]:
-    """Bring the stages up to date if a source has changed; otherwise do nothing.
-
-    A source is what the graph reads and no stage makes: files, folders, code and parameters. A run that failed or was cancelled
-    on these very sources is not repeated: it waits for a change, or for `pipeline`.
-
-    Args:
-        targets: stages or groups of stages, watched and run with the stages that they need; None: all stages.
-        execution: how stages run.
-    """
-
-    def look(root: Path, run_id: str) -> State[None]:
-        names = [stage.name for stage in read_graph(root, targets or ())]
-        sources, note = read_sources(root, names), root / _NOTE
-        if not sources.outdated:
-            return Completed(name="Unchanged", message=f"nothing changed: {len(names)} stages are up to date")
-        last = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
-        if last.get("sources") == sources.fingerprint and read_state(last["run"]) in _GIVEN_UP:
-            said = "nothing changed since a run failed; python -m flows.pipeline repeats it"
-            return Completed(name="Unchanged", message=said)
-        get_run_logger().info("out of date: %s", ", ".join(sources.outdated))
-        atomic_write(note, json.dumps({"sources": sources.fingerprint, "run": run_id}))
-        return run_graph(root, run_id, targets or (), execution)
-
-    return in_workspace(look)
-
-
 def _mark_all_crashed(flow_name: str, deployment: str) -> None:
     """Mark all unfinished runs of a deployment as crashed: their process died, and they would hold its only slot."""
     with get_client(sync_client=True) as client:
@@ -130,7 +96,6 @@ def _parser() -> argparse.ArgumentParser:
     description = "Run flows on their schedules, with a Prefect server of its own if none is configured."
     parser = pipeline_parser(description)
     parser.add_argument("--cron", metavar="'M H D M W'", help="minute, hour, day, month and weekday of nightly, in UTC")
-    parser.add_argument("--watch-minutes", type=float, metavar="N", help="minutes between two looks of watch at the sources")
     parser.add_argument("--interval-minutes", type=float, metavar="N", help="minutes between the starts of two pipelines")
     name = "name of the deployments; repositories that share a server need different names [scheduled]"
     parser.add_argument("--name", default="scheduled", help=name)
@@ -152,14 +117,12 @@ def _schedules(options: argparse.Namespace) -> list[tuple[Flow[..., State[None]]
         except ValidationError:
             raise InputError(f"--cron {options.cron!r} is not a schedule; give five fields, as {_DEFAULT_CRON!r}") from None
         found.append((nightly, {"cron": options.cron}))
-    for one, name in ((watch, "watch_minutes"), (pipeline, "interval_minutes")):
-        minutes = getattr(options, name)
-        if minutes is not None and not minutes > 0:
-            raise InputError(f"--{name.replace('_', '-')} is {minutes:g}; it must be more than 0")
-        if minutes is not None:
-            found.append((one, {"interval": datetime.timedelta(minutes=minutes)}))
+    if (minutes := options.interval_minutes) is not None:
+        if not minutes > 0:
+            raise InputError(f"--interval-minutes is {minutes:g}; it must be more than 0")
+        found.append((pipeline, {"interval": datetime.timedelta(minutes=minutes)}))
     if not found:
-        raise InputError(f"no flow has a schedule; give --cron {_DEFAULT_CRON!r}, --watch-minutes or --interval-minutes")
+        raise InputError(f"no flow has a schedule; give --cron {_DEFAULT_CRON!r} or --interval-minutes")
     return found
 
 

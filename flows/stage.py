@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tasks import supervisor
 from tasks.console import command_parser, log
-from tasks.errors import STATUS_BAD_INPUT, InputError
+from tasks.errors import STATUS_BAD_INPUT
 from tasks.settings import add_options, setting, settings
 
 _DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
@@ -34,8 +31,6 @@ _DVC_FAILED = 255
 _DVC_ERROR = "ERROR: "
 _LOCKED = re.compile("Unable to acquire lock|is busy, it is being blocked")
 """What DVC says where another `dvc` works on the same files."""
-_ATTEMPTS, _PAUSE_SECONDS = 20, 3.0
-"""How often and how far apart `dvc` tries a command that finds the repository locked."""
 _LAST_LINES = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
@@ -230,31 +225,6 @@ def _read_lock(text: str) -> None:
     except Exception as error:
         if "<<<<<<<" not in text:  # DVC says what to do where git has left a conflict
             raise ValueError(str(error)) from error
-
-
-def dvc(root: Path, *words: str) -> str:
-    """Run a command of DVC in a repository and return its output; repeat it while another `dvc` holds what it needs.
-
-    It is not ended with this process: while DVC queues an experiment, the working folder is not what it was.
-
-    Raises:
-        InputError: it failed; says DVC's reason.
-    """
-    for attempt in itertools.count(1):
-        # Files, since workers that `dvc queue start` leaves behind would hold pipes open.
-        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-            streams: Any = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors, "start_new_session": True}
-            status = subprocess.call([*_DVC, *words], cwd=root, env=environment(), **streams)  # noqa: S603 (our words)
-            output.seek(0)
-            errors.seek(0)
-            said, failures = output.read(), errors.read()
-        if status == 0:
-            return said
-        if attempt == _ATTEMPTS or not _LOCKED.search(failures):
-            break
-        time.sleep(_PAUSE_SECONDS)
-    lines = [line.removeprefix(_DVC_ERROR) for line in failures.splitlines() if line.startswith(_DVC_ERROR)]
-    raise InputError(f"dvc {' '.join(words[:2])} failed: {(lines or [f'exit status {status}'])[0]}")
 
 
 def environment(flow_run: str = "") -> dict[str, str]:

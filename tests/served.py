@@ -116,9 +116,13 @@ class PrefectApi(abc.ABC):
         (deployment,) = self.ask("/deployments/filter")
         return deployment
 
+    def stop_schedule(self) -> None:
+        """Begin no other run by the schedule; one that is at work goes on."""
+        self.ask(f"/deployments/{self.deployment()['id']}/pause_deployment")
+
     def pause(self) -> None:
         """Stop the schedule, and wait for a scheduled run that may be at work."""
-        self.ask(f"/deployments/{self.deployment()['id']}/pause_deployment")
+        self.stop_schedule()
         until("the last scheduled run", lambda: self.slots() == 0)
 
     def slots(self) -> int:

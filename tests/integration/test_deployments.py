@@ -20,10 +20,9 @@ def test_all_deployments_of_prefect_yaml_run_on_a_worker(tmp_path: Path, undistu
         pool.create(1, root)
         pool.prefect(root, "--no-prompt", "deploy", "--all")
         deployments = pool.deployments()
-        assert set(deployments) == {"nightly", "watch", "pipeline"}
+        assert set(deployments) == {"nightly", "pipeline"}
         schedules = {name: [entry["schedule"] for entry in one["schedules"]] for name, one in deployments.items()}
-        assert schedules["nightly"][0]["cron"] == "0 3 * * *"
-        assert schedules["watch"][0]["interval"] == 3600
+        assert schedules["nightly"][0]["cron"] == "0 3 * * *" and not schedules["pipeline"]
         assert all(one["global_concurrency_limit"]["limit"] == 1 for one in deployments.values())
 
         run_id = pool.start_run("nightly")

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows import graph
-from flows.graph import Sources, read_graph, read_sources
+from flows.graph import read_graph
 from tasks.errors import InputError
 from tests.unit.flows.conftest import Repository
 
@@ -93,45 +92,3 @@ def test_what_is_no_repository_with_that_stage_is_refused(repository: Repository
 def test_a_broken_dvc_file_is_refused(repository: Repository, stages: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="DVC cannot read its stages"):
         read_graph(repository(stages))
-
-
-def test_each_kind_of_source_is_noticed(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dvc.repo import Repo
-
-    root = repository(
-        {
-            "first": {"cmd": "cat raw.txt > middle", "deps": ["raw.txt"], "params": ["rate"], "outs": ["middle"]},
-            "second": {"cmd": "cp middle end", "deps": ["middle"], "outs": ["end"]},
-            "other": {"cmd": "cp more/a other", "deps": ["more"], "outs": ["other"]},
-        }
-    )
-    monkeypatch.chdir(root)
-    (root / "more").mkdir()
-    for file, text in (("raw.txt", "raw"), ("more/a", "a"), ("params.yaml", "rate: 1\nunread: 1\n")):
-        (root / file).write_text(text, encoding="utf-8")
-    with Repo(str(root)) as repo:
-        repo.reproduce()
-
-    def sources() -> Sources:
-        return read_sources(root, ["first", "second", "other"])
-
-    first = sources()
-    assert first.outdated == ()
-    # What no stage reads is no source, and neither is what a stage makes.
-    (root / "params.yaml").write_text("rate: 1\nunread: 2\n", encoding="utf-8")
-    (root / "middle").write_text("by hand", encoding="utf-8")
-    assert sources() == Sources(("first", "second"), first.fingerprint)
-    (root / "middle").write_text("raw", encoding="utf-8")
-    prints = {first.fingerprint}
-    with monkeypatch.context() as patch:
-        patch.setattr(graph, "dvc", lambda *_: "[]")  # a process that takes a second, and no part of the fingerprint
-        for file, text in (("raw.txt", "other"), ("params.yaml", "rate: 2")):
-            (root / file).write_text(text, encoding="utf-8")
-            prints.add(sources().fingerprint)
-        (root / "raw.txt").unlink()
-        prints.add(sources().fingerprint)
-    (root / "raw.txt").write_text("other", encoding="utf-8")
-    (root / "more/a").write_text("b", encoding="utf-8")
-    last = sources()
-    assert set(last.outdated) == {"first", "other"}
-    assert len({*prints, last.fingerprint}) == 5

@@ -79,7 +79,7 @@ def test_the_table_shows_how_each_stage_ended(tmp_path: Path, monkeypatch: pytes
     assert verdicts == [("verdict-multi30k-de", "# Deploy it")]
 
 
-UNSCHEDULED: dict[str, Any] = {"cron": None, "watch_minutes": None, "interval_minutes": None}
+UNSCHEDULED: dict[str, Any] = {"cron": None, "interval_minutes": None}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ UNSCHEDULED: dict[str, Any] = {"cron": None, "watch_minutes": None, "interval_mi
         ({"cron": "0 3 * *"}, "--cron"),
         ({"cron": "at night"}, "--cron"),
         ({"interval_minutes": 0.0}, "--interval-minutes"),
-        ({"watch_minutes": float("nan")}, "--watch-minutes"),
+        ({"interval_minutes": float("nan")}, "--interval-minutes"),
         ({}, "no flow has a schedule; give --cron"),
     ],
 )
@@ -98,10 +98,9 @@ def test_a_wrong_schedule_is_refused(options: dict[str, Any], named: str) -> Non
 
 
 def test_schedules_become_arguments_of_prefect() -> None:
-    options = UNSCHEDULED | {"cron": "0 3 * * *", "watch_minutes": 90.0, "interval_minutes": 0.5}
+    options = UNSCHEDULED | {"cron": "0 3 * * *", "interval_minutes": 0.5}
     assert serve._schedules(argparse.Namespace(**options)) == [
         (serve.nightly, {"cron": "0 3 * * *"}),
-        (serve.watch, {"interval": datetime.timedelta(minutes=90)}),
         (pipeline.pipeline, {"interval": datetime.timedelta(seconds=30)}),
     ]
 
@@ -115,7 +114,7 @@ def test_a_folder_without_dvc_is_refused_in_one_line(
     assert (ended.status, len(ended.said.splitlines())) == (2, 1)
 
 
-@pytest.mark.parametrize("flow", [pipeline.pipeline, serve.watch, serve.nightly], ids=lambda one: one.name)
+@pytest.mark.parametrize("flow", [pipeline.pipeline, serve.nightly], ids=lambda one: one.name)
 def test_how_stages_run_is_a_form_with_descriptions_and_bounds(flow: Flow[..., Any]) -> None:
     form = parameter_schema(flow).definitions["PipelineSettings"]["properties"]
     described = {field.name: field.metadata["description"] for field in dataclasses.fields(PipelineSettings)}

@@ -1,29 +1,22 @@
-"""What runs by itself: `nightly` after the stages, and when `watch` starts them; the stages themselves are replaced."""
+"""What `nightly` does after the stages, which are replaced."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prefect.client.schemas.objects import State, StateType
-from prefect.logging import disable_run_logger
+from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 
 from flows import serve
-from flows.graph import Sources
-from flows.pipeline import RUN_LOCK
-from flows.server import lock_file
-from tests.unit.flows.conftest import Repository
 
 STAGES = ("prepare@a", "report@a", "prepare@b", "report@b", "report")
 UP_TO_DATE: State[None] = Completed(message="5 stages are up to date: 5 ran, 0 cached")
 PROMOTED: State[Any] = Completed(name="Promoted", message="promoted: faster")
 REFUSED: State[Any] = Completed(name="NotPromoted", message="not promoted: slower")
-CHANGED = Sources(("only",), "1")
 
 Nightly = Callable[..., tuple[State[None], list[str]]]
-Looked = Callable[[Sources, State[None]], str]
 
 
 @pytest.fixture
@@ -70,41 +63,3 @@ def test_a_comparison_that_fails_fails_the_run_and_spares_the_other_tasks(run: N
 @pytest.mark.parametrize("stages", [Failed(message="stage 'report@a' failed"), Cancelled(message="cancelled")])
 def test_nothing_is_offered_unless_all_stages_are_up_to_date(run: Nightly, stages: State[None]) -> None:
     assert run(stages) == (stages, ["records"])
-
-
-@pytest.fixture
-def look(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looked]:
-    """Return a function that looks once at the given sources; runs end in the given state."""
-    monkeypatch.chdir(repository({"only": {"cmd": "touch out", "deps": ["raw"], "outs": ["out"]}}))
-
-    def once(sources: Sources, ended: State[None]) -> str:
-        monkeypatch.setattr(serve, "run_graph", lambda *_: ended)
-        monkeypatch.setattr(serve, "read_sources", lambda *_: sources)
-        return str(serve.watch.fn().message)
-
-    with disable_run_logger():
-        yield once
-
-
-RAN: State[None] = Completed(message="ran")
-
-
-def test_what_failed_waits_for_a_change_and_what_was_killed_goes_on(look: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert look(Sources((), "1"), RAN) == "nothing changed: 1 stages are up to date"
-    assert look(CHANGED, RAN) == "ran"
-    for state, again in (
-        (StateType.FAILED, "nothing changed since a run failed; python -m flows.pipeline repeats it"),
-        (StateType.CANCELLED, "nothing changed since a run failed; python -m flows.pipeline repeats it"),
-        (StateType.CRASHED, "ran"),
-        (None, "ran"),
-    ):
-        monkeypatch.setattr(serve, "read_state", lambda run_id, state=state: state)
-        assert look(CHANGED, RAN) == again
-    monkeypatch.setattr(serve, "read_state", lambda run_id: StateType.FAILED)
-    assert look(Sources(("only",), "2"), RAN) == "ran"
-
-
-def test_a_look_while_a_run_is_at_work_starts_nothing(look: Looked) -> None:
-    with lock_file(RUN_LOCK):
-        RUN_LOCK.write_text("run-1")
-        assert look(CHANGED, RAN) == "flow run run-1 is at work in this repository; wait for it to end"
