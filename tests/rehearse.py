@@ -39,7 +39,7 @@ from tasks.corpora.settings import columns_of
 from tasks.errors import one_line_errors
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
-from tasks.presets import MODELS, Section, Variant, variant_of
+from tasks.presets import FIRST_LAYER, MODELS, Section, Variant, variant_of
 from tests.mutants.__main__ import copy_tree
 from tests.served import spare_tables
 
@@ -213,7 +213,8 @@ def section_of(variant: Variant, small: str, large: str) -> Section:
     """The variant's task at the scale of an hour, with stand-ins in place of its models, and still fewer steps and texts."""
     task = variant.section(scale="hour")
     task["tokenizer"]["pretrained"] = task["models"]["large"]["pretrained"] = large
-    task["models"]["small"]["pretrained"] = small
+    if "pretrained" in task["models"]["small"]:
+        task["models"]["small"]["pretrained"] = small
     task["text"] |= {"max_source_tokens": min(variant.lengths[0], LONGEST), "max_target_tokens": min(variant.lengths[1], 24)}
     for training in (task["finetune"]["large"], task["align"]):
         if training["steps"]:
@@ -261,7 +262,7 @@ def make_project(variants: Sequence[Variant], folder: Path, device: str = "cpu")
         place = Path("stand-ins") / variant.name
         lines = write_data_set(variant, folder / place / "data")
         tokenizer = tokenizer_of(MODELS[names_of(variant)["large"]]["tokenizer"], lines)
-        for model in ("small", "large"):
+        for model in [one for one, name in names_of(variant).items() if name != FIRST_LAYER]:
             write_model(variant, model, folder / place / model, tokenizer, lines)
         params["active"][variant.name] = f"{place}/data"
         params["tasks"][variant.name] = section_of(variant, f"{place}/small", f"{place}/large")

@@ -24,6 +24,8 @@ _OPEN = {"accumulation": 0, "precision": "auto"}
 _TIMED = 500
 _TIMED_AS = {"latency_examples": _TIMED, "latency_rounds": 3}
 """SpecCascade, E.1."""
+FIRST_LAYER = "first-layer"
+"""The small model of a pair that is the large one's first decoder layer on its frozen encoder (BiLD-v1, 4.1)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Variant:
     lengths: tuple[int, int]
     """Longest source and target, in tokens."""
     pairs: list[str]
-    """`small:large`, the paper's first."""
+    """`small:large`, the paper's first; `small` may be `FIRST_LAYER`."""
     large: Section
     """Training of the large model, as `finetune.large`."""
     align: Section
@@ -88,6 +90,7 @@ class Variant:
             InputError: see `checked_pair`.
         """
         small, large = checked_pair(pair or self.pairs[0], self)
+        drafter = {"from_large": {"layers": [0], "share_encoder": True}} if small == FIRST_LAYER else {"pretrained": small}
         hub = {"preset": self.data_set, **({"shots": self.shots} if self.shots else {})}
         task = {
             "seeds": [1],
@@ -96,7 +99,7 @@ class Variant:
             "corpus": {"source": "hub", "hub": hub, "paper": max(filter(self.paper.startswith, PAPERS), key=len)},
             "text": {"max_source_tokens": self.lengths[0], "max_target_tokens": self.lengths[1], **self.text},
             "tokenizer": {"pretrained": large},
-            "models": {"large": {"pretrained": large}, "small": {"pretrained": small}},
+            "models": {"large": {"pretrained": large}, "small": drafter},
             "finetune": {"large": {**_OPEN, **self.large}, "small": {"steps": 0, "batch_size": 16}},
             "calibrate": {"batch_size": 0, **self.calibrate},
             "align": {"start": "pretrained", **_OPEN, **self.align},
@@ -183,10 +186,10 @@ def checked_pair(pair: str, variant: Variant) -> tuple[str, str]:
         InputError: a model is none of the papers', or the two have different tokenizers.
     """
     names = pair.split(":")
-    if len(names) != 2 or not set(names) <= set(MODELS):
+    if len(names) != 2 or names[1] not in MODELS or names[0] not in (FIRST_LAYER, *MODELS):
         raise InputError(f"{variant.name} has no pair {pair!r}; {_nearest(pair, variant.pairs)}")
     small, large = names
-    if MODELS[small]["tokenizer"] != MODELS[large]["tokenizer"]:
+    if small != FIRST_LAYER and MODELS[small]["tokenizer"] != MODELS[large]["tokenizer"]:
         raise InputError(f"{small} and {large} share no tokenizer; {_nearest(pair, variant.pairs)}")
     return small, large
 

@@ -23,7 +23,7 @@ from tasks.evaluation.sweep.grid import expand
 from tasks.machine import processes_for, processes_of_a_device, require_memory
 from tasks.models import spread
 from tasks.presets import CARDS, MODELS, Card
-from tasks.training.memory import TextCost, fitting, text_cost
+from tasks.training.memory import TextCost, fitting, text_cost, with_depths
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def config_of(model: ModelSettings, vocabulary: int, large: PreTrainedConfig | N
     from tasks.models.tokenizers import load_from
 
     if model.from_large is not None and large is not None:
-        return large  # an upper bound
+        # An upper bound for a shared encoder, whose weights count as trained.
+        chosen = model.from_large
+        return with_depths(large, len(chosen.encoder_layers or range(large.num_hidden_layers)), len(chosen.layers))
     if model.pretrained is None:
         return random_config(model, {"vocab_size": vocabulary, "pad_token_id": 0, "eos_token_id": 1})
     if model.pretrained not in MODELS:

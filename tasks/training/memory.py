@@ -98,7 +98,7 @@ def _text_cost(described: str, source: int, target: int) -> TextCost:
     whole, operations = _forward(model, source, target)
     # From stacks of one and of two layers: what a layer of each keeps, and with that what the rest does.
     shallow, encoder, decoder = (
-        _forward(model_without_weights(_with_depths(config, *depths)), source, target)[0] for depths in ((1, 1), (2, 1), (1, 2))
+        _forward(model_without_weights(with_depths(config, *depths)), source, target)[0] for depths in ((1, 1), (2, 1), (1, 2))
     )
     layers = [decoder - shallow, encoder - shallow] if config.is_encoder_decoder else [decoder - shallow]
     tokens = {"source": source, "target": target} if config.is_encoder_decoder else {"both": source + target}
@@ -146,7 +146,7 @@ def _forward(model: PreTrainedModel, source: int, target: int) -> tuple[int, int
     return held + 4 * logits.numel(), counter.get_total_flops()
 
 
-def _with_depths(config: PreTrainedConfig, encoder: int, decoder: int) -> PreTrainedConfig:
+def with_depths(config: PreTrainedConfig, encoder: int, decoder: int) -> PreTrainedConfig:
     """The configuration with so many layers in each stack."""
     changed, both = copy.deepcopy(config), config.is_encoder_decoder
     for names, depth in ((_ENCODERS, encoder if both else decoder), (_DECODERS, decoder)):

@@ -14,7 +14,7 @@ from tasks.errors import InputError
 from tasks.evaluation.scoring.metrics import METRICS
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.grid import preset_values
-from tasks.presets import FULL, MODELS, SCALES, VARIANTS, Variant, variant_of
+from tasks.presets import FIRST_LAYER, FULL, MODELS, SCALES, VARIANTS, Variant, variant_of
 from tasks.presets.__main__ import main, table
 from tests.commands import Run, runner
 
@@ -44,7 +44,8 @@ def test_a_variant_is_a_task_with_every_pair_and_at_every_scale(variant: Variant
     assert variant.metric in METRICS and variant.printed and variant.ours
     for pair in variant.pairs if scale == FULL else variant.pairs[:1]:
         task = task_of(variant, pair, scale)
-        assert f"{task.models.small.pretrained}:{task.models.large.pretrained}" == pair
+        drafter = FIRST_LAYER if task.models.small.from_large else task.models.small.pretrained
+        assert f"{drafter}:{task.models.large.pretrained}" == pair
         assert task.corpus.hub is not None and task.corpus.hub.data_set.name == DATA_SETS[variant.data_set].name
         assert (task.text.max_source_tokens, task.text.max_target_tokens) == tuple(variant.lengths)
         # Nothing reads a fine-tuned small model: the unaligned drafter starts from the pre-trained one, or is it.
@@ -126,6 +127,7 @@ def test_variants_are_listed_and_shown(run: Run) -> None:
             "google-t5/t5-small:t5-large",
             r"xsum-bild has no pair .*; did you mean google-t5/t5-small:google-t5/t5-l",
         ),
+        ("xsum", "bild", "google-t5/t5-large:first-layer", "xsum-bild has no pair"),
         ("xsum", "", "google/mt5-small:google-t5/t5-large", "google/mt5-small and google-t5/t5-large share no tokenizer; "),
     ],
 )
@@ -136,4 +138,4 @@ def test_what_no_paper_did_gets_the_nearest_that_one_did(data_set: str, paper: s
 
 def test_every_model_of_a_variant_is_described() -> None:
     named = {name for variant in VARIANTS for pair in variant.pairs for name in pair.split(":")}
-    assert named <= MODELS.keys()
+    assert named <= {FIRST_LAYER, *MODELS}
