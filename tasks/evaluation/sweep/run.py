@@ -300,8 +300,12 @@ def _groups(
 
 
 def null_test_of(sweeps: Sequence[SplitSweep]) -> NullTest | None:
-    """Whether the small models alone, of one architecture, come out equal on a split; None where they were not compared."""
-    found = null_test(_equal_models(sweeps))
+    """Whether the small models alone, of one architecture, come out equal on a split; None where they were not compared.
+
+    Those that draw from the top k or a nucleus cannot be: to find it in a flat distribution takes longer than in a sharp one.
+    """
+    sampling = sweeps[0].writer.evaluator.request.sampling
+    found = null_test(_equal_models(sweeps)) if sampling.greedy or (sampling.top_k, sampling.top_p) == (0, 1) else None
     if found is None:
         return None
     ratio, (low, high) = found

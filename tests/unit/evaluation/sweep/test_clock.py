@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.method import Pair
+from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import SweepRow, TimedRow
@@ -17,7 +17,7 @@ from tasks.evaluation.sweep.rows import RowWriter
 from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, expected
 from tasks.evaluation.timing import Expected
 from tests.sweeps import FEW
-from tests.ticking import Clock, Price, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair, timer_of
+from tests.ticking import LIMIT, Clock, Price, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair, timer_of
 
 ROUNDS = 3
 COPY = SweepPoint("speculative", SpeculativeSettings(drafter="copy"))
@@ -43,7 +43,7 @@ class Watched:
 
 
 def swept(
-    folder: Path, pairs: dict[Drafter, Pair], clock: Clock, grid: Sequence[SweepPoint] = FEW
+    folder: Path, pairs: dict[Drafter, Pair], clock: Clock, grid: Sequence[SweepPoint] = FEW, request: Request | None = None
 ) -> tuple[Watched, TaskSweep]:
     """A sweep of these drafters, of which every point is timed."""
     settings = sweep_settings(latency_rounds=ROUNDS, plan=False)
@@ -51,7 +51,7 @@ def swept(
     split = split_of(pairs[DRAFTERS[0]], settings)
     for drafter, pair in pairs.items():
         path = folder / f"{drafter.arm}-{drafter.seed}" / "rows.jsonl"
-        writer = RowWriter(evaluator_of(pair, settings), SweepRowFile(path, "work"), "toy", drafter.arm)
+        writer = RowWriter(evaluator_of(pair, settings, request), SweepRowFile(path, "work"), "toy", drafter.arm)
         runners[drafter] = SweepRunner(drafter, writer, folder / "cache")
     whole = TaskSweep(runners, dict.fromkeys(pairs, grid), starts.start)
     whole.validate(split)
@@ -121,6 +121,12 @@ def test_equal_models_that_come_out_unequal_are_timed_again_and_then_not_trusted
     assert {len(row.rounds or ()) for row in rows if isinstance(row, TimedRow)} == {ROUNDS + 2}
     found = whole.null_test()
     assert found is not None and found.finding == "unequal" and found.ratio == pytest.approx(1.2, abs=0.01)
+
+
+def test_no_null_test_compares_models_that_draw_from_a_nucleus(tmp_path: Path) -> None:
+    clock, request = Clock(), Request(LIMIT, SamplingSettings(temperature=1.0, top_p=0.8))
+    starts, whole = swept(tmp_path, pairs_of(clock, slower=1.2), clock, [], request)
+    assert len(starts.starts) == ROUNDS and whole.null_test() is None, "a flat distribution takes longer"
 
 
 def test_one_split_with_unequal_clocks_is_not_hidden_by_another(tmp_path: Path) -> None:
