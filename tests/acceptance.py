@@ -19,14 +19,9 @@ def often_top(logits: Tensor, other: int, share: float, rng: random.Random) -> i
 def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
     """Return how many drafted tokens a rule keeps; `logits` (draft and one more, vocabulary)."""
     scores = torch.softmax(logits.float(), -1)
-    agrees = [int(row.argmax()) == token for row, token in zip(scores, drafted, strict=False)]
-    kept = [
-        keeps(row, token, rule) or (rule.keep_agreed and agreed)
-        for row, token, agreed in zip(scores, drafted, agrees, strict=False)
-    ]
-    for position, keep in enumerate(kept):
-        if not keep:
-            return len(drafted) if rule.first_only and agrees[position] else position
+    for position, (row, token) in enumerate(zip(scores, drafted, strict=False)):
+        if not (keeps(row, token, rule) or (rule.keep_agreed and int(row.argmax()) == token)):
+            return position
     return len(drafted)
 
 

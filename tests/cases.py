@@ -10,7 +10,7 @@ from tasks.decoding.distributions import TokenSource
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods import cascades
 from tasks.decoding.methods.baselines import VanillaSettings
-from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
 from tasks.decoding.methods.speculative import (
     BlockSettings,
     ConfidentSettings,
@@ -91,7 +91,6 @@ def sequential(confidence: str, cost: float) -> Case:
     return Case("sequence_cascade", settings, functools.partial(laws.sequence_cascade, settings), "top-p")
 
 
-AUTHORS = BildAuthorsSettings(fallback_threshold=0.5, rollback_threshold=0.3, max_draft=2)
 CASES = {
     "vanilla_large": Case("vanilla_large", VanillaSettings(), sampling="all three"),
     "vanilla_small": Case("vanilla_small", VanillaSettings(), of_small, "all three"),
@@ -141,10 +140,8 @@ CASES = {
     "bild": bild(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=2),
     "bild, fixed window": bild("top-p", fallback_threshold=0.0, rollback_threshold=0.7, max_draft=3),
     "bild, no rollback": bild("all three", fallback_threshold=0.55, rollback_threshold=INFINITY, max_draft=2),
-    "bild, large first": bild(fallback_threshold=0.5, rollback_threshold=0.5, max_draft=2, large_first=True, keep_agreed=True),
     "bild, soft distance": bild(fallback_threshold=0.4, rollback_threshold=1.2, max_draft=2, rollback_distance="soft"),
     "bild, KL distance": bild("top-p", fallback_threshold=0.4, rollback_threshold=0.6, max_draft=2, rollback_distance="kl"),
-    "bild_authors": Case("bild_authors", AUTHORS, functools.partial(laws.bild_authors, AUTHORS), limit=4),
     "bild_oracle": Case("bild_oracle", BildOracleSettings(rollback_threshold=1.0), functools.partial(laws.bild_oracle, 1.0)),
     "token_cascade, chow": token_cascade("chow", 0.45, "top-p"),
     "token_cascade, chow_log": token_cascade("chow_log", 0.7, "all three"),
@@ -155,7 +152,7 @@ CASES = {
     "sequence_cascade, quantile": sequential("quantile", 0.5),
 }
 _SAMPLED_IN_KERNEL = {
-    *("vanilla_large", "vanilla_small", "bild", "bild_authors", "speculative_cascade", "token_cascade", "sequence_cascade"),
+    *("vanilla_large", "vanilla_small", "bild", "speculative_cascade", "token_cascade", "sequence_cascade"),
     *("speculative", *(f"speculative_{one}" for one in ("block", "lenient", "lossy", "margin", "confident"))),
 }
 IN_KERNEL = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tasks.decoding.method import SamplingSettings
-from tasks.decoding.methods.bild import BildAuthorsSettings, BildSettings
+from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import DiffOracleSettings, SequenceCascadeSettings, TokenCascadeSettings
 from tests.distributions import SequenceDistribution, continued, dist, model_distribution, scores, sequence_distribution
 from tests.toys import END, START, Predict, Prefix
@@ -201,7 +201,7 @@ def sequence_cascade(settings: SequenceCascadeSettings, models: Models, limit: i
 
 
 def bild(settings: BildSettings, models: Models, limit: int) -> SequenceDistribution:
-    """BiLD's Algorithm 1 if all draws are independent, with the two additions of the authors' code."""
+    """BiLD's Algorithm 1 if all draws are independent."""
     distribution: SequenceDistribution = defaultdict(float)
 
     def branch(text: Prefix, probability: float, unchecked: int, shares: np.ndarray) -> None:
@@ -215,14 +215,11 @@ def bild(settings: BildSettings, models: Models, limit: int) -> SequenceDistribu
             hard, soft = -np.log(p[token]), -(q[possible] * np.log(p[possible])).sum()
         divergence = soft + (q[possible] * np.log(q[possible])).sum()
         distance = {"hard": hard, "soft": soft, "kl": divergence}[settings.rollback_distance]
-        return bool(distance > settings.rollback_threshold) and not (settings.keep_agreed and token == p.argmax())
+        return bool(distance > settings.rollback_threshold)
 
     def grow(text: Prefix, probability: float, unchecked: int) -> None:
         if len(text) - 1 == limit or text[-1] == END:
             distribution[text[1:]] += probability
-            return
-        if settings.large_first and len(text) == 1:
-            branch(text, probability, 2, models.p(text))
             return
         confident = models.q_scores(text).max() > settings.fallback_threshold
         if confident and len(text) - unchecked < settings.max_draft:
@@ -235,36 +232,4 @@ def bild(settings: BildSettings, models: Models, limit: int) -> SequenceDistribu
         branch(text, probability, len(text) + 1, models.p(text))
 
     grow((START,), 1.0, 1)
-    return distribution
-
-
-def bild_authors(settings: BildAuthorsSettings, models: Models, limit: int) -> SequenceDistribution:
-    """The authors' code of BiLD, drawing tokens; a correction is followed by another token of the large model's."""
-    distribution: SequenceDistribution = defaultdict(float)
-    least = math.exp(-settings.rollback_threshold)
-
-    def end_or(write: Callable[[Prefix, float, int], None], text: Prefix, probability: float, unchecked: int) -> None:
-        if len(text) - 1 == limit or text[-1] == END:
-            distribution[text[1:]] += probability
-        else:
-            write(text, probability, unchecked)
-
-    def small(text: Prefix, probability: float, unchecked: int) -> None:
-        drafted = len(text) - unchecked
-        if drafted == settings.max_draft or models.q_scores(text).max() < settings.fallback_threshold:
-            large(text, probability, unchecked)
-            return
-        for longer, share in continued(text, models.q(text)):
-            end_or(small, longer, probability * share, unchecked)
-
-    def large(text: Prefix, probability: float, unchecked: int) -> None:
-        far = [at for at in range(unchecked, len(text)) if models.p_scores(text[:at])[text[at]] < least]
-        if far and models.p_scores(text[: far[0]]).argmax() != text[far[0]]:
-            for longer, share in continued(text[: far[0]], models.p(text[: far[0]])):
-                large(longer, probability * share, far[0] + 1)
-            return
-        for longer, share in continued(text, models.p(text)):
-            end_or(small, longer, probability * share, len(text) + 1)
-
-    large((START,), 1.0, 1)
     return distribution

@@ -7,7 +7,7 @@ from tasks.decoding.method import SamplingSettings
 from tasks.decoding.methods import cascades, speculative
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.beam import BeamSettings, SpeculativeBeamSettings
-from tasks.decoding.methods.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
+from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
 from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.registry import METHODS
 
@@ -16,11 +16,7 @@ _SETTINGS: dict[str, list[Any]] = {
     "vanilla_small": [VanillaSettings()],
     "bild": [
         BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=4),
-        BildSettings(fallback_threshold=0.3, rollback_threshold=0.5, large_first=True, keep_agreed=True),
-    ],
-    "bild_authors": [
-        BildAuthorsSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=4),
-        BildAuthorsSettings(fallback_threshold=0.2, rollback_threshold=0.3),
+        BildSettings(fallback_threshold=0.3, rollback_threshold=0.5),
     ],
     "bild_oracle": [BildOracleSettings(rollback_threshold=1.0)],
     "speculative": [speculative.SpeculativeSettings(draft_length=1), speculative.SpeculativeSettings(draft_length=5)],
@@ -72,9 +68,7 @@ DRAWN: dict[str, tuple[SamplingSettings, dict[str, Any]]] = {
 NUMERIC: list[tuple[str, Any]] = [
     ("bild", BildSettings()),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
-    ("bild", BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=3, large_first=True)),
-    ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=3.0, keep_agreed=True)),
-    ("bild_authors", BildAuthorsSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4)),
+    ("bild", BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=3)),
     ("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=math.inf)),
     ("speculative", speculative.SpeculativeSettings(draft_length=1)),
     ("speculative", speculative.SpeculativeSettings(draft_length=7)),

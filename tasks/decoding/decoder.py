@@ -139,8 +139,6 @@ class GreedyAcceptance:
     """Accept a token whose softmax is at least this share of the highest; infinity never does."""
     max_gap: float = -1.0
     """Accept a token whose softmax is at most this under the highest; a negative number never does."""
-    first_only: bool = False
-    """Examine only the first token that is not accepted: where it is the argmax, it and all behind it are accepted."""
 
     @property
     def reads_scores(self) -> bool:

@@ -24,10 +24,6 @@ class DraftRule:
     """Stop before a token at whose position the entropy of the scores, in nats, is above this (SpecCascade, ChowLog)."""
     ends_unverified: bool = False
     """Whether a text may end inside a draft that the target has not seen."""
-    first_from_target: bool = False
-    """Whether the target predicts the first token without a draft."""
-    target_after_rollback: bool = False
-    """Whether the target also predicts the token after a correction, without a draft; a correction then ends no text."""
 
 
 class DraftBuilder:

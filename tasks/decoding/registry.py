@@ -35,6 +35,8 @@ GREEDY_ONLY = tuple(name for name, spec in METHODS.items() if spec.greedy_only)
 """Methods that draw no tokens, and take temperature 0 alone."""
 T5_ONLY = tuple(name for name, spec in METHODS.items() if spec.t5_only)
 """Methods that need the layers of a T5 or mT5."""
+_FORMER_SWITCHES = frozenset((("bild", "large_first"), ("bild", "keep_agreed")))
+"""Switches that methods had once; recorded points hold them, off."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,16 @@ class ConfiguredMethod:
 def configure_method(name: str, settings: Mapping[str, object]) -> ConfiguredMethod:
     """Return a method of the registry at the given settings; the others have their defaults.
 
+    A switch that the method no longer has may be among them where it is off.
+
     Raises:
         InputError: there is no such method or setting, or a value is not one of it.
     """
     if name not in METHODS:
         raise InputError(f"method is {name}; it must be one of {', '.join(METHODS)}")
+    values = {one: value for one, value in settings.items() if value is not False or (name, one) not in _FORMER_SWITCHES}
     try:
-        return ConfiguredMethod(name, read_settings(METHODS[name].settings, settings))
+        return ConfiguredMethod(name, read_settings(METHODS[name].settings, values))
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
 

@@ -191,11 +191,10 @@ class _Replayer:
 
     def _count_accepted(self, draft: CachedDraft, p: Sequence[CachedStatistics]) -> int:
         """4. Return how many drafted tokens stay."""
-        rule, accept, drafted = self.parts.acceptance, self.accept, draft.tokens
-        accepted = 0
-        for token, q in zip(drafted, draft.q, strict=False):
+        accept, accepted = self.accept, 0
+        for token, q in zip(draft.tokens, draft.q, strict=False):
             if not accept(token, q, p[accepted]):
-                return len(drafted) if rule.first_only and p[accepted].argmax == token else accepted
+                break
             accepted += 1
         return accepted
 

@@ -133,11 +133,6 @@ class AcceptanceRule:
     """Whether the decision on a token depends on those behind it, so that `decide` takes drafts of one length at a time."""
 
     @property
-    def first_only(self) -> bool:
-        """Whether the first token that the mask rejects decides alone: where it is p's argmax, all stay."""
-        return self.greedy is not None and self.greedy.first_only
-
-    @property
     def in_numbers(self) -> SampledRule | None:
         """The rule of sampling for the kernel; none where it has no such form."""
         bounded = self.decide is None and self.greedy is not None
@@ -146,20 +141,10 @@ class AcceptanceRule:
     def apply(self, tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         """Decide on drafted tokens (rows, n), given the predictions of both models at their positions; n is at least 1."""
         if self.accept_mask is not None and (self.decide is None or p.sampling.greedy):
-            accept = cast(Tensor, self.accept_mask(tokens, q, p))
-            if self.first_only:
-                accept = accept | first_rejected_agrees(accept, p.argmax == tokens)
-            return AcceptanceResult(accept, p)
+            return AcceptanceResult(cast(Tensor, self.accept_mask(tokens, q, p)), p)
         if self.decide is None:
             raise ValueError("an acceptance rule needs a decision or a mask")
         return self.decide(tokens, q, p)
-
-
-def first_rejected_agrees(accept: Tensor, agrees: Tensor) -> Tensor:
-    """Return whether the first token that is not accepted agrees with p: bool (rows, 1), of two bool (rows, n)."""
-    rejected = accept.logical_not()
-    first = rejected & (rejected.cumsum(-1) == 1)
-    return (first & agrees).any(-1, keepdim=True)
 
 
 def within_bounds(bounds: GreedyAcceptance) -> AcceptMask:
@@ -346,15 +331,14 @@ block_verification = dataclasses.replace(speculative_sampling, decide=_decide_jo
 # Acceptance of tokens that the large model finds good enough, whatever the drafter thought of them. None of it is lossless.
 
 
-def distance_rollback(threshold: float, *, keep_agreed: bool = False, bonus: BonusToken = BonusToken.TARGET) -> AcceptanceRule:
+def distance_rollback(threshold: float, bonus: BonusToken = BonusToken.TARGET) -> AcceptanceRule:
     """Accept y while -log p(y) is at most the rollback threshold, else take the large model's token (BiLD, section 3.4).
 
     Args:
         threshold: The rollback threshold, in nats.
-        keep_agreed: Whether a token that is the large model's argmax stays at any distance.
         bonus: What follows a fully accepted draft.
     """
-    return bounded_rule(GreedyAcceptance(threshold, keep_agreed), bonus)
+    return bounded_rule(GreedyAcceptance(threshold, keep_agreed=False), bonus)
 
 
 def cross_entropy(q: PredictionBlock, p: PredictionBlock) -> Tensor:
@@ -362,7 +346,7 @@ def cross_entropy(q: PredictionBlock, p: PredictionBlock) -> Tensor:
     return -torch.where(q.scores > 0, q.scores * p.log_scores, 0.0).sum(-1)
 
 
-def distribution_rollback(threshold: float, *, divergence: bool, keep_agreed: bool = False) -> AcceptanceRule:
+def distribution_rollback(threshold: float, *, divergence: bool) -> AcceptanceRule:
     """Accept y while the distance of the scores q and p is at most the threshold (BiLD, equation 3, with other distances).
 
     It reads q and p whole, so the general loop alone runs it.
@@ -370,23 +354,13 @@ def distribution_rollback(threshold: float, *, divergence: bool, keep_agreed: bo
     Args:
         threshold: The rollback threshold, in nats.
         divergence: Whether the distance is KL(q‖p), the cross-entropy -Σ q log p less the entropy of q.
-        keep_agreed: Whether a token that is the large model's argmax stays at any distance.
     """
 
     def decide(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         distance = cross_entropy(q, p) - (q.entropy if divergence else 0.0)
-        accept = distance <= threshold
-        return AcceptanceResult(accept | (p.argmax == tokens) if keep_agreed else accept, p)
+        return AcceptanceResult(distance <= threshold, p)
 
     return AcceptanceRule(decide)
-
-
-def first_distance_rollback(threshold: float) -> AcceptanceRule:
-    """Examine the first token with -log p(y) above the threshold alone, and keep the whole draft where p's argmax is y.
-
-    This is the rule of the authors' code of BiLD; Algorithm 1 examines every token of the draft.
-    """
-    return bounded_rule(GreedyAcceptance(threshold, keep_agreed=False, first_only=True))
 
 
 def within_margin(margin: float) -> AcceptanceRule:

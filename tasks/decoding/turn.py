@@ -63,12 +63,6 @@ class TurnRules:
     def budget(self, row: RowState) -> int:
         """Return how many tokens may be drafted: one fewer than are left where the target adds its own to the draft."""
         rule, generated = self.draft_rule, len(row.tokens) - row.prompt
-        # 1. Turns without a draft: the first one, and the one after a correction.
-        if rule.first_from_target and generated == 0:
-            return 0
-        if self._goes_on(row):
-            return 0
-        # 2. Leave room for the token that the target adds.
         left = self.limit - generated - (self.bonus and not rule.ends_unverified)
         return min(rule.window, left)
 
@@ -140,15 +134,11 @@ class TurnRules:
             tokens.append(next_token)
             row.proposers += LARGE if kept == drafted else CORRECTED
         generated = len(tokens) - row.prompt
-        # 4. The end: a correction to the end token ends no text of the authors' code of BiLD.
-        ended = generated >= self.limit or (tokens[-1] in self.end_tokens and not self._goes_on(row))
+        # 4. The end: at the limit, or with an end token.
+        ended = generated >= self.limit or tokens[-1] in self.end_tokens
         if ended:
             row.end()
         return ended
-
-    def _goes_on(self, row: RowState) -> bool:
-        """Return whether the target continues a row by itself, since its last token is a correction."""
-        return self.draft_rule.target_after_rollback and row.proposers.endswith(CORRECTED)
 
     def finish_undrafted(self, row: RowState, tokens: Sequence[int]) -> None:
         """Add a whole text of the target's own: `finish` without a draft for each token, but in one call."""

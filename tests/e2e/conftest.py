@@ -29,7 +29,6 @@ GRID: list[dict[str, Any]] = [
     {"method": "bild", "values": {"fallback_threshold": [0.1, 0.3], "rollback_threshold": [3.0]}},
     {"method": "speculative", "values": {"draft_length": [3]}},
     {"method": "bild", "values": {"drafter": ["early_layer"]}},
-    {"method": "bild_authors", "values": {}},
     {"method": "bild_oracle", "values": {}},
     {"method": "speculative", "values": {"drafter": ["unigram", "bigram", "copy", "suffix", "random", "early_layer", "heads"]}},
     {"method": "speculative_block", "values": {"draft_length": [4]}},

@@ -1,4 +1,4 @@
-"""Big Little Decoder (Kim et al., 2023): fallback and rollback, the authors' own code, and the oracle study."""
+"""Big Little Decoder (Kim et al., 2023): fallback and rollback, and the oracle study."""
 
 from __future__ import annotations
 
@@ -39,29 +39,6 @@ class BildSettings(DraftingSettings):
         choices=("hard", "soft", "kl"),
     )
     max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
-    large_first: bool = setting("The large model generates the first token.", default=False)
-    keep_agreed: bool = setting(
-        "No rollback of a token that is the large model's argmax; later tokens are still examined. This and large_first are "
-        "variants of Algorithm 1; the method bild_authors is the authors' code.",
-        default=False,
-    )
-
-
-@settings
-class BildAuthorsSettings(DraftingSettings):
-    """Big Little Decoder as the authors' published code runs it, which is not Algorithm 1 (docs/methods.md)."""
-
-    fallback_threshold: float = setting(
-        "The large model takes over where the small model's top probability is under this; 0: a draft ends at max_draft only.",
-        default=0.6,
-        ge=0,
-        le=1,
-    )
-    rollback_threshold: float = _distance(
-        "Only the first drafted token whose distance -log p(y) is above this is examined; infinity disables rollback.",
-        default=5.0,
-    )
-    max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
 
 
 @settings
@@ -73,25 +50,21 @@ class BildOracleSettings:
     )
 
 
-_translation = preset(
+@method("bild", BildSettings, "Kim et al., 2023, Algorithm 1")
+@preset(
     "translation",
     "BiLD, 7.1.2: 0.5 to 0.9 and 1 to 10; steps ours",
     fallback_threshold=(0.5, 0.6, 0.7, 0.8, 0.9),
     rollback_threshold=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0),
     max_draft=LONGEST,
 )
-_summarization = preset(
+@preset(
     "summarization",
     "BiLD, 7.1.2: 0.2 to 0.6 and 2 to 6; steps ours",
     fallback_threshold=(0.2, 0.3, 0.4, 0.5, 0.6),
     rollback_threshold=(2.0, 3.0, 4.0, 5.0, 6.0),
     max_draft=LONGEST,
 )
-
-
-@method("bild", BildSettings, "Kim et al., 2023, Algorithm 1")
-@_translation
-@_summarization
 @preset(
     "early_exit",
     "BiLD, 7.2.1: 0.2 to 0.8 and 0.5 to 1.5; steps ours",
@@ -140,39 +113,12 @@ def bild(pair: Pair, settings: BildSettings, request: Request) -> DecodingMethod
     from tasks.decoding.loop import speculative_loop
     from tasks.decoding.rules import distance_rollback, distribution_rollback
 
-    fallback = DraftRule(
-        window=settings.max_draft,
-        fallback_threshold=settings.fallback_threshold,
-        ends_unverified=True,
-        first_from_target=settings.large_first,
-    )
+    fallback = DraftRule(window=settings.max_draft, fallback_threshold=settings.fallback_threshold, ends_unverified=True)
     # Rollback: keep y while d ≤ α_RB, else p's argmax takes its place.
     if settings.rollback_distance == "hard":
-        rollback = distance_rollback(settings.rollback_threshold, keep_agreed=settings.keep_agreed)
+        rollback = distance_rollback(settings.rollback_threshold)
     else:
-        divergence = settings.rollback_distance == "kl"
-        rollback = distribution_rollback(settings.rollback_threshold, divergence=divergence, keep_agreed=settings.keep_agreed)
-    return speculative_loop(pair, settings.drafter, rollback, fallback, request)
-
-
-@method("bild_authors", BildAuthorsSettings, "Kim et al., 2023: the authors' code")
-@_translation
-@_summarization
-def bild_authors(pair: Pair, settings: BildAuthorsSettings, request: Request) -> DecodingMethod:
-    from tasks.decoding.loop import speculative_loop
-    from tasks.decoding.rules import first_distance_rollback
-
-    fallback = DraftRule(
-        window=settings.max_draft,
-        # The code falls back under the threshold; a draft rule does at it as well.
-        fallback_threshold=max(0.0, math.nextafter(settings.fallback_threshold, 0.0)),
-        ends_unverified=True,
-        # Algorithm 1 begins with the small model; the code with the large one, and so after each rollback.
-        first_from_target=True,
-        target_after_rollback=True,
-    )
-    # Only the first token beyond the bound is looked at; where p's argmax agrees with it, the whole draft stays.
-    rollback = first_distance_rollback(settings.rollback_threshold)
+        rollback = distribution_rollback(settings.rollback_threshold, divergence=settings.rollback_distance == "kl")
     return speculative_loop(pair, settings.drafter, rollback, fallback, request)
 
 

@@ -30,7 +30,6 @@ from tasks.decoding.decoder import (
 from tasks.decoding.distributions import entropy, invert, probability, transform
 from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.method import GREEDY, SamplingSettings
-from tasks.decoding.rules import first_rejected_agrees
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
 from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, assign_slots
@@ -49,8 +48,6 @@ _UNIT = 64
 Result = TypeVar("Result")
 _Reads = tuple[bool, bool]
 """Whether the rule reads softmaxes, and whether it reads entropies."""
-_Kind = tuple[bool, bool]
-"""What recorded operations depend on: does the rule read scores, is it `first_only`."""
 
 
 @dataclass(frozen=True)
@@ -443,7 +440,7 @@ class DraftChecker:
             self._bounds.copy_(torch.tensor(bounds), non_blocking=True)
             self._rule = rule
         # 1. Run the model and apply the rule, on the device.
-        output, found = self._check(pending, drafted, cached, (rule.reads_scores, rule.first_only))
+        output, found = self._check(pending, drafted, cached, reads_scores=rule.reads_scores)
         numbers = fetch(found)
         # 2. Copy what the next run would overwrite, while the numbers are on their way.
         logits, hidden = output.logits.clone(), output.hidden.clone()
@@ -451,27 +448,26 @@ class DraftChecker:
         *best, accepted = numbers().tolist()
         return CheckedDraft(Step(logits, [len(best)], hidden, argmax=[best]), accepted, best[accepted])
 
-    def _check(self, pending: list[int], drafted: list[int], cached: int, kind: _Kind) -> _Checked:
+    def _check(self, pending: list[int], drafted: list[int], cached: int, *, reads_scores: bool) -> _Checked:
         """Run a graph recorded for the draft's length; after a prompt, whose length may be any, run without one."""
         count = len(drafted)
         if len(pending) > 1 or count > _LONGEST:
             output = self._decoder.run([pending + drafted], len(pending) - 1)
             ids = torch.tensor(drafted, dtype=torch.long).to(self._inputs.device, non_blocking=True)
-            return self._apply(output, ids, kind)
+            return self._apply(output, ids, reads_scores=reads_scores)
         inputs = self._inputs[:, : 2 + count]
         inputs.copy_(torch.tensor([[cached, *pending, *drafted]]), non_blocking=True)
 
         def work(kv_length: int) -> _Checked:
-            return self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], kind)
+            return self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], reads_scores=reads_scores)
 
-        return self._decoder.run_recorded(("check", count, *kind), cached + count, work)
+        return self._decoder.run_recorded(("check", count, reads_scores), cached + count, work)
 
-    def _apply(self, output: StepOutput, drafted: Tensor, kind: _Kind) -> _Checked:
+    def _apply(self, output: StepOutput, drafted: Tensor, *, reads_scores: bool) -> _Checked:
         """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
-        best, (reads_scores, first_only) = output.best[0], kind  # best: (drafted + 1,)
-        agrees = best[:-1] == drafted
+        best = output.best[0]  # (drafted + 1,)
         keep_agreed, max_surprisal, min_share, max_gap = self._bounds
-        accept = agrees & (keep_agreed > 0)
+        accept = (best[:-1] == drafted) & (keep_agreed > 0)
         if reads_scores:
             scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)  # (drafted, vocabulary)
             drafted_scores = probability(scores, drafted)
@@ -479,7 +475,5 @@ class DraftChecker:
             surprisals = -drafted_scores.log()
             accept = accept | (surprisals <= max_surprisal) | (highest - drafted_scores <= max_gap)
             accept = accept | (drafted_scores >= min_share * highest)
-        if first_only:
-            accept = accept | first_rejected_agrees(accept, agrees)
         # The accepted prefix ends before the first token that is not accepted.
         return output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)])

@@ -97,7 +97,7 @@ class Deferral(ctypes.Structure):
 class Acceptance(ctypes.Structure):
     """`kernel/layout.h`: Acceptance."""
 
-    _fields_ = _fields((_DOUBLE, "max_surprisal min_share max_gap"), (_INT32, "agreement"))
+    _fields_ = _fields((_DOUBLE, "max_surprisal min_share max_gap"), (_INT32, "keep_agreed"))
 
 
 CHOOSE = ctypes.CFUNCTYPE(_INT32, _INT64, _INT64, _INT32, _INT64, ctypes.POINTER(_DOUBLE), _INT64)
@@ -128,7 +128,7 @@ class LoopRules(ctypes.Structure):
     _fields_ = _fields(
         (Acceptance, "acceptance"),
         (_DOUBLE, "fallback_threshold stop_below max_entropy"),
-        (_INT32, "window first_from_target ends_unverified target_after_rollback"),
+        (_INT32, "window ends_unverified"),
         (_INT64, "limit"),
         (_POINTER, "small_ends large_ends"),
         (_INT64, "small_end_count large_end_count"),
@@ -153,7 +153,7 @@ class NativeTurn(ctypes.Structure):
 class Text(ctypes.Structure):
     """`kernel/speculative_loop.h`: Text."""
 
-    _fields_ = _fields((_POINTER, "tokens"), (_INT64, "prompt count small_cached large_cached"), (_INT32, "target_goes_on"))
+    _fields_ = _fields((_POINTER, "tokens"), (_INT64, "prompt count small_cached large_cached"))
 
 
 class LoopRow(ctypes.Structure):
@@ -205,9 +205,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
 
 def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
     """Return the kernel's structure of a greedy acceptance rule."""
-    # The kernel's three cases of agreement in one number; see `layout.h`.
-    agreement = 2 if rule.first_only else int(rule.keep_agreed)
-    return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, agreement)
+    return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, rule.keep_agreed)
 
 
 def integers(values: Iterable[int]) -> Integers:

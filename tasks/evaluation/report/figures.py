@@ -309,8 +309,7 @@ def _named_by(point: OperatingPoint, *names: str) -> str:
     """A BiLD point of the small model by some of its settings; empty for others, and where one of them is missing."""
     fixed: Settings = {name: point.settings[name] for name in names if name in point.settings}
     plain = point.method == "bild" and point.drafter == "small"
-    variant = point.settings.get("large_first") or point.settings.get("keep_agreed")
-    other = variant or point.settings.get("rollback_distance", "hard") != "hard" or not fixed.get(names[0])
+    other = point.settings.get("rollback_distance", "hard") != "hard" or not fixed.get(names[0])
     return "" if other or not plain else f"BiLD {formatting.settings_text(fixed)}"
 
 

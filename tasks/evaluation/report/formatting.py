@@ -28,7 +28,7 @@ METRIC_NAMES = {
 }
 CHOICE_NAMES = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 NOTHING = "–"
-_METHOD_NAMES = {"bild": "BiLD", "bild_authors": "BiLD, authors' code", "calm": "CALM"}
+_METHOD_NAMES = {"bild": "BiLD", "calm": "CALM"}
 _SYMBOLS = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_draft": "≤", "draft_length": "γ"}
 _FORMATS = {
     ("level", "p_value"): "{:.2g}",

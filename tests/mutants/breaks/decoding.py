@@ -5,7 +5,6 @@ from tests.mutants.patching import Break
 _UNIT = "tests/unit/decoding"
 _TURN, _LOOP, _REPLAY, _PREDICTIONS = (f"tasks.decoding.{name}" for name in ("turn", "loop", "replay", "predictions"))
 _METHODS = "tasks.decoding.methods"
-_AUTHORS = f"{_UNIT}/test_bild_authors.py::test_"
 _EXECUTORS = f"{_UNIT}/test_executors.py::test_an_executor_takes_the_written_out_turns"
 _EVERY_CALLER = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "native", "replay"))
 _PYTHON_CALLERS = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "replay"))
@@ -30,6 +29,7 @@ BREAKS = (
           " - (self.bonus and not rule.ends_unverified)", "", _PYTHON_CALLERS),
     _turn("end-token-followed", "adds_bonus",
           " and not (drafted and drafted[-1] in self.end_tokens)", "", _PYTHON_CALLERS),
+    _turn("end-token-ends-no-text", "finish", " or tokens[-1] in self.end_tokens", "", _PYTHON_CALLERS),
     Break("draft-runs-past-end-token", _TURN, "TurnRules.cut",
           "drafted[: end + 1]", "drafted[: end + 2]", (f"{_UNIT}/test_turn.py",)),
     # The general loop.
@@ -44,17 +44,6 @@ BREAKS = (
           "ordered.cumsum(-1) - ordered < top_p", "ordered.cumsum(-1) < top_p", (f"{_UNIT}/test_distributions.py",)),
     Break("rollback-below-threshold-only", "tasks.decoding.rules", "within_bounds",
           "<= bounds.max_surprisal", "< bounds.max_surprisal", (f"{_UNIT}/test_rules.py",)),
-    # The authors' code of BiLD.
-    Break("authors-roll-back-to-the-same-token", "tasks.decoding.rules", "AcceptanceRule.apply",
-          "if self.first_only:", "if False:", (f"{_AUTHORS}it_is_the_authors_code_on_random_tables",)),
-    Break("authors-replay-rolls-back-to-the-same-token", _REPLAY, "_Replayer._count_accepted",
-          "rule.first_only and p[accepted].argmax == token", "False",
-          (f"{_AUTHORS}it_is_the_authors_code_on_random_tables",)),
-    Break("authors-end-at-a-rollback-to-the-end-token", _TURN, "TurnRules.finish",
-          " and not self._goes_on(row)", "", (f"{_AUTHORS}it_is_the_authors_code_on_random_tables",)),
-    Break("authors-fall-back-at-the-threshold", f"{_METHODS}.bild", "bild_authors",
-          "max(0.0, math.nextafter(settings.fallback_threshold, 0.0))", "settings.fallback_threshold",
-          (f"{_AUTHORS}it_falls_back_under_the_threshold_and_algorithm_1_at_it",)),
     # The replay.
     Break("replay-counts-tokens-as-steps", _REPLAY, "_Replayer.run",
           "steps=steps + extra_steps", "steps=len(drafted)", _REPLAYED),
@@ -63,6 +52,9 @@ BREAKS = (
     Break("replay-fails-beyond-what-was-asked", _PREDICTIONS, "PredictionCache.read",
           "self._record(model, missing, self._run(model, missing[-1], len(missing)))", "raise",
           (f"{_UNIT}/replay/test_replay.py::test_broken_logits_beyond_what_was_asked_for_are_no_error",)),
+    # Recorded points.
+    Break("former-switch-refused-where-it-is-off", "tasks.decoding.registry", "configure_method",
+          "value is not False or ", "", (f"{_UNIT}/test_pair_folder.py",)),
     # Cascades in numbers, compositions, beams.
     Break("cascade-numbers-read-the-wrong-bound", "tasks.decoding.cascades", "in_numbers",
           "1 - alpha if", "alpha if", (f"{_UNIT}/test_native_loop.py",)),

@@ -46,7 +46,7 @@ BREAKS = (
     # BiLD and the margin.
     Break("distance-of-q", _RULES, "within_bounds", "p.surprisal(tokens)", "q.surprisal(tokens)", _law("bild, fixed window")),
     Break("correction-from-q", _RULES, "AcceptanceRule.apply",
-          "AcceptanceResult(accept, p)", "AcceptanceResult(accept, q)", _law("bild, fixed window")),
+          "(tokens, q, p)), p)", "(tokens, q, p)), q)", _law("bild, fixed window")),
     Break("margin-of-the-drafter", _RULES, "within_bounds", "p.top - p.of(tokens)", "q.top - q.of(tokens)", _law("margin")),
     Break("bild-oracle-adds-a-token", "tasks.decoding.methods.bild", "bild_oracle",
           "BonusToken.NONE", "BonusToken.TARGET", _law("bild_oracle")),

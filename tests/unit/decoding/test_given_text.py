@@ -21,10 +21,9 @@ SMALL, LARGE = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("s
 METHODS_OF_TEXTS: list[tuple[str, Any]] = [
     ("vanilla_large", VanillaSettings()),
     *(
-        ("bild", BildSettings(fallback_threshold=fallback, rollback_threshold=math.inf, max_draft=most, large_first=first))
+        ("bild", BildSettings(fallback_threshold=fallback, rollback_threshold=math.inf, max_draft=most))
         for fallback in (0.0, 0.35, 0.5, 1.0)
         for most in (1, 3, 10)
-        for first in (False, True)
     ),
     *(
         ("token_cascade", TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=4))

@@ -64,7 +64,6 @@ class Watcher:
         ("vanilla_large", VanillaSettings(), 1, set()),
         ("speculative", SpeculativeSettings(draft_length=4), 5, {1, 2}),
         ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=2.0, max_draft=2), 3, {1, 2}),
-        ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=2.0, max_draft=2, large_first=True), 3, {1, 2}),
         ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=2), 3, {1, 2}),
         ("bild_oracle", BildOracleSettings(rollback_threshold=1.0), 1, {1}),
         ("diff_oracle", DiffOracleSettings(deferral_cost=0.1), 1, {1}),

@@ -73,6 +73,7 @@ def change(values: dict[str, Any], path: str, value: object) -> None:
         ("operating_point.method", "bold", "method is bold; it must be one of vanilla_large, "),
         ("operating_point.settings.max_draft", 4.5, "bild: max_draft is 4.5; it must be of type int"),
         ("operating_point.settings.margin", 1, "bild: unknown setting margin; the settings are drafter, "),
+        ("operating_point.settings.large_first", True, "bild: unknown setting large_first; the settings are drafter, "),
         ("operating_point.settings", 3, "pair.json: "),
         ("text.max_source_tokens", "9", "max_source_tokens is '9'; it must be of type int"),
         ("text.instruction", "nothing", "instruction has {source} 0 times"),
@@ -89,6 +90,15 @@ def test_a_damaged_manifest_is_one_line(path: str, value: object, line: str, tmp
     with pytest.raises(InputError) as error:
         pair_folder.read_manifest(file.parent)
     assert line in str(error.value) and str(file) in str(error.value)
+
+
+def test_a_switch_that_a_method_no_longer_has_may_be_off(tmp_path: Path, models: tuple[Path, Path]) -> None:
+    file = written(tmp_path, models, pair_folder.PairManifest(POINT, TEXT)) / pair_folder.MANIFEST
+    values = json.loads(file.read_text(encoding="utf-8"))
+    values["operating_point"]["settings"] |= {"large_first": False, "keep_agreed": False}
+    file.write_text(json.dumps(values), encoding="utf-8")
+    (file.parent / SUMS).unlink()
+    assert pair_folder.read_manifest(file.parent).point == POINT
 
 
 def test_what_is_no_manifest_is_one_line_and_examples_may_be_missing_but_not_damaged(tmp_path: Path) -> None:

@@ -55,8 +55,6 @@ def test_rollback_by_whole_distributions_by_hand(divergence: bool, distances: li
                 result = rule.apply(torch.tensor([tokens]), block_of(Q), block_of(P[:, :2]))
                 assert bool(result.accept[0, index]) is kept
         assert rule.apply(torch.tensor([[0, 0]]), *forbidden).accept.tolist() == [[True, False]]
-    agreed = rules.distribution_rollback(0.0, divergence=divergence, keep_agreed=True)
-    assert agreed.apply(torch.tensor([[2, 2]]), block_of(Q), block_of(P[:, :2])).accept.tolist() == [[True, False]]
 
 
 def test_a_token_of_probability_zero_is_accepted_only_by_an_infinite_threshold() -> None:

@@ -213,10 +213,10 @@ def test_without_a_result_it_says_what_makes_one(tmp_path: Path, monkeypatch: py
 
 
 def test_settings_are_read_as_in_the_grid() -> None:
-    point = own_point("bild", ["fallback_threshold=0.25", "rollback_threshold=inf", "large_first=true", "drafter=copy"])
+    point = own_point("bild", ["fallback_threshold=0.25", "rollback_threshold=inf", "drafter=copy"])
     assert (point.settings.fallback_threshold, point.settings.drafter) == (0.25, "copy")
     assert math.isinf(point.settings.rollback_threshold)
-    assert point.settings.large_first is True
+    assert own_point("speculative_lossy", ["tuned=true"]).settings.tuned is True
 
 
 @pytest.mark.parametrize(

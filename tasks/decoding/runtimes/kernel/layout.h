@@ -61,7 +61,7 @@ struct Cache {
 // A greedy acceptance rule in numbers (`tasks/decoding/decoder.py`: GreedyAcceptance): a token is kept where one of them keeps it.
 struct Acceptance {
     double max_surprisal, min_share, max_gap;
-    int32_t agreement;  // 1: the argmax is kept; 2: where the first token not kept is the argmax, all are
+    int32_t keep_agreed;  // whether the argmax is kept
 };
 
 // New tokens, row after row: the row `r` has those from `begin[r]` to `begin[r + 1]`, after `cached[r]` in its slot.

@@ -24,7 +24,7 @@ struct Deferral {
 struct LoopRules {
     Acceptance acceptance;
     double fallback_threshold, stop_below, max_entropy;
-    int32_t window, first_from_target, ends_unverified, target_after_rollback;
+    int32_t window, ends_unverified;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
@@ -42,7 +42,6 @@ struct Turn {
 struct Text {
     int32_t* tokens;
     int64_t prompt, count, small_cached, large_cached;
-    int32_t target_goes_on;  // the last token is a correction, behind which the large model predicts one more by itself
     int64_t generated() const { return count - prompt; }
 };
 
@@ -81,12 +80,11 @@ int64_t count_kept(const Acceptance& rule, const float* logits, int64_t stride, 
                    int64_t drafted) {
     for (int64_t index = 0; index < drafted; index++) {
         const float* here = logits + index * stride;
-        const bool agrees = best[index] == draft[index];
-        if (best[index] < 0 || (rule.agreement == 1 && agrees)) continue;
+        if (best[index] < 0 || (rule.keep_agreed && best[index] == draft[index])) continue;
         const float top = here[best[index]];
         const double share = std::exp(double(here[draft[index]]) - top);
         if (share >= rule.min_share || accepts_score(rule, here, vocabulary, top, share)) continue;
-        return rule.agreement == 2 && agrees ? drafted : index;
+        return index;
     }
     return drafted;
 }
@@ -120,7 +118,6 @@ inline DraftStops draft_stops(const LoopRules& rules) {
 
 // Tokens that may be drafted behind the text.
 int64_t budget_of(const LoopRules& rules, const Text& text) {
-    if (text.target_goes_on || (rules.first_from_target && text.generated() == 0)) return 0;
     return std::min<int64_t>(rules.window, rules.limit - text.generated() - !rules.ends_unverified);
 }
 
@@ -148,12 +145,11 @@ void keep_accepted(const LoopRules& rules, Text& text, Turn& turn) {
     const bool whole = turn.accepted == turn.drafted;
     const bool ended = turn.drafted > 0 && ends_text(rules, text.tokens[text.count - 1]);
     turn.added = !(whole && ended);
-    text.target_goes_on = rules.target_after_rollback && !whole;
 }
 
 // Whether the text ends with a turn that was verified.
 bool ended(const LoopRules& rules, const Text& text) {
-    return text.generated() >= rules.limit || (ends_text(rules, text.tokens[text.count - 1]) && !text.target_goes_on);
+    return text.generated() >= rules.limit || ends_text(rules, text.tokens[text.count - 1]);
 }
 
 // What a model predicts at a position: the logits of its outputs, and its argmax, with the logit of that.

@@ -285,8 +285,6 @@ RULES = [
     GreedyAcceptance(-1.0, keep_agreed=False, min_share=1.0),
     GreedyAcceptance(-1.0, keep_agreed=False, min_share=0.3),
     GreedyAcceptance(0.5, keep_agreed=True, min_share=0.05),
-    GreedyAcceptance(3.5, keep_agreed=False, first_only=True),
-    GreedyAcceptance(-1.0, keep_agreed=False, first_only=True),
     GreedyAcceptance(-1.0, keep_agreed=True, max_gap=0.02),
     GreedyAcceptance(-1.0, keep_agreed=False, max_gap=0.3),
 ]

@@ -82,7 +82,7 @@ FULLY = ("speculative", "bild")
 """Methods whose drafts are drawn otherwise than the target's tokens in the quick tests too."""
 SAMPLED = [
     *("vanilla_large", "speculative", "speculative_block", "speculative_lossy", "bild"),
-    *("bild_authors", "speculative_confident", "speculative_cascade", "sequence_cascade"),
+    *("speculative_confident", "speculative_cascade", "sequence_cascade"),
 ]
 
 

@@ -127,9 +127,9 @@ def test_what_is_published_of_the_data(
 
 
 def test_settings_are_short() -> None:
-    settings: Settings = {"fallback_threshold": 0.6, "rollback_threshold": 2.0, "max_draft": 10, "large_first": False}
+    settings: Settings = {"fallback_threshold": 0.6, "rollback_threshold": 2.0, "max_draft": 10, "tuned": False}
     assert settings_text(settings) == "α_FB 0.6 α_RB 2 ≤ 10"
-    assert settings_text({"rollback_threshold": "inf", "keep_agreed": True}) == "α_RB ∞ keep agreed"
+    assert settings_text({"rollback_threshold": "inf", "tuned": True}) == "α_RB ∞ tuned"
     assert settings_text({}) == ""
 
 
