@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,8 +47,8 @@ class MachineSettings:
         le=1024,
     )
     workers: int = setting(
-        "Processes that share calibration and the untimed part of a sweep, each with a copy of the models, in turn on the "
-        "GPUs; 0: one per GPU, or one on a CPU. One process alone does the timing.",
+        "Processes that share calibration and the untimed part of a sweep on a CPU, each with a copy of the models; 0: one. "
+        "On GPUs there is one for each. One process alone does the timing.",
         default=0,
         unit="processes",
         ge=0,
@@ -109,18 +108,21 @@ def processes_for(device: str) -> int:
 
 
 def worker_count(machine: MachineSettings) -> int:
-    """Return how many processes of this machine share a stage's untimed work, this one among them.
+    """Return how many processes share a stage's untimed work, this one among them: on GPUs one for each.
 
     Raises:
         InputError: `machine.workers` is too many for the cores here.
     """
-    require_cores("machine.workers", machine.workers)
-    return machine.workers or processes_for(machine.device)
+    return max(processes_of_a_device(machine), processes_for(machine.device))
 
 
 def processes_of_a_device(machine: MachineSettings) -> int:
-    """Return how many of those processes have models on one device, at most."""
-    return math.ceil(worker_count(machine) / processes_for(machine.device))
+    """Return how many of those processes have models in one memory, a GPU's or that of a CPU."""
+    import torch
+
+    require_cores("machine.workers", machine.workers)
+    on_cpu = machine.device == "cpu" or not torch.cuda.device_count()
+    return max(1, machine.workers) if on_cpu else 1
 
 
 def require_cores(name: str, count: int) -> None:

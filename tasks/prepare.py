@@ -277,6 +277,8 @@ def main() -> None:
         from tasks.presets.plan import require_fit
 
         require_fit(task, params.machine)
+    elif task.corpus.source == "hub":
+        log.info("no GPU is here; draftline presets plan %s estimates what this task takes of one", arguments.task)
     # 2. Read and check what is there, without waiting for a timing of this machine.
     corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
     for split in SPLITS:

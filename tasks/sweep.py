@@ -271,7 +271,7 @@ def with_workers(params: Params, workers: int | None) -> Params:
 def main() -> None:
     """Sweep the drafters of both arms, resuming an interrupted sweep; failed points are listed on standard error."""
     parser = task_parser(__doc__)
-    workers = "processes that replay and decode (default: machine.workers in the parameter file); one alone does the timing"
+    workers = "processes that replay and decode on a CPU (default: machine.workers in the parameter file)"
     parser.add_argument("--workers", type=int, metavar="N", help=workers)
     arguments = parser.parse_args()
     params = with_workers(load(arguments.params), arguments.workers)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST = 128
 """Texts: with more, a batch waits longer for its last text than it gains."""
+REMEDY = "set machine.dtype to bfloat16, or take a smaller pair"
+"""Where not one text fits beside the models."""
 USABLE = 0.9
 """The part of a device's memory that may be filled: the rest is the driver's, and gaps between tensors."""
 
@@ -71,12 +73,7 @@ def batch_for(wanted: int, name: str, models: Sequence[PreTrainedModel], text: T
     said = f"{held / 1e9:.1f} GB of weights and {each / 1e9:.2g} GB a text, of {whole / 1e9:.0f} GB"
     said += f" for {sharing} processes" if sharing > 1 else ""
     if not found:
-        raise InputError(f"{name}: not one text fits ({said}); {remedy(sharing)}")
+        fewer = "set machine.workers to 0, which is one process, or " if sharing > 1 else ""
+        raise InputError(f"{name}: not one text fits ({said}); {fewer}{REMEDY}")
     log.info("%s: %d texts side by side (%s)", name, found, said)
     return found
-
-
-def remedy(sharing: int) -> str:
-    """Say what to do where not one text fits beside the models of so many processes on one device."""
-    fewer = "set machine.workers to 0, which is one process for each device, or " if sharing > 1 else ""
-    return f"{fewer}set machine.dtype to bfloat16, or take a smaller pair"

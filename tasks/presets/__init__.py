@@ -21,6 +21,8 @@ from tasks.evaluation.sweep.grid import preset_values
 Section = dict[str, Any]
 _OPEN = {"accumulation": 0, "precision": "auto"}
 """Of a training: what each stage chooses for the device."""
+_DEPTH_AND_WIDTH = (("num_layers", "n_layer", "num_hidden_layers"), ("d_model", "n_embd", "hidden_size"))
+"""Names in the configurations of the models."""
 _TIMED = 500
 _TIMED_AS = {"latency_examples": _TIMED, "latency_rounds": 3}
 """SpecCascade, E.1."""
@@ -128,6 +130,8 @@ class Variant:
         task["sweep"]["latency_examples"] = min(_TIMED, rule.timed)
         # 3. The grid, with the ranges of its presets written out.
         task["sweep"]["grid"] = [_thinned(entry, rule.values) for entry in self.grid]
+        if "temperatures" in self.sweep:  # beside the main one
+            task["sweep"]["temperatures"] = _some(self.sweep["temperatures"], rule.values - 1)
         trained = "; ".join(
             f"{name} takes {less:,} of {all_of:,} steps"
             for name, less, all_of in zip(("the large model", "each drafter"), steps, whole, strict=True)
@@ -171,19 +175,21 @@ def _first(split: str, most: int) -> str:
 
 
 def _thinned(entry: Section, most: int) -> Section:
-    def some(values: Sequence[Any]) -> list[Any]:
-        last = len(values) - 1
-        return list(values) if last < most else [values[round(index * last / (most - 1))] for index in range(most)]
-
     ranges = preset_values(GridSettings(**entry))
-    return {"method": entry["method"], "values": {name: some(values) for name, values in ranges.items()}}
+    return {"method": entry["method"], "values": {name: _some(values, most) for name, values in ranges.items()}}
+
+
+def _some(values: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the values, the ends among them."""
+    last = len(values) - 1
+    return list(values) if last < most else [values[round(index * last / (most - 1))] for index in range(most)]
 
 
 def checked_pair(pair: str, variant: Variant) -> tuple[str, str]:
     """Small and large model of a pair `small:large`.
 
     Raises:
-        InputError: a model is none of the papers', or the two have different tokenizers.
+        InputError: a model is none of the papers' or of another kind than the variant's, or the two do not fit each other.
     """
     names = pair.split(":")
     if len(names) != 2 or names[1] not in MODELS or names[0] not in (FIRST_LAYER, *MODELS):
@@ -191,7 +197,23 @@ def checked_pair(pair: str, variant: Variant) -> tuple[str, str]:
     small, large = names
     if small != FIRST_LAYER and MODELS[small]["tokenizer"] != MODELS[large]["tokenizer"]:
         raise InputError(f"{small} and {large} share no tokenizer; {_nearest(pair, variant.pairs)}")
+    if small != FIRST_LAYER and _size(small) >= _size(large):
+        raise InputError(f"{small} is not smaller than {large}; {_nearest(pair, variant.pairs)}")
+    if _has_encoder(large) != (wanted := _has_encoder(variant.pairs[0].split(":")[1])):
+        kind = "encoder-decoder" if wanted else "decoder-only"
+        raise InputError(f"{variant.name} takes {kind} models, and {large} is none; {_nearest(pair, variant.pairs)}")
     return small, large
+
+
+def _size(model: str) -> int:
+    """Layers times the square of the width: larger for the larger of two models of one family."""
+    shape = MODELS[model]
+    layers, width = (next(shape[name] for name in names if name in shape) for names in _DEPTH_AND_WIDTH)
+    return int(layers * width**2)
+
+
+def _has_encoder(model: str) -> bool:
+    return "num_layers" in MODELS[model]
 
 
 def variant_of(data_set: str, paper: str = "") -> Variant:

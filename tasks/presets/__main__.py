@@ -25,10 +25,6 @@ from tasks.machine import MachineSettings
 from tasks.presets import CARDS, FULL, SCALES, VARIANTS, Variant, variant_of
 
 _ACTIONS = {"show": "print a variant as a task of params.yaml", "add": "write a variant into params.yaml and activate it"}
-_ESTIMATED = (
-    "Estimates. Peaks of training are counted on the models' shapes. Hours assume 35 % of a card's arithmetic in training and "
-    "50 % of its bandwidth in decoding, with all texts of the greatest length."
-)
 _COLUMNS = ("variant", "printed in", "data set on the hub", "metric", "tokens", "small and large models")
 
 
@@ -58,12 +54,12 @@ class _Plain(yaml.SafeDumper):
 
 
 def planned(given: argparse.Namespace) -> None:
-    """Print what a task takes: of the card that is named or at hand, otherwise of every known card; without one, all variants.
+    """Print what a task or a variant takes of the card that is named or at hand, or of all; without one, a line each.
 
     Raises:
         InputError: there is no such task, or a stage does not fit the one card.
     """
-    from tasks.presets.plan import card_at_hand, overview, plan_of, table
+    from tasks.presets.plan import ESTIMATED, card_at_hand, overview, plan_of, table
 
     chosen = CARDS.get(given.card) or card_at_hand()
     cards = [chosen] if chosen else list(CARDS.values())
@@ -75,11 +71,12 @@ def planned(given: argparse.Namespace) -> None:
             for one in VARIANTS
         ]
         lines = markdown_table(list(rows[0]), [list(row.values()) for row in rows])
-        answer(given, "\n".join([_ESTIMATED, "", *lines]), variants=rows)
+        answer(given, "\n".join([ESTIMATED, "", *lines]), variants=rows)
         return
     params = config.load(given.params)
-    task = params.task(given.task)
-    said, by_card = [_ESTIMATED], {}
+    variants = {} if given.task in params.tasks else {one.name: one for one in VARIANTS}
+    task = _task(variants[given.task].section()) if given.task in variants else params.task(given.task)
+    said, by_card = [ESTIMATED], dict[str, object]()
     for card in cards:
         said.append(f"\n{card.name}, {card.memory / 1e9:.0f} GB:\n")
         try:
@@ -91,6 +88,7 @@ def planned(given: argparse.Namespace) -> None:
         except InputError as error:
             if chosen:
                 raise
+            by_card[card.name] = {"refused": str(error)}
             said.append(f"{error}.")
     answer(given, "\n".join(said), **by_card)
 
@@ -125,6 +123,7 @@ def add(given: argparse.Namespace, variant: Variant, section: dict[str, Any]) ->
     lines = task_lines(variant, name, section)
     atomic_write(given.params, added(given.params.read_text(encoding="utf-8"), name, folder, lines, str(given.params)))
     note = section["corpus"].get("note", f"This is {variant.printed}, at the paper's own scale.")
+    note += "" if given.pair in ("", *variant.pairs) else " The pair is none of the paper's."
     written = f"Written to {given.params} and activated, with the text of {folder}. Next: draftline run {name}"
     return "\n".join([*lines, f"\n{note}", written])
 
@@ -151,7 +150,7 @@ def main() -> None:
             one.add_argument("--folder", default="", help="a local copy of the data set, in place of the hub")
         add_json(one)
     plan = actions.add_parser("plan", help="print memory, disk and hours of a task", description="Print what a task takes.")
-    plan.add_argument("task", nargs="?", help="a task of the parameter file; without it, a line for each variant")
+    plan.add_argument("task", nargs="?", help="a task of the parameter file, or a variant; without it, a line for each variant")
     plan.add_argument("--card", choices=CARDS, help="a GPU; without it the one at hand, or all of these")
     plan.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
     add_json(plan)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.console import log, markdown_table
 from tasks.corpora.data_sets import DATA_SETS
-from tasks.decoding.batches import USABLE, fitting_batch, remedy, text_bytes
+from tasks.decoding.batches import REMEDY, USABLE, fitting_batch, text_bytes
 from tasks.errors import InputError
 from tasks.evaluation.sweep.grid import expand
-from tasks.machine import processes_for, processes_of_a_device, require_memory
+from tasks.machine import processes_for, require_memory
 from tasks.models import spread
 from tasks.presets import CARDS, MODELS, Card
 from tasks.training.memory import TextCost, fitting, text_cost, with_depths
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from tasks.models.settings import ModelSettings
 
 _TRAINING, _DECODING = 0.35, 0.5
+ESTIMATED = (
+    f"Estimates. Peaks of training are counted on the models' shapes. Hours assume {_TRAINING:.0%} of a card's arithmetic in "
+    f"training and {_DECODING:.0%} of its bandwidth in decoding, with all texts of the greatest length."
+)
 _REPLAYED, _TIMED_POINTS = 20, 40
 """Runs of either model by which a sweep's replay knows a text, and points that a planned sweep times (docs/performance.md)."""
 _UNKNOWN = (20_000, 2_000)
@@ -90,13 +94,12 @@ def require_fit(task: Task, machine: MachineSettings) -> None:
             fix = " and ".join(f"{name} to {str(value).lower()}" for name, value in needed.items())
             raise InputError(f"{SECTIONS[one.stage]} does not fit the {card.name} ({card.memory / 1e9:.0f} GB); set {fix}")
         require_memory(one.host, f"the weights that {one.stage} reads", "take a machine with more, or a smaller pair")
-    log.info("%s", table(stages))
+    log.info("%s\n\n%s", ESTIMATED, table(stages))
 
 
 def plan_of(task: Task, card: Card, machine: MachineSettings) -> Plan:
     """Return the plan of a task on as many of these cards as this machine has GPUs, by the settings of the machine."""
-    processes, sharing = machine.processes or processes_for(machine.device), processes_of_a_device(machine)
-    return Plan(task, card, machine.dtype, processes, sharing)
+    return Plan(task, card, machine.dtype, machine.processes or processes_for(machine.device))
 
 
 def card_at_hand() -> Card | None:
@@ -140,7 +143,7 @@ def config_of(model: ModelSettings, vocabulary: int, large: PreTrainedConfig | N
 class Plan:
     """The stages of a task on one card."""
 
-    def __init__(self, task: Task, card: Card, dtype: str = "float32", processes: int = 1, sharing: int = 1) -> None:
+    def __init__(self, task: Task, card: Card, dtype: str = "float32", processes: int = 1) -> None:
         """Count what a text costs.
 
         Args:
@@ -148,9 +151,8 @@ class Plan:
             card: The card of each process.
             dtype: `machine.dtype`.
             processes: With a card each that train together.
-            sharing: Processes that decode untimed on one card.
         """
-        self._task, self._card, self._processes, self._sharing = task, card, processes, sharing
+        self._task, self._card, self._processes = task, card, processes
         self._lengths = task.text.max_source_tokens, task.text.max_target_tokens
         large = config_of(task.models.large, task.tokenizer.vocabulary)
         configs = {"large": large, "small": config_of(task.models.small, task.tokenizer.vocabulary, large)}
@@ -270,29 +272,25 @@ class Plan:
 
     def _batch(self, stage: str, wanted: int, models: Sequence[str]) -> int:
         whole, text = sum(self._decoded[model] for model in models), sum(self._texts[model] for model in models)
-        held, sharing = self._held(models), self._sharing_of(models)
-        batch = fitting_batch(wanted, USABLE * self._card.memory / sharing - held, text)
+        held = self._held(models)
+        batch = fitting_batch(wanted, USABLE * self._card.memory - held, text)
         if not batch or (held < whole and self._wide):
-            raise InputError(self._too_small(stage, sharing * (whole + text), remedy(sharing)))
+            raise InputError(self._too_small(stage, whole + text, REMEDY))
         return batch
 
     def _decoding_peak(self, models: Sequence[str], batch: int) -> float:
-        return self._sharing_of(models) * (self._held(models) + batch * sum(self._texts[model] for model in models))
+        return self._held(models) + batch * sum(self._texts[model] for model in models)
 
     def _held(self, models: Sequence[str]) -> float:
         """Bytes of weights on the fullest card."""
         return sum(self._on_card(self._decoded[model]) for model in models)
-
-    def _sharing_of(self, models: Sequence[str]) -> int:
-        """How many processes have these models on one card: those of a model that is spread have it to themselves."""
-        return 1 if self._held(models) < sum(self._decoded[model] for model in models) else self._sharing
 
     def _on_card(self, weights: float) -> float:
         """Bytes of a model on the fullest card: where it does not fit one, its layers are spread (`tasks.models.spread`)."""
         return min(weights, spread.USABLE * self._card.memory)
 
     def _too_small(self, stage: str, needed: float, fix: str) -> str:
-        card = f"the {self._card.name} has {self._card.memory / 1e9:.0f} GB"
+        card = f"the {self._card.name} has {USABLE * self._card.memory / 1e9:.0f} GB for it"
         return f"{stage} needs {needed / 1e9:.0f} GB for one text at a time, and {card}; {fix}"
 
     def _stored(self, model: str) -> float:

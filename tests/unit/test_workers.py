@@ -25,11 +25,12 @@ def test_each_worker_has_a_gpu_of_its_own_and_further_ones_share() -> None:
 
 def test_by_default_there_is_a_process_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worker_count(MachineSettings()) == 1
+    assert worker_count(MachineSettings(workers=3)) == processes_of_a_device(MachineSettings(workers=3)) == 3
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert worker_count(MachineSettings()) == processes_for("auto") == 8
-    assert worker_count(MachineSettings(device="cpu")) == 1
-    assert worker_count(MachineSettings(workers=3)) == 3
-    assert [processes_of_a_device(MachineSettings(workers=count)) for count in (0, 2, 8, 9)] == [1, 1, 1, 2]
+    assert worker_count(MachineSettings(workers=3)) == 8
+    assert worker_count(MachineSettings(workers=3, device="cpu")) == 3
+    assert [processes_of_a_device(MachineSettings(workers=count)) for count in (0, 9)] == [1, 1]
     with pytest.raises(InputError, match=r"machine\.workers is 200, which is too many for the cores here"):
         worker_count(MachineSettings(workers=200))
 

@@ -84,6 +84,7 @@ def test_a_shortened_task_says_how_it_is_shortened() -> None:
         "test": "test[:300]",
     }
     assert task_of(variant_of("iwslt17-de-en", "bild-v1"), scale="day").finetune.large.warmup_steps == 1030
+    assert task_of(variant_of("xsum", "cascades"), scale="hour").sweep.temperatures == (0.0, 0.5), "and the main one"
     published = task_of(variant_of("multi30k-en-de"), scale="day")
     assert "the large model takes" not in published.corpus.note and published.align.control.steps == 0
 
@@ -129,11 +130,20 @@ def test_variants_are_listed_and_shown(run: Run) -> None:
         ),
         ("xsum", "bild", "google-t5/t5-large:first-layer", "xsum-bild has no pair"),
         ("xsum", "", "google/mt5-small:google-t5/t5-large", "google/mt5-small and google-t5/t5-large share no tokenizer; "),
+        ("xsum", "", "google-t5/t5-large:google-t5/t5-small", "google-t5/t5-large is not smaller than google-t5/t5-small; "),
+        ("xsum", "", "openai-community/gpt2:openai-community/gpt2-large", "xsum-bild takes encoder-decoder models, and open"),
+        ("wikitext-2", "", "google-t5/t5-small:google-t5/t5-large", "wikitext-2-bild-v1 takes decoder-only models, and goo"),
     ],
 )
 def test_what_no_paper_did_gets_the_nearest_that_one_did(data_set: str, paper: str, pair: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         variant_of(data_set, paper).section(pair)
+
+
+def test_the_table_of_the_papers_has_all_variants() -> None:
+    _, table = (PARAMS.parent / "docs/papers.md").read_text(encoding="utf-8").split("| variant | printed in | pair |")
+    rows = table.partition("\n\n")[0].splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == [one.name for one in VARIANTS]
 
 
 def test_every_model_of_a_variant_is_described() -> None:
