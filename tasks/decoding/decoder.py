@@ -76,7 +76,7 @@ class Step:
             return values[:, -most:]
         # Otherwise each row has its own columns; those beyond its predictions repeat the last: (rows, most).
         starts = torch.tensor([length - count for length, count in zip(self.lengths, positions, strict=True)])
-        columns = (starts[:, None] + torch.arange(most)).clamp_(0, values.shape[1] - 1).to(values.device)
+        columns = (starts[:, None] + torch.arange(most)).clamp_(0, values.shape[1] - 1).to(values.device, non_blocking=True)
         return values.gather(1, columns[..., None].expand(-1, -1, values.shape[-1]))
 
     def last_argmax(self, positions: Sequence[int]) -> Rows | None:

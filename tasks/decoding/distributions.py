@@ -85,7 +85,7 @@ class PredictionBlock:
         # Rows may know fewer positions than the longest one has.
         most = self.logits.shape[1]
         rows = [row + [0] * (most - len(row)) for row in self._argmax]
-        return torch.tensor(rows, dtype=torch.long, device=self.logits.device)
+        return torch.tensor(rows, dtype=torch.long).to(self.logits.device, non_blocking=True)
 
     @cached_property
     def scores(self) -> Tensor:
@@ -138,7 +138,7 @@ class PredictionBlock:
         """Return one position of each of `rows`: (rows, 1, vocabulary)."""
         cells = list(zip(rows, positions, strict=True))
         known = None if self._argmax is None else [[self._argmax[row][column]] for row, column in cells]
-        return PredictionBlock(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
+        return PredictionBlock(torch.stack([self.logits[cell] for cell in cells])[:, None], self.sampling, known)
 
 
 @dataclass(slots=True, eq=False)
@@ -303,8 +303,8 @@ class TokenSource:
 
     def draw(self, dist: Tensor, keys: Sequence[Key]) -> list[int]:
         """Sample one token for each row of `dist` (rows, vocabulary), not necessarily normalised, with one key for each row."""
-        uniforms = torch.tensor([self.uniform(key) for key in keys], dtype=torch.float64, device=dist.device)
-        tokens: list[int] = invert(dist, uniforms).tolist()
+        uniforms = torch.tensor([self.uniform(key) for key in keys], dtype=torch.float64)
+        tokens: list[int] = invert(dist, uniforms.to(dist.device, non_blocking=True)).tolist()
         return tokens
 
     def deferred(self) -> TokenSource:

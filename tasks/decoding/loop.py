@@ -398,7 +398,7 @@ def _finish(parts: LoopParts, turns: TurnRules, rows: list[RowState], draft: Dra
 def _score(row: RowState, p: PredictionBlock, index: int, new: int) -> None:
     """Record the target's own log-probability of the last `new` tokens of a row."""
     if new:
-        tokens = torch.tensor(row.tokens[-new:], device=p.logits.device)
+        tokens = torch.tensor(row.tokens[-new:]).to(p.logits.device, non_blocking=True)
         # Not the logarithm of `scores`, which is -infinity where a drawn token's probability rounds to zero.
         row.log_probabilities += probability(torch.log_softmax(p.logits[index, :new].float(), -1), tokens).tolist()
 

@@ -35,7 +35,7 @@ class Draft:
     def select(self, rows: Sequence[int]) -> Draft:
         """Return the draft of these rows only."""
         # q stays right-padded to the longest draft of all rows.
-        index = torch.tensor(list(rows), dtype=torch.long, device=self.q.logits.device)
+        index = torch.tensor(list(rows), dtype=torch.long).to(self.q.logits.device, non_blocking=True)
         return Draft(
             [self.tokens[row] for row in rows],
             PredictionBlock(self.q.logits[index], self.q.sampling),
@@ -176,7 +176,7 @@ class StepwiseDrafter(ABC):
         if self.sampling.greedy:
             return [block.argmax_rows[row][0] for row in going]
         keys = [self._key(examples[row], len(tokens[row]), len(drafted[row])) for row in going]
-        return self.source.draw(block.dist[going, 0], keys)
+        return self.source.draw(block.dist[torch.tensor(going).to(block.logits.device, non_blocking=True), 0], keys)
 
     def _key(self, example: int, begun: int, offset: int) -> Key:
         """Return the key of a token of the draft that begins behind `begun` tokens."""

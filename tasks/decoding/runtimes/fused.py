@@ -251,7 +251,7 @@ class FusedDecoder(SlotDecoder):
 
     def _set_slots(self, slots: list[int]) -> None:
         self._slot_mapping = slots
-        self._by_row = None if slots == list(range(len(slots))) else torch.tensor(slots, device=self.device)
+        self._by_row = None if slots == list(range(len(slots))) else torch.tensor(slots).to(self.device, non_blocking=True)
 
     def _fit(self, width: int, positions: int, filled: int = 0) -> None:
         """Grow the caches where needed; raise `ValueError` where the model has fewer learned positions."""

@@ -433,7 +433,7 @@ class StaticKVCache:
                 self._sources[other] = self._sources[one]
 
     def _index(self, moves: Sequence[tuple[int, int]]) -> Tensor:
-        return torch.tensor(moves, device=self._own.device).t()
+        return torch.tensor(moves).t().to(self._own.device, non_blocking=True)
 
     def clear(self) -> None:
         """Zero everything: a NaN left behind would pass through the masks."""

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from tasks.decoding.decoder import GreedyAcceptance, Runtime
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.method import Pair, Request, SamplingSettings
+from tasks.decoding.method import GREEDY, Pair, Request, SamplingSettings
 from tasks.decoding.methods.bild import BildSettings
-from tasks.decoding.methods.speculative import SpeculativeSettings
-from tasks.decoding.registry import decode
+from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes import blueprint
 from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.runtimes.fused import FusedDecoder
@@ -30,30 +29,33 @@ KINDS = (
 SOURCE = [3, 4, 5, 1]
 BILD = BildSettings(fallback_threshold=0.5, max_draft=2)
 FETCHED = "tasks/decoding/runtimes/cuda_graphs.py fetch.wait: arrived.synchronize()"
-"""The tokens of a continuation or of a check arrive at the host."""
 STEP = "tasks/decoding/runtimes/fused.py FusedDecoder.forward: best = predicted.best.tolist()"
-"""The tokens of a run that the general loop asked for."""
-
-GENERAL = {
+WAITS = {
+    # The tokens of a continuation or of a check arrive at the host.
+    FETCHED,
+    # The tokens of a run that the general loop asked for.
     STEP,
     # The drafter's confidence, argmax and draws, and the target's.
     "tasks/decoding/drafters/base.py StepwiseDrafter._confidence: "
     "top: list[float] = block.scores.amax(-1).squeeze(-1).tolist()  # max q of each row",
     "tasks/decoding/distributions.py PredictionBlock.argmax_rows: self._argmax = self.logits.argmax(-1).tolist()",
-    "tasks/decoding/drafters/base.py StepwiseDrafter._choose: return self.source.draw(block.dist[going, 0], keys)",
     "tasks/decoding/distributions.py TokenSource.draw: "
-    "uniforms = torch.tensor([self.uniform(key) for key in keys], dtype=torch.float64, device=dist.device)",
-    "tasks/decoding/distributions.py TokenSource.draw: tokens: list[int] = invert(dist, uniforms).tolist()",
-    # Which drafted tokens are accepted.
+    "tokens: list[int] = invert(dist, uniforms.to(dist.device, non_blocking=True)).tolist()",
+    # Which drafted tokens are accepted, and the greedy token behind a draft that a cascade accepted.
     "tasks/decoding/loop.py _accept: "
     "for row, drafted, chances in zip(rows, draft.tokens, result.accept.tolist(), strict=True):",
+    "tasks/decoding/loop.py _take: chosen: list[int] = dist.argmax(-1).tolist()",
+    # How confident the small model is of a whole answer.
+    "tasks/decoding/loop.py _score: "
+    "row.log_probabilities += probability(torch.log_softmax(p.logits[index, :new].float(), -1), tokens).tolist()",
+    # Beams are ranked on the host, which also says where their predictions lie.
+    "tasks/decoding/methods/beam.py rank: rows = zip(top.values.tolist(), top.indices.tolist(), strict=True)",
+    "tasks/decoding/methods/beam.py BeamSearch._verify: "
+    "for (owner, text), ranked in zip(cells, rank(step.logits[list(rows), list(columns)], count), strict=True):",
 }
-"""Where a loop over several rows, or one that samples, waits: it decides on the host."""
-RAGGED = {
-    "tasks/decoding/decoder.py Step.last: "
-    "columns = (starts[:, None] + torch.arange(most)).clamp_(0, values.shape[1] - 1).to(values.device)"
-}
-"""The same where prompts, which differ in length, are the first tokens of the rows."""
+"""Where the loop waits, because it decides on the host."""
+BOUNDS = {"draft_length": 2, "max_draft": 2, "beams": 2, "draft_beams": 2}
+"""Settings with which a draft and the token behind it are a whole text of three tokens."""
 
 
 def opened(cuda: FakeCuda) -> Pair:
@@ -89,16 +91,37 @@ def test_the_host_waits_for_fetched_tokens_alone(kind: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("kind", ["t5 gated-gelu", "llama, llama3"])
-def test_the_general_loop_waits_in_listed_lines(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rows side by side, drawn and greedy."""
-    with fake_cuda(monkeypatch, model_of(kind), model_of(kind)) as cuda:
+def test_rows_are_moved_and_cut_without_a_wait(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(kind)
+    with fake_cuda(monkeypatch, model, model) as cuda:
+        large = opened(cuda).large
+        large.forward(large.start(large.encode([SOURCE, [3, 1]])))
+        # Exchanged, copied, and moved from a slot that is given up.
+        for rows in ([1, 0], [1, 1, 0], [2]):
+            large.reorder(rows)
+            large.rewind([length - 1 for length in large.lengths])
+            large.forward([[5, 6]] * len(rows))
+        assert cuda.waits == {STEP}
+
+
+def test_methods_wait_in_listed_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every method of the fused runtime, greedy and drawn, on one row and on two that begin with prompts of unequal length."""
+    model = model_of("llama, llama3")
+    drawn = SamplingSettings(temperature=1.0, top_k=5, top_p=0.9)
+    with fake_cuda(monkeypatch, model, model) as cuda:
         pair = opened(cuda)
-        # Numbers that reject every draft, and that accept it.
-        for cuda.answer in (0, 2):
-            drawn = Request(3, SamplingSettings(temperature=1.0, top_k=5, top_p=0.9))
-            decode("speculative", SpeculativeSettings(draft_length=2), pair, [SOURCE, [3, 1]], drawn)
-            decode("bild", BILD, pair, [SOURCE, [3, 1]], Request(3))
-        assert cuda.waits == GENERAL | (RAGGED if kind.startswith("llama") else set())
+        for name, method in METHODS.items():
+            if method.t5_only:  # it leaves out layers, in the reference runtime
+                continue
+            settings = method.settings(**{bound: value for bound, value in BOUNDS.items() if hasattr(method.settings, bound)})
+            for sampling in (GREEDY,) if method.greedy_only else (GREEDY, drawn):
+                # Numbers that reject every draft, and that accept it.
+                for cuda.answer in (0, 2):
+                    decode(name, settings, pair, [SOURCE, [3, 1]], Request(3, sampling))
+                # A runtime that checks the draft of one row would accept two tokens of a cascade's answer, which drafts none.
+                if name != "sequence_cascade":
+                    decode(name, settings, pair, [SOURCE], Request(3, sampling))
+        assert cuda.waits == WAITS
 
 
 def operand_of_the_host(hidden: Tensor) -> Tensor:
