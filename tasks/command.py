@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "promote": ("tasks.promote", "make a new pair the champion where it is better"),
     "presets": ("tasks.presets", "list the papers' experiments, or add one to params.yaml"),
     "send": ("tasks.tracking", "send the runs that wait for MLflow"),
-    "bench": ("tasks.bench", "time decoding, sweeping and serving on this machine"),
+    "bench": ("tasks.bench", "time decoding and sweeping on this machine"),
     "doctor": ("tasks.doctor", "check this machine: what is missing for what"),
 }
 _RUN = """\

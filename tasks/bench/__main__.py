@@ -3,7 +3,6 @@
     decoding   decoding against transformers.generate and CTranslate2 on the same weights, one text at a time and in batches
     gpu        the same on a CUDA GPU, with torch and transformers alone
     sweep      a planned sweep against one that decodes and times every point
-    serving    a served pair against other servers of its large model, under the same load
 
 Each logs its results as they are measured, and prints JSON. `--quick` runs every part at small sizes, to see that
 it works; the numbers then mean nothing. The exit status is 1 where two contenders that must generate the same tokens do not.
@@ -19,7 +18,7 @@ from tasks.bench.harness import UnequalError
 from tasks.console import command_parser, log
 from tasks.errors import stage
 
-BENCHMARKS = ("decoding", "gpu", "sweep", "serving")
+BENCHMARKS = ("decoding", "gpu", "sweep")
 
 
 def main(given: Sequence[str]) -> int:

@@ -105,21 +105,9 @@ def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Found:
     return {"ratio": round(statistics.median(ratios), 3), "interval": interval}
 
 
-def mean_ratio(ratios: Sequence[float]) -> Found:
-    """Return the geometric mean of at least two ratios, and its 95 % interval by Student's t of their logarithms."""
-    import numpy as np
-    from scipy import stats
-
-    logs = np.log(ratios)
-    mean = float(logs.mean())
-    reach = float(stats.t.ppf(0.975, len(logs) - 1) * stats.sem(logs))
-    return {"mean": math.exp(mean), "interval": [math.exp(mean - reach), math.exp(mean + reach)]}
-
-
 def shown(found: Found) -> str:
     """Return a ratio with its interval as text."""
-    value = found.get("ratio", found.get("mean"))
-    return f"{value:.2f}" + ("" if found["interval"] is None else " [{:.2f}, {:.2f}]".format(*found["interval"]))
+    return f"{found['ratio']:.2f}" + ("" if found["interval"] is None else " [{:.2f}, {:.2f}]".format(*found["interval"]))
 
 
 def thread_counts(threads: int) -> list[int]:

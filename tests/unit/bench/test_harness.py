@@ -1,7 +1,6 @@
 """Interleaved timing, ratios with their intervals, and what a step takes of the machine."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -54,15 +53,6 @@ def test_the_ratio_is_the_median_of_the_rounds_not_of_the_times() -> None:
     assert harness.fastest({"lucky once": [0.1, 5.0, 5.0], "steady": [2.0, 2.0, 2.0], "slow": [3.0, 3.0, 3.0]}) == "steady"
 
 
-def test_the_mean_of_starts_has_students_interval() -> None:
-    """2 ± 12.7 standard errors of two logarithms."""
-    found = harness.mean_ratio([2.0, 1.0])
-    reach = 12.706 * math.log(2) / 2
-    assert found["mean"] == pytest.approx(math.sqrt(2))
-    assert found["interval"] == pytest.approx([math.sqrt(2) * math.exp(-reach), math.sqrt(2) * math.exp(reach)], rel=1e-3)
-    assert harness.shown({"mean": 2.0, "interval": [1.0, 4.0]}) == "2.00 [1.00, 4.00]"
-
-
 def test_thread_counts_are_the_requested_one_and_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(4)), raising=False)
     assert [harness.thread_counts(one) for one in (1, 4, 2)] == [[1, 4], [4], [2, 4]]
@@ -97,7 +87,7 @@ def test_the_last_line_is_json_and_goes_to_a_file(tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize(
     "given",
-    [["decoding", "--rounds", "0"], ["gpu", "--rounds", "0"], ["serving", "--task", "toy", "--requests", "0"]],
+    [["decoding", "--rounds", "0"], ["gpu", "--rounds", "0"]],
     ids=lambda given: given[0],
 )
 def test_counts_below_one_are_refused(given: list[str]) -> None:
