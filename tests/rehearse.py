@@ -301,6 +301,8 @@ def main() -> int:
     variant = variant_of(given.variant)
     folder = (FOLDER / variant.name).resolve()
     shutil.rmtree(folder, ignore_errors=True)
+    # Tiny models: a second thread waits more than it works, and on a busy machine makes a step 18 times as long.
+    torch.set_num_threads(1)
     begun = time.monotonic()
     status = rehearse(variant, folder, given.device)
     if status == 0:
