@@ -105,7 +105,8 @@ def one_line_errors() -> Iterator[None]:
     """Run the `main` of a command: show its messages, and turn an `InputError`, a full disk or a folder that is not writable
     into one line and status 2.
 
-    Where the reader of standard output went away, as `head` does, the process ends as one that SIGPIPE ended.
+    Where the reader of standard output went away, as `head` does, the process ends as one that SIGPIPE ended. Ctrl-C is one
+    line too, and status 130.
     """
     console.set_up()
     try:
@@ -115,6 +116,9 @@ def one_line_errors() -> Iterator[None]:
         if not _reader_is_gone():
             raise
         raise SystemExit(_STATUS_BROKEN_PIPE) from None
+    except KeyboardInterrupt:
+        console.log.info("interrupted; the same command goes on from what is finished")
+        raise SystemExit(128 + signal.SIGINT) from None
     except InputError as error:
         _end(str(error))
     except Exception as error:

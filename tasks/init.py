@@ -42,6 +42,8 @@ _LOOKED_AT = 50
 _MEASURED = 20_000
 """Training examples that the tokenizer and the lengths are taken of."""
 _ROOM = 1.5
+_ENOUGH = 10
+"""Times through the texts, below which models from scratch have seldom learned what the texts can teach."""
 _FEWEST, _MINUTES = 300, 8.0
 """Steps of a training at least, and minutes that all trainings take at most, if they have more steps than that."""
 _FRESH = {"optimizer": "adafactor", "relative_rate": True, "warmup_steps": 50, "decay": "linear"}
@@ -59,6 +61,8 @@ def guess_columns(files: Sequence[Path], kind: str, source: str | None, target: 
     else:
         table = open_records(files[0], kind, ())
         records = [record.values for record in islice(table.records, _LOOKED_AT)]
+        if not records:
+            raise InputError(f"{files[0]} has no row; give a file with examples")
         found = table.columns or list(dict.fromkeys(name for record in records for name in record))
         names = [name for name in found if any(_is_text(record.get(name)) for record in records)]
     left = [name for name in names if name not in (source, target)]
@@ -140,7 +144,10 @@ def look_at(corpus: Corpus, metric: str | None) -> Look:
     # What comes later may be longer than what is here.
     source, target = (8 * math.ceil(_ROOM * (one[int(0.995 * (len(one) - 1))] + 1) / 8) for one in lengths)
     guessed = metric or _metric([len(text.split()) for text in sources], targets)
-    metric_of(guessed)
+    try:
+        metric_of(guessed)
+    except ValueError as error:
+        raise InputError(f"--metric: {error}") from None
     tokens = sum(lengths[1]) * len(corpus["train"]) // len(sample)
     timed = min(200, len(corpus["validation"]), len(corpus["test"]))
     return Look(len(corpus["train"]), pieces, (source, target), tokens, guessed, timed)
@@ -184,7 +191,7 @@ class Proposal:
         look = self.look
 
         def training(rate: float, steps: int, **more: Any) -> dict[str, Any]:
-            often = {"evaluate_every": max(1, steps // 2), "checkpoint_every": max(1, steps // 2)}
+            often = {"evaluate_every": max(1, steps // 2), "checkpoint_every": max(1, steps // 8)}
             return {**more, **_FRESH, "learning_rate": rate, "steps": steps, "batch_size": self.batch, **often}
 
         return {
@@ -231,6 +238,15 @@ class Proposal:
             begun = time.process_time()
             model(input_ids=source, labels=target).loss.backward()
         return time.process_time() - begun
+
+
+def _advice(passes: float, steps: int, minutes: float) -> list[str]:
+    """What makes a good pair of a trial."""
+    if passes >= _ENOUGH:
+        return []
+    more = math.ceil(_ENOUGH / passes)
+    said = f"For a pair to use raise all steps alike: {more} times as many ({more * steps:,} of the large model)"
+    return ["So few show every stage, and seldom make a good pair.", f"{said} take some {more * minutes} minutes."]
 
 
 def _flow(values: object) -> str:
@@ -293,19 +309,25 @@ def main() -> None:
     text = given.params.read_text(encoding="utf-8")
     settings = file_settings(given.files, given.source, given.target)
     # One file in a folder of its own, or copies: read from where they are now.
-    folder = placed(given.files, given.name)
-    proposal = Proposal(settings, look_at(read(FileSettings(**settings), folder), given.metric))
-    look, minutes = proposal.look, max(1, round(proposal.fit()))
-    lines = proposal.lines(given.name)
-    atomic_write(given.params, added(text, given.name, str(folder), lines, str(given.params)))
+    folder, known = placed(given.files, given.name), {file.parent.resolve() for file in given.files}
+    try:
+        proposal = Proposal(settings, look_at(read(FileSettings(**settings), folder), given.metric))
+        look, minutes = proposal.look, max(1, round(proposal.fit()))
+        lines = proposal.lines(given.name)
+        written = added(text, given.name, str(folder), lines, str(given.params))
+    except InputError:
+        if folder.resolve() not in known:
+            shutil.rmtree(folder)
+        raise
+    atomic_write(given.params, written)
     named = [settings.get("source_field", ""), *settings.get("reference_fields", [])]
     columns = " → ".join(named if named[0] else settings["files"]["train"])
     passes = proposal.steps * proposal.batch / look.examples
     said = [
         *lines,
         f"\n{look.examples} examples to train on ({columns}), text in {folder}.",
-        f"Training takes about {minutes} minutes here, {passes:.1f} times through the texts;",
-        "for better models raise all steps alike. The sweep and the report take about as long again.",
+        f"Training takes about {minutes} minutes here, {passes:.1f} times through the texts; sweep and report take some more.",
+        *_advice(passes, proposal.steps, minutes),
         f"Written to {given.params}. Next: draftline run {given.name}   (dvc repro report@{given.name})",
     ]
     values = {"task": given.name, "folder": str(folder), "settings": proposal.sections(), "training_minutes": minutes}

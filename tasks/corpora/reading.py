@@ -231,7 +231,8 @@ def hold_out(examples: Sequence[Example], names: Sequence[str], most: int) -> di
         most: Sources of each such split, at most; a tenth of all sources is another limit.
 
     Returns:
-        The splits, `train` first, each in the order of `examples`; a split is empty where there are too few sources.
+        The splits, `train` first, each in the order of `examples`; a split is empty where there are too few sources. Of equal
+        examples a held-out split has one, for intervals take its examples for independent.
     """
     keys = [_key(example.source) for example in examples]
     ordered = sorted({*keys})
@@ -240,7 +241,7 @@ def hold_out(examples: Sequence[Example], names: Sequence[str], most: int) -> di
     found: dict[str, list[Example]] = {name: [] for name in ("train", *names)}
     for key, example in zip(keys, examples, strict=True):
         found[split_of.get(key, "train")].append(example)
-    return found
+    return {name: part if name == "train" else list(dict.fromkeys(part)) for name, part in found.items()}
 
 
 def _key(source: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from tasks.console import progress
+from tasks import console
 from tasks.corpora.example import Example
 from tasks.errors import InputError
 from tasks.evaluation.scoring.quality import value_of
@@ -118,9 +118,11 @@ def train(
     # 1. Open the engine, and continue from the newest checkpoint, if there is one.
     engine = create_engine(objective, settings, device)
     first, state = checkpoints.load_latest(engine, resume)
+    if first and distributed.is_main():
+        console.log.info("%s: goes on from step %d of %d", label, first, settings.steps)
     best, whole = BestWeights(resume, settings, state), TrainingLog(state, log, device)
     step, measured = first, dict[str, float]()
-    with progress(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
+    with console.progress(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
         while step < settings.steps and not best.out_of_patience:
             # 2. Take a step. Each has its own seed, so that dropout is the same after a resume.
             own = (settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank()

@@ -37,6 +37,13 @@ def test_what_users_can_correct_is_a_line_and_status_2(error: Exception, line: s
     assert capsys.readouterr().err == f"error: {line}\n"
 
 
+def test_an_interrupted_command_says_what_comes_next(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        raise KeyboardInterrupt
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "interrupted; the same command goes on from what is finished\n"
+
+
 @pytest.mark.parametrize("printed", ["print('x' * 99999, flush=True)", "print('x')", "print('x'); sys.exit(0)"])
 def test_a_reader_that_went_away_ends_the_process_as_its_signal_would(printed: str) -> None:
     opened = "import sys\nfrom tasks.errors import one_line_errors\nwith one_line_errors():\n    sys.stdin.read()"

@@ -46,7 +46,8 @@ def test_a_table_of_two_columns_becomes_a_task_in_few_lines(run: Run, tmp_path: 
     table(tmp_path / "chat" / "chat.csv", ["message", "answer"], chats(300))
     ended = run("chat", "chat/chat.csv")
     assert ended.status == 0, ended.said
-    assert "about 2 minutes" in ended.printed and ended.printed.endswith("Next: draftline run chat   (dvc repro report@chat)\n")
+    assert "about 2 minutes here, 60.0 times through the texts" in ended.printed and "a pair to use" not in ended.printed
+    assert ended.printed.endswith("Next: draftline run chat   (dvc repro report@chat)\n")
     text = (tmp_path / "params.yaml").read_text(encoding="utf-8")
     *changed, end = difflib.ndiff(PARAMS.splitlines(), text.splitlines())
     assert len([line for line in [*changed, end] if line.startswith("+ ")]) <= 15
@@ -67,6 +68,20 @@ def test_a_slower_machine_trains_for_fewer_steps(
     proposal = init.Proposal({}, init.Look(20_000, 1000, (16, 16), 200_000, "bleu", 200))
     monkeypatch.setattr(proposal, "step_seconds", lambda _: milliseconds / 1000)
     assert (round(proposal.fit()), proposal.steps) == (minutes, steps)
+
+
+def test_a_trial_says_what_a_pair_to_use_would_take() -> None:
+    assert init._advice(2.5, 1000, 8)[1].endswith("4 times as many (4,000 of the large model) take some 32 minutes.")
+    assert init._advice(10, 1000, 8) == []
+
+
+def test_what_is_refused_leaves_no_copies(run: Run, tmp_path: Path) -> None:
+    table(tmp_path / "head.csv", ["a", "b"], [])
+    assert run("chat", "head.csv").said == "error: head.csv has no row; give a file with examples\n"
+    table(tmp_path / "chat.csv", ["a", "b"], chats(300))
+    assert run("my chat", "chat.csv").status == 2
+    assert run("chat", "chat.csv", "--metric", "blue").status == 2
+    assert not list((tmp_path / "data").iterdir())
 
 
 def test_files_beside_others_are_copied_to_a_folder_of_their_own(run: Run, tmp_path: Path) -> None:

@@ -97,8 +97,9 @@ def recommend(summary: Summary, warnings: Sequence[str] = ()) -> Recommendation:
             "speed-up over it is worth nothing.",
             text=f"On validation, {'; '.join(reasons)}. No point of the sweeps is recommended.",
             changes=[
-                "Look at the large model's outputs (on the page, and in its card). Train it further while its validation loss "
-                "falls, or on more data, or start from a published model; then run the pipeline again."
+                "Look at the large model's outputs (on the page, and in its card). Train it further (`finetune.large.steps`) "
+                "while its validation loss falls, or on more data, or start from a published one (`models.large.pretrained`); "
+                "then run the pipeline again."
             ],
             warnings=[one for one in warned if one not in reasons],
             against=reasons,

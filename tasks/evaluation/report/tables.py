@@ -114,6 +114,8 @@ def _row_texts(summary: Summary, row: TableRow, split: str) -> Texts:
     says = "not measured" if row["row"] in _VANILLA_ROWS else "no such setting was found"
     if row[split] or row[CHOSEN_ON]:
         says = NOTHING if row["margin"] is None else formatting.mark_of(row["test_status"], row["margin"]).words
+        if row["margin"] is not None and summary.recommendation.against:
+            says = "not judged: see the verdict"
     numbers = shown("table_1", row[split], metric_name(summary.metric))
     return {"method": row["label"], **numbers, "result on test": says, "settings": field_text(row, "settings")}
 

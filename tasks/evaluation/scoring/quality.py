@@ -263,7 +263,8 @@ def against_teacher(check: OutputCheck, model: str = "the large model") -> list[
             low, high = baseline.difference_interval
             found.append(
                 f"{model} is not shown to be better than {BASELINE_NAMES[baseline.name]}: {check.quality:.2f} "
-                f"against {baseline.quality:.2f} points, difference {baseline.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
+                f"against {baseline.quality:.2f} points on {check.examples} inputs, difference {baseline.difference:+.2f} "
+                f"[{low:+.2f}, {high:+.2f}]"
             )
     return found
 

@@ -398,6 +398,9 @@ def test_held_out_sources_are_fixed_and_stay_together() -> None:
     # The hash is part of what the setting promises: these stay the same on every machine and in every version.
     assert [one.source for one in hold_out(EXAMPLES, ("test",), 1)["test"]] == ["satz  106", "Satz 106"]
     assert [one.source for one in hold_out(EXAMPLES[::-1], ("test",), 1)["test"]] == ["Satz 106", "satz  106"]
+    # Intervals take held-out examples for independent.
+    twice = hold_out([*EXAMPLES, *EXAMPLES], ("test",), 1)
+    assert twice["test"] == hold_out(EXAMPLES, ("test",), 1)["test"] and len(twice["train"]) == 2 * 238
 
 
 def test_one_file_makes_all_three_splits(tmp_path: Path) -> None:

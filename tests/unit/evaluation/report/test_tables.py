@@ -88,6 +88,12 @@ def test_the_text_shows_numbers_intervals_settings_and_published(sweeps: Sweeps)
     assert len({row.index(cell) for row in text.splitlines() for cell in cells if cell in row}) == 1
 
 
+def test_choices_of_models_that_are_not_fit_to_judge_are_not_confirmed(sweeps: Sweeps) -> None:
+    summary = summary_record("bleu", sweeps)
+    unfit = dataclasses.replace(summary, recommendation=dataclasses.replace(summary.recommendation, against=["weak"]))
+    assert "not judged: see the verdict" in line(as_text(unfit), "BiLD unaligned, no loss")
+
+
 def test_missing_choices_are_said_in_their_row(sweeps: Sweeps) -> None:
     for row in sweeps["unaligned"]:
         if row["method"] == "bild" and "error" not in row:
