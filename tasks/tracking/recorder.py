@@ -197,7 +197,8 @@ class Recorder:
         """
         self.end(status)
         seconds = 0.0 if status == "KILLED" else self._flush_seconds
-        waiting = [f"not sent within {seconds:.0f} s" for _ in self.folder.parent.glob(f"*/{upload.RUN_FILE}")]
+        why = f"not sent within {seconds:.0f} s" if seconds else "the run was interrupted"
+        waiting = [why for _ in self.folder.parent.glob(f"*/{upload.RUN_FILE}")]
         sender = threading.Thread(target=self._send, args=(waiting, time.monotonic() + seconds), daemon=True)
         if seconds:
             sender.start()
