@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import NoReturn
 
 from tasks.errors import InputError, one_line_errors
@@ -27,6 +28,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("tasks.bench", "time decoding and sweeping on this machine"),
     "doctor": ("tasks.doctor", "check this machine: what is missing for what"),
 }
+_NEEDS = {"run": "dvc", "flow": "prefect", "serve": "uvicorn", "promote": "mlflow", "send": "mlflow"}
+"""Packages that a plain `pip install` of this one leaves out."""
 _RUN = """\
 usage: draftline run [NAME | STAGE@NAME …] [option of dvc repro …]
 
@@ -83,6 +86,9 @@ def _run(words: Sequence[str]) -> int:
     if words[0] not in COMMANDS:
         print(f"error: there is no command {words[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
+    if (package := _NEEDS.get(words[0])) and find_spec(package) is None:
+        fix = "run make setup, or pip install -e '.[orchestration,serve,train]'"
+        raise InputError(f"draftline {words[0]} needs {package}; {fix}")
     if words[0] == "run" and not {"-h", "--help"}.isdisjoint(words):
         print(_RUN)
         return 0

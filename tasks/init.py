@@ -138,7 +138,7 @@ def look_at(corpus: Corpus, metric: str | None) -> Look:
             break
         except InputError:
             if pieces <= TokenizerSettings(vocabulary=64).vocabulary:
-                raise
+                raise InputError("the texts have too few different words to train a tokenizer on; give more text") from None
             pieces = max(64, int(0.8 * pieces))
     lengths = [sorted(len(row) for row in tokenizer(texts)["input_ids"]) for texts in (sources, targets)]
     # What comes later may be longer than what is here.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from tasks.console import command_parser, log
-from tasks.decoding.generation import CORRECTED, SMALL, Detokenise, Generation, pieces_by_proposer
+from tasks.decoding.generation import CORRECTED, SMALL, Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.inference import VANILLA, DecodingPair
 from tasks.decoding.loop import watched
 from tasks.decoding.method import Request
@@ -184,13 +184,21 @@ def statistics_line(generation: Generation, times: Times | None, *, same: bool |
         ratio = f": {vanilla / method:.2f}× as fast" if vanilla >= _SHORT else ""
         parts[:0] = [f"{_with_spread(times.method)}, vanilla {_with_spread(times.vanilla)}{ratio}", *filter(None, [swept])]
     if counts.drafted:
-        # A draft that ends the text, or at which the text reaches its limit, may stay without a check by the large model.
-        verified = sum(drafted * drafts for (drafted, _), drafts in counts.kept.items())
-        unverified = f", {counts.drafted - verified} ended unverified" * (counts.drafted > verified)
-        parts.append(f"{counts.drafted} drafted: {counts.accepted} accepted, {verified - counts.accepted} rejected{unverified}")
+        rejected, unverified = not_accepted(counts)
+        ended = f", {unverified} ended unverified" * (unverified > 0)
+        parts.append(f"{counts.drafted} drafted: {counts.accepted} accepted, {rejected} rejected{ended}")
     if same is not None:
         parts.append("the same text as vanilla's" if same else "not vanilla's text")
     return "; ".join(parts)
+
+
+def not_accepted(counts: Counts) -> tuple[int, int]:
+    """Return how many drafted tokens the large model rejected, and how many it never checked.
+
+    A draft that ends the text, or at which the text reaches its limit, may stay without a check.
+    """
+    verified = sum(drafted * drafts for (drafted, _), drafts in counts.kept.items())
+    return verified - counts.accepted, counts.drafted - verified
 
 
 def _with_spread(times: list[float]) -> str:
@@ -221,8 +229,9 @@ class Decoded:
         return None if self.vanilla is None else self.generation.tokens == self.vanilla.tokens
 
     def as_json(self, decode: Detokenise, point: ConfiguredMethod) -> dict[str, object]:
-        """Return it as plain data; counts are those of `Counts`, times in milliseconds."""
+        """Return it as plain data: times in milliseconds, the acceptance rate of the tokens that were checked."""
         counts = self.generation.counts
+        rejected, unverified = not_accepted(counts)
         line: dict[str, object] = {
             "source": self.source,
             "text": decode(tuple(self.generation.tokens)),
@@ -230,12 +239,13 @@ class Decoded:
             "proposers": self.generation.proposers,
             "method": point.method,
             "settings": point.plain_settings,
-            "counts": {name: getattr(counts, name) for name in _COUNTS},
-            "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
+            "counts": {name: getattr(counts, name) for name in _COUNTS} | {"rejected": rejected, "unverified": unverified},
+            "acceptance_rate": counts.accepted / (counts.accepted + rejected) if counts.accepted + rejected else None,
         }
         if self.times is not None and self.vanilla is not None:
             method, vanilla = map(statistics.median, self.times)
-            line |= {"latency_ms": method, "vanilla_latency_ms": vanilla, "speedup": vanilla / method}
+            speedup = vanilla / method if vanilla >= _SHORT else None
+            line |= {"latency_ms": method, "vanilla_latency_ms": vanilla, "speedup": speedup}
             line |= {"vanilla_text": decode(tuple(self.vanilla.tokens)), "same_as_vanilla": self.same}
         return line
 

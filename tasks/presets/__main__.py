@@ -25,6 +25,11 @@ from tasks.machine import MachineSettings
 from tasks.presets import CARDS, FULL, SCALES, VARIANTS, Variant, variant_of
 
 _ACTIONS = {"show": "print a variant as a task of params.yaml", "add": "write a variant into params.yaml and activate it"}
+_SCALE: dict[str, Any] = {
+    "default": FULL,
+    "choices": (FULL, *SCALES),
+    "help": "how much of a variant is run (default: %(default)s)",
+}
 _COLUMNS = ("variant", "printed in", "data set on the hub", "metric", "tokens", "small and large models")
 
 
@@ -75,7 +80,7 @@ def planned(given: argparse.Namespace) -> None:
         return
     params = config.load(given.params)
     variants = {} if given.task in params.tasks else {one.name: one for one in VARIANTS}
-    task = _task(variants[given.task].section()) if given.task in variants else params.task(given.task)
+    task = _task(variants[given.task].section("", given.scale)) if given.task in variants else params.task(given.task)
     said, by_card = [ESTIMATED], dict[str, object]()
     for card in cards:
         said.append(f"\n{card.name}, {card.memory / 1e9:.0f} GB:\n")
@@ -141,7 +146,7 @@ def main() -> None:
         one.add_argument("data_set", metavar="DATA_SET", help="a data set, or a variant: data set and paper with - between")
         one.add_argument("--paper", default="", help="whose use of the data set; without it the first that is listed")
         one.add_argument("--pair", default="", metavar="SMALL:LARGE", help="without it the first pair of the variant")
-        one.add_argument("--scale", default=FULL, choices=(FULL, *SCALES), help="how much of it is run (default: %(default)s)")
+        one.add_argument("--scale", **_SCALE)
         one.add_argument("--card", choices=CARDS, help="set micro-batches and batches to what fits this GPU")
         one.add_argument("--run-generated-code", action="store_true", help="for pass_at_1: run programs that models write")
         one.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
@@ -151,6 +156,7 @@ def main() -> None:
         add_json(one)
     plan = actions.add_parser("plan", help="print memory, disk and hours of a task", description="Print what a task takes.")
     plan.add_argument("task", nargs="?", help="a task of the parameter file, or a variant; without it, a line for each variant")
+    plan.add_argument("--scale", **_SCALE)
     plan.add_argument("--card", choices=CARDS, help="a GPU; without it the one at hand, or all of these")
     plan.add_argument("--params", type=Path, default=config.DEFAULT, help="parameter file (default: %(default)s)")
     add_json(plan)

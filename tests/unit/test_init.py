@@ -78,6 +78,8 @@ def test_a_trial_says_what_a_pair_to_use_would_take() -> None:
 def test_what_is_refused_leaves_no_copies(run: Run, tmp_path: Path) -> None:
     table(tmp_path / "head.csv", ["a", "b"], [])
     assert run("chat", "head.csv").said == "error: head.csv has no row; give a file with examples\n"
+    table(tmp_path / "few.csv", ["a", "b"], [(" ".join(f"{number:09b}".replace("0", "x")), "x") for number in range(300)])
+    assert "error: the texts have too few different" in run("chat", "few.csv").said
     table(tmp_path / "chat.csv", ["a", "b"], chats(300))
     assert run("my chat", "chat.csv").status == 2
     assert run("chat", "chat.csv", "--metric", "blue").status == 2
@@ -149,6 +151,12 @@ def test_each_word_of_the_command_starts_a_module_that_is_there() -> None:
         assert f"  {name} " in command.usage()
     assert command.command(["run", "chat", "--force", "align@chat"]) == ["repro", "report@chat", "--force", "align@chat"]
     assert command.command(["serve", "--port", "1"])[1:] == ["-m", "tasks.serve", "--port", "1"]
+
+
+def test_a_command_without_its_package_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    ended = runner(command.main, monkeypatch, capsys)("flow")
+    assert (ended.status, ended.said.partition(";")[0]) == (2, "error: draftline flow needs prefect")
 
 
 def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,9 +44,11 @@ def test_json_says_all_of_a_text(run: Run, pair: list[str]) -> None:
     for line in lines:
         assert line["counts"]["tokens"] == len(line["tokens"]) == len(line["proposers"])
         assert line["settings"]["draft_length"] == 4
-        assert line["acceptance_rate"] == 1
+        counts = line["counts"]
+        assert (line["acceptance_rate"], counts["rejected"]) == (1, 0)
+        assert counts["drafted"] == counts["accepted"] + counts["unverified"]
         assert line["same_as_vanilla"] is True
-        assert line["speedup"] == pytest.approx(line["vanilla_latency_ms"] / line["latency_ms"])
+        assert line["speedup"] is None and line["latency_ms"] > 0, "the ratio of a text of milliseconds is mostly chance"
     assert "speculative drafter=small draft_length=4 (as given); native" in said
 
 
