@@ -164,7 +164,7 @@ def swept_speedup(measured: Mapping[str, Any]) -> str:
 
 
 _SHORT = 100.0
-"""Milliseconds of vanilla below which the ratio of a single text is mostly chance, and not shown."""
+"""Milliseconds of vanilla below which a ratio is mostly chance, and not shown."""
 _SAMPLES = 1000
 
 
@@ -207,8 +207,10 @@ def _with_spread(times: list[float]) -> str:
 
 
 def total_line(times: list[Times]) -> str:
-    """Return how much faster the method was over several texts, with the 95 % interval over texts."""
+    """Return how much faster the method was over several texts of this run, with the 95 % interval over texts."""
     method, vanilla = ([statistics.median(one) for one in side] for side in zip(*times, strict=True))
+    if sum(vanilla) < _SHORT:
+        return f"{len(times)} texts: {sum(method):.1f} ms, vanilla {sum(vanilla):.1f} ms: too short for a ratio"
     low, high = ratio_interval(vanilla, method, _SAMPLES, seed=0)
     return f"{len(times)} texts: {sum(vanilla) / sum(method):.2f}× [{low:.2f}, {high:.2f}] as fast as vanilla"
 

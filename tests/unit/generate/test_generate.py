@@ -301,5 +301,6 @@ def test_the_line_of_statistics(counts: Counts, times: Times | None, same: bool 
 
 
 def test_several_texts_have_one_ratio_with_its_interval() -> None:
-    line = total_line([Times([2.0, 3.0, 9.0], [6.0]), Times([1.0], [2.0, 2.0, 9.0])])
+    line = total_line([Times([20.0, 30.0, 90.0], [60.0]), Times([30.0], [60.0, 60.0, 90.0])])
     assert line == "2 texts: 2.00× [2.00, 2.00] as fast as vanilla"
+    assert total_line([Times([2.0], [6.0])] * 2) == "2 texts: 4.0 ms, vanilla 12.0 ms: too short for a ratio"
