@@ -69,7 +69,7 @@ def planned(given: argparse.Namespace) -> None:
     chosen = CARDS.get(given.card) or card_at_hand()
     cards = [chosen] if chosen else list(CARDS.values())
     if given.task is None:
-        found = overview({one.name: _task(one.section()) for one in VARIANTS}, cards)
+        found = overview({one.name: _task(one.section("", given.scale)) for one in VARIANTS}, cards)
         rows = [
             {"variant": f"`{one.name}`", "printed in": one.printed, "pair": f"`{one.pairs[0]}`", "metric": one.metric}
             | found[one.name]
