@@ -34,16 +34,6 @@ Submit = Callable[[Any], Future[Any]]
 """Gives a unit to another process."""
 
 
-def gpu_of(worker: int, gpus: int) -> int | None:
-    """Return the GPU of a worker: its own number, or that of the worker that it shares one with; None without GPUs.
-
-    Args:
-        worker: Its number; the process that started the others is number 0.
-        gpus: How many there are.
-    """
-    return worker % gpus if gpus else None
-
-
 class Workers:
     """The further processes of this machine."""
 
@@ -85,9 +75,8 @@ def _take_gpu(begun: Synchronized[int], gpus: int) -> None:
     """In a further process: note the GPU that `machine.set_up` takes, as torch's launcher does for processes that train."""
     with begun.get_lock():
         number, begun.value = begun.value, begun.value + 1
-    gpu = gpu_of(number, gpus)
-    if gpu is not None:
-        os.environ["LOCAL_RANK"] = str(gpu)
+    if gpus:
+        os.environ["LOCAL_RANK"] = str(number)
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,14 +13,8 @@ import torch
 
 from tasks.errors import InputError
 from tasks.machine import MachineSettings, processes_for, processes_of_a_device, set_up, worker_count
-from tasks.workers import Submit, Work, Workers, gpu_of, shared
+from tasks.workers import Submit, Work, Workers, shared
 from tests.served import until
-
-
-def test_each_worker_has_a_gpu_of_its_own_and_further_ones_share() -> None:
-    assert [gpu_of(worker, 4) for worker in range(4)] == [0, 1, 2, 3]
-    assert [gpu_of(worker, 2) for worker in range(5)] == [0, 1, 0, 1, 0]
-    assert gpu_of(3, 0) is None
 
 
 def test_by_default_there_is_a_process_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

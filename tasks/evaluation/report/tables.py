@@ -274,7 +274,7 @@ def batch_sentence(timings: BatchTimings) -> str:
         return f"not measured: {timings.error or 'nothing was chosen that drafts'}"
     pays, fact = timings.pays_up_to, "faster in every round than vanilla at the same batch size"
     if pays is None:
-        return f"drafting is not shown to pay at any batch size, by these few rounds: no chosen point is {fact}"
+        return f"drafting is not shown to pay at any batch size: no chosen point is {fact}"
     return f"{pays} is the largest batch, of up to {timings.sizes[-1]}, at which a chosen point is {fact}"
 
 

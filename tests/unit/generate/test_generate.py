@@ -48,7 +48,9 @@ def test_json_says_all_of_a_text(run: Run, pair: list[str]) -> None:
         assert (line["acceptance_rate"], counts["rejected"]) == (1, 0)
         assert counts["drafted"] == counts["accepted"] + counts["unverified"]
         assert line["same_as_vanilla"] is True
-        assert line["speedup"] is None and line["latency_ms"] > 0, "the ratio of a text of milliseconds is mostly chance"
+        # The ratio of a text of milliseconds is mostly chance; on a busy machine one may take longer.
+        method, vanilla = line["latency_ms"], line["vanilla_latency_ms"]
+        assert line["speedup"] == (None if vanilla < 100 else pytest.approx(vanilla / method))
     assert "speculative drafter=small draft_length=4 (as given); native" in said
 
 
