@@ -145,6 +145,8 @@ def fitted_overheads(timed: Sequence[tuple[str, Work, float]], step_ms: float) -
 _WIDTHS = (1, 2, 3, 4, 6, 8, 11, 16)
 """Positions of the timed runs of the large model; other widths are interpolated."""
 _ROUNDS = 5
+_LEAST_OF_STEPS = 0.01
+"""Of the time of a text, the least that its steps are taken for."""
 
 
 def work_of(by_example: Sequence[Counts], costs: Costs) -> Work:
@@ -231,7 +233,9 @@ def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, cl
                     model.forward(start)
 
         read_ms = median_ms(read_all)
-        step_ms = max(0.0, median_ms(functools.partial(alone, method)) - read_ms) / (tokens - count * prompted)
+        whole_ms = median_ms(functools.partial(alone, method))
+        # On a busy machine reading may seem to take all of the time; a step takes some.
+        step_ms = max(_LEAST_OF_STEPS * whole_ms, whole_ms - read_ms) / (tokens - count * prompted)
         return max(0.0, read_ms / count - step_ms * prompted), step_ms
 
     # 1. The encoders, and 2. the steps.

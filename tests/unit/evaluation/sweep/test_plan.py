@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -264,6 +265,13 @@ def test_a_method_without_overhead_is_predicted_exactly(method: str, settings: A
         examples.append(generation.counts)
     took = 1000 * (clock() - begun) / len(SOURCES)
     assert latency(NOTHING, method, examples, costs) == pytest.approx(took)
+
+
+def test_a_step_takes_time_where_a_busy_machine_hides_it() -> None:
+    """The five readings of the sources seem to take ten times as long as whole texts."""
+    ticks = itertools.accumulate(itertools.chain([10.0] * 10, itertools.repeat(1.0)))
+    costs = planning.measure_costs(ticking_pair(Clock()), SOURCES, Request(LIMIT), lambda: next(ticks))
+    assert costs.verify_ms[1] > 0 and costs.cost_ratio > 0
 
 
 def test_the_costs_of_all_drafters_are_medians_over_them() -> None:
