@@ -1,13 +1,14 @@
-"""`python -m tasks.tracking`: sends every run that waits for MLflow."""
+"""`python -m tasks.tracking`: sends every run that waits for MLflow, and notes where the artifacts of a moved folder are."""
 
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 
 from tasks.console import add_json, answer, command_parser
 from tasks.locks import host_lock
 from tasks.tracking.recorder import outbox_folder, tracking_uri
-from tasks.tracking.upload import RUN_FILE, upload_all
+from tasks.tracking.upload import RUN_FILE, follow_move, upload_all
 
 
 def main() -> int:
@@ -17,9 +18,11 @@ def main() -> int:
     parser = command_parser(description)
     add_json(parser)
     arguments = parser.parse_args()
-    outbox = outbox_folder()
+    outbox, uri = outbox_folder(), tracking_uri()
+    with contextlib.suppress(sqlite3.Error):  # which an upload names
+        follow_move(uri)
     with host_lock() if any(outbox.glob(f"*/{RUN_FILE}")) else contextlib.nullcontext():
-        sent, waiting = upload_all(outbox, tracking_uri())
+        sent, waiting = upload_all(outbox, uri)
     said = f"runs sent to MLflow: {sent}; still waiting: {len(waiting)}" + (f" in {outbox} ({waiting[0]})" if waiting else "")
     answer(arguments, said, sent=sent, waiting=list(map(str, waiting)))
     return 1 if waiting else 0

@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,6 +36,14 @@ _TABLES_TAG = "mlflow.loggedArtifacts"
 Metric = tuple[str, float, int, int]
 """Name, value, time in milliseconds since the epoch, and step, as `mlflow.entities.Metric` takes them."""
 _ATTEMPTS, _PAUSE_SECONDS = 3, 1.0
+_ARTIFACTS = "/mlartifacts"
+_LOCATIONS = (
+    "UPDATE experiments SET artifact_location = replace(artifact_location, :old, :new)",
+    "UPDATE runs SET artifact_uri = replace(artifact_uri, :old, :new)",
+    "UPDATE logged_models SET artifact_location = replace(artifact_location, :old, :new)",
+    "UPDATE model_versions SET source = replace(source, :old, :new), storage_location = replace(storage_location, :old, :new)",
+)
+"""Where MLflow 3 keeps absolute paths of artifacts, which no call of its client changes."""
 _BATCH = 100
 """Params in a request at most, MLflow's limit; metrics could be a thousand."""
 _ENVIRONMENT = {
@@ -128,6 +137,7 @@ def connect(uri: str) -> MlflowClient:
         database = sqlite_file(uri)
         if database is not None and not database.exists():
             _create_database(database)
+        follow_move(uri)
         client = mlflow.MlflowClient(uri)
         client.search_experiments(max_results=1)
     except Exception as error:  # not installed, a broken package below it, a store of an unknown kind
@@ -254,7 +264,7 @@ def _experiment(client: MlflowClient, name: str, uri: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         database = sqlite_file(uri)
-        artifacts = (database.parent / "mlartifacts").as_uri() if database else None
+        artifacts = _artifacts(database) if database else None
         return str(client.create_experiment(name, artifact_location=artifacts))
     if found.lifecycle_stage == "deleted":
         raise ValueError(f"experiment {name!r} is deleted in MLflow; restore it there to let its runs in")
@@ -291,3 +301,26 @@ def _create_database(database: Path) -> None:
         shutil.copyfile(finished, copy)
         with contextlib.suppress(FileExistsError):  # another process was faster
             os.link(copy, database)
+
+
+def _artifacts(database: Path) -> str:
+    """The folder of artifacts beside a database, as MLflow notes it."""
+    return database.parent.as_uri() + _ARTIFACTS
+
+
+def follow_move(uri: str) -> None:
+    """Let runs of a folder that was moved or copied have the artifacts beside their database; no other store is changed.
+
+    Raises:
+        sqlite3.Error: the database cannot be read or written.
+    """
+    database = sqlite_file(uri)
+    if database is None or not database.exists():
+        return
+    new = _artifacts(database)
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        known = [place for (place,) in connection.execute("SELECT DISTINCT artifact_location FROM experiments")]
+        for old in known:
+            if old != new and old.startswith("file:") and old.endswith(_ARTIFACTS):
+                for statement in _LOCATIONS:
+                    connection.execute(statement, {"old": old, "new": new})

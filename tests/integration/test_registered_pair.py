@@ -92,6 +92,24 @@ def test_the_alias_opens_the_pair(registered: Registered, monkeypatch: pytest.Mo
     assert [one["text"] for one in vanilla] == [one["text"] for one in registered.offline]
 
 
+def test_a_copied_folder_has_artifacts_of_its_own(
+    registered: Registered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    copy = shutil.copytree(registered.folder, tmp_path / "copy")
+    client = connect(f"sqlite:///{copy / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("toy")
+    runs = client.search_runs([experiment.experiment_id])
+    [version], [model] = client.search_model_versions(), client.search_logged_models([experiment.experiment_id])
+    places = [experiment.artifact_location, *(run.info.artifact_uri for run in runs), model.artifact_location, version.source]
+    assert {place.partition("mlartifacts")[0] for place in places} == {f"{copy.as_uri()}/"}
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    opened = mlflow.pyfunc.load_model(version.source, model_config={"threads": 1})
+    assert Path(sys.path[0]).is_relative_to(copy)
+    assert opened.predict({"text": TEXTS[:1]})["text"].tolist() == [registered.offline[0]["text"]]
+
+
 @pytest.mark.slow
 def test_mlflow_serves_the_pair(registered: Registered, tmp_path: Path) -> None:
     # The import of a package fails whose module is None.
