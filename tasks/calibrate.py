@@ -131,13 +131,12 @@ def open_labeller(
     return Labeller(decoder, tokenizer, text, settings, predictor), known
 
 
-def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Log the number of kept outputs, and warn of dropped ones."""
+def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Log the number of kept outputs; return a clause where some were dropped, a warning."""
     kept = ", ".join(f"{one['kept']} of {one['outputs']} outputs for {name}" for name, one in counts.items())
     log.info("%s: %s kept, %d tokens", task, kept, sum(one["tokens"] for one in counts.values()))
-    warnings = [f"{_dropped(one)} for {name}" for name, one in counts.items() if any(one[fault] for fault in FAULTS)]
-    if warnings:
-        log.warning("%s: dropped %s", task, " and ".join(warnings))
+    dropped = [f"{_dropped(one)} for {name}" for name, one in counts.items() if any(one[fault] for fault in FAULTS)]
+    return [f"calibrate dropped {' and '.join(dropped)}"] if dropped else []
 
 
 def _dropped(counts: Mapping[str, int]) -> str:
@@ -162,12 +161,11 @@ def check_held_out(paths: TaskPaths, shards: Shards, names: list[str], metric: s
     return check_outputs([example.references[0] for example in kept], examples, metric)
 
 
-def report_check(task: str, check: OutputCheck, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Log how the outputs compare with trivial baselines, and warn of a large model that nothing can be learned from."""
+def report_check(task: str, check: OutputCheck, counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Log how the outputs compare with trivial baselines; return warnings of a large model that nothing can be learned from."""
     distinct = ", ".join(f"{one['distinct']} distinct outputs of {one['kept']} for {name}" for name, one in counts.items())
     log.info("%s: %s; %s", task, distinct, described(check))
-    for clause in [*against_teacher(check), *length_warning(check)]:
-        log.warning("%s: %s", task, clause)
+    return [*against_teacher(check), *length_warning(check)]
 
 
 def main() -> None:
@@ -195,13 +193,15 @@ def calibrate(params: Params, task: Task, paths: TaskPaths) -> None:
         processes = 1 if model["spread_over"] else worker_count(params.machine)
         named = label_all(ShardLabelling(labeller, shards), sets, settings.shard, processes, opens)
     counts = {name: shards.total_counts(parts) for name, parts in named.items()}
-    report_counts(paths.task, counts)
+    warnings = report_counts(paths.task, counts)
     for name, one in counts.items():
         if not one["kept"]:
             raise InputError(f"no output of {paths.model('large')} for {name} is fit to learn from; train it for more steps")
     check = check_held_out(paths, shards, named[paths.held_out_calibration.stem], task.metric)
     if check is not None:
-        report_check(paths.task, check, counts)
+        warnings += report_check(paths.task, check, counts)
+    for clause in warnings:
+        log.warning("%s: %s", paths.task, clause)
     provenance = Provenance(
         task=paths.task,
         model=model,
@@ -210,6 +210,7 @@ def calibrate(params: Params, task: Task, paths: TaskPaths) -> None:
         inputs={file.as_posix(): fingerprint({}, [file], []) for file in files},
         versions={name: version(name) for name in ("torch", "transformers", "tokenizers")},
         check=check,
+        warnings=warnings,
     )
     with writing("the calibration set", partial_path(paths.calibration), lambda: "only publishes it"):
         publish(paths.calibration, shards, named, provenance)

@@ -9,6 +9,8 @@ from tasks.files import atomic_write
 
 CACHE = Path(".cache")
 """Scratch files that no stage depends on: unfinished work, compiled extensions, records to be sent to MLflow."""
+PROVENANCE = "provenance.json"
+"""In a calibration set's folder: how it was made, and what speaks against it."""
 
 
 @dataclass(frozen=True)

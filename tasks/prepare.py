@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tasks.console import log, progress
 from tasks.corpora import translation
-from tasks.corpora.checks import errors, measure_corpus, summary, warnings
+from tasks.corpora.checks import TextCounts, count_texts, measure_corpus, summary, text_errors, token_errors, warnings
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.hub import read as read_data_set
 from tasks.corpora.reading import read
@@ -236,31 +236,38 @@ def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -
 
 
 def report_corpus(
-    task: str, corpus: Corpus, tokenizer: PreTrainedTokenizerBase, text: TextSettings, also: Sequence[str] = ()
+    task: str,
+    corpus: Corpus,
+    counts: Mapping[str, TextCounts],
+    tokenizer: PreTrainedTokenizerBase,
+    text: TextSettings,
+    also: Sequence[str] = (),
 ) -> None:
     """Write the report of a corpus, and log its summary and warnings.
 
     Args:
         task: Name of the task.
         corpus: Its splits.
+        counts: What `count_texts` found in them.
         tokenizer: Of both models.
         text: Length limits.
         also: Further warnings.
 
     Raises:
-        InputError: training on this corpus is senseless; the report is written first.
+        InputError: the tokenizer does not know this corpus; the report is written first.
     """
     unknown = None if tokenizer.unk_token_id == tokenizer.eos_token_id else tokenizer.unk_token_id
     limits = text.max_source_tokens, text.max_target_tokens
     whole = SourceEncoder(tokenizer, dataclasses.replace(text, max_source_tokens=_WHOLE))
-    report = measure_corpus(task, corpus, (whole, lambda texts: encode(tokenizer, texts, _WHOLE)), unknown, limits)
+    tokenise = (whole, lambda texts: encode(tokenizer, texts, _WHOLE))
+    report = measure_corpus(task, corpus, counts, tokenise, unknown, limits)
     found = [*warnings(report), *also]
     with atomic_path(TaskPaths(task).corpus_report) as partial:
         partial.write_text(json.dumps({**dataclasses.asdict(report), "warnings": found}, indent=2) + "\n", encoding="utf-8")
     log.info("%s", "\n".join([f"{task}:", *summary(report)]))
     for warning in found:
         log.warning("%s: %s", task, warning)
-    for error in errors(report):
+    for error in token_errors(report):
         raise InputError(f"task {task}: {error}; see {TaskPaths(task).corpus_report}")
 
 
@@ -284,6 +291,9 @@ def main() -> None:
     for split in SPLITS:
         if not corpus[split]:
             raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
+    counts = count_texts(corpus)
+    for error in text_errors(counts):
+        raise InputError(f"task {arguments.task}: {error}")
     found = check_references(corpus, task.metric)
     check_starts(task.models.large, task.models.small)
     # 3. Write the corpus, train the tokenizer, and measure the texts in its tokens.
@@ -301,7 +311,7 @@ def main() -> None:
             # A template that is missing or does not take the messages is found here, before anything is trained.
             SourceEncoder(tokenizer, task.text)
         steps.close()
-        report_corpus(arguments.task, corpus, tokenizer, task.text, found)
+        report_corpus(arguments.task, corpus, counts, tokenizer, task.text, found)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON, Experiment
 from tasks.files import atomic_path
 from tasks.locks import folder_lock, host_lock
 from tasks.models.settings import TextSettings, read_training_record
-from tasks.paths import ARMS, TaskPaths
+from tasks.paths import ARMS, PROVENANCE, TaskPaths
 
 _TERMINAL = 120
 """Characters in a line of the recommendation."""
@@ -199,15 +199,16 @@ def as_text(summary: Summary) -> str:
     return "\n".join(found)
 
 
-def stage_warnings(paths: TaskPaths) -> list[str]:
-    """What `prepare` and the two fine-tunings warned of; nothing where they left no record."""
+def stage_warnings(paths: TaskPaths, seeds: Sequence[int] = ()) -> list[str]:
+    """What the stages before the sweep warned of, each clause once; nothing of a stage that left no record."""
     found: list[str] = []
-    if paths.corpus_report.is_file():
-        found += json.loads(paths.corpus_report.read_text(encoding="utf-8")).get("warnings", [])
-    for name in ("large", "small"):
-        record = read_training_record(paths.model(name))
+    for file in (paths.corpus_report, paths.calibration / PROVENANCE):
+        if file.is_file():
+            found += json.loads(file.read_text(encoding="utf-8")).get("warnings", [])
+    for folder in (paths.model("large"), paths.model("small"), *(paths.model(arm, seed) for arm in ARMS for seed in seeds)):
+        record = read_training_record(folder)
         found += [] if record is None else record.warnings
-    return found
+    return list(dict.fromkeys(found))
 
 
 def make_report(
@@ -246,7 +247,7 @@ def make_report(
         if (path := paths.sweep(arm, None if seed == seeds[0] else seed) / f"hypotheses-{split}.parquet").is_file()
     }
     known = (experiment, test_names, further, corpus, temperatures, outputs, read_jsonl(paths.split(CHOSEN_ON)))
-    summary = summarize(paths.task, metric, swept, *known, [*([note] if note else []), *stage_warnings(paths)])
+    summary = summarize(paths.task, metric, swept, *known, [*([note] if note else []), *stage_warnings(paths, seeds)])
     files = []
     for name, write in writers(summary, sweeps).items():
         files.append(paths.results / name)

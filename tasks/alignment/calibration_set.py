@@ -12,7 +12,7 @@ import shutil
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -26,13 +26,14 @@ from tasks.files import atomic_folder, is_sealed, partial_path
 from tasks.fingerprint import discard_others
 from tasks.models.card import markdown_templates
 from tasks.models.settings import TextSettings
+from tasks.paths import PROVENANCE
 
 FAULTS = ("over_long", "empty", "degenerate")
 """Of outputs that are unfit for training: no end token, no word, or repetitive."""
 LOGITS = "logits"
 """The folder of stored predictions."""
 EXAMPLES, CONTROLS, COUNTS, PREDICTIONS = "examples.jsonl", "controls.jsonl", "counts.json", "predictions.safetensors"
-PROVENANCE, CARD, REFERENCES = "provenance.json", "README.md", "references"
+CARD, REFERENCES = "README.md", "references"
 _SHORT = torch.iinfo(torch.int16).max
 _LEAST = -6e4
 """In nats: float16 ends a little below, and a mask's -infinity times a probability of 0 would be NaN."""
@@ -112,6 +113,8 @@ class Provenance:
     """Of packages."""
     check: OutputCheck | None = None
     """How the kept outputs for the held-out inputs compare with trivial baselines; None without references."""
+    warnings: list[str] = field(default_factory=list)
+    """What speaks against learning from the set, a clause each, which the report repeats."""
 
 
 def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provenance: Provenance) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.console import aligned_columns
@@ -43,13 +43,10 @@ class TokenLengths:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitReport:
-    """One split, or the unlabelled sources, which have no references."""
+class TextCounts:
+    """What the texts of one split show by themselves."""
 
     examples: int
-    sources: TokenLengths
-    targets: TokenLengths | None
-    """Of first references."""
     empty_sources: int
     empty_references: int
     copies: int
@@ -72,6 +69,15 @@ class SplitReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SplitReport(TextCounts):
+    """One split, or the unlabelled sources, which have no references; with its texts in tokens."""
+
+    sources: TokenLengths
+    targets: TokenLengths | None
+    """Of first references."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CorpusReport:
     """All splits by name."""
 
@@ -79,17 +85,11 @@ class CorpusReport:
     splits: dict[str, SplitReport]
 
 
-def measure_corpus(
-    task: str, corpus: Corpus, tokenise: tuple[Tokenise, Tokenise], unknown: int | None, limits: tuple[int, int]
-) -> CorpusReport:
-    """Measure every split.
+def count_texts(corpus: Corpus) -> dict[str, TextCounts]:
+    """Count what needs no tokenizer, by split; splits without an example are left out.
 
     Args:
-        task: Name of the task.
-        corpus: Its splits, further test splits and unlabelled sources; all but these have references.
-        tokenise: Makes tokens of sources, and of references.
-        unknown: The unknown token; None where the tokenizer has none.
-        limits: The longest source and the longest target that models read and write, in tokens.
+        corpus: The splits, further test splits and unlabelled sources; all but these have references.
     """
     train = corpus[TRAIN]
     known, unlabelled = ({_key(example.source) for example in corpus.get(name, [])} for name in (TRAIN, UNLABELLED))
@@ -103,10 +103,8 @@ def measure_corpus(
         targets = [example.references[0] for example in examples if example.references]
         own = [(source, _key(text)) for source, text in zip(keys, targets, strict=False)]
         others = name != TRAIN
-        found[name] = SplitReport(
+        found[name] = TextCounts(
             examples=len(examples),
-            sources=_lengths([example.source for example in examples], tokenise[0], unknown, limits[0]),
-            targets=_lengths(targets, tokenise[1], unknown, limits[1]) if targets else None,
             empty_sources=sum(not key for key in keys),
             empty_references=sum(not text.strip() for text in targets),
             copies=sum(example.source == text for example, text in zip(examples, targets, strict=False)),
@@ -118,6 +116,36 @@ def measure_corpus(
             examples_in_test=_known(examples, tested) if name == VALIDATION else 0,
             swapped=_swapped(examples, sides),
             broken=sum(any(mark in text for mark in "\0\ufffd") for one in examples for text in (one.source, *one.references)),
+        )
+    return found
+
+
+def measure_corpus(
+    task: str,
+    corpus: Corpus,
+    counts: Mapping[str, TextCounts],
+    tokenise: tuple[Tokenise, Tokenise],
+    unknown: int | None,
+    limits: tuple[int, int],
+) -> CorpusReport:
+    """Measure the texts of every split in tokens.
+
+    Args:
+        task: Name of the task.
+        corpus: Its splits.
+        counts: What `count_texts` found in them.
+        tokenise: Makes tokens of sources, and of references.
+        unknown: The unknown token; None where the tokenizer has none.
+        limits: The longest source and the longest target that models read and write, in tokens.
+    """
+    found = {}
+    for name, counted in counts.items():
+        sources = [example.source for example in corpus[name]]
+        targets = [example.references[0] for example in corpus[name] if example.references]
+        found[name] = SplitReport(
+            **vars(counted),
+            sources=_lengths(sources, tokenise[0], unknown, limits[0]),
+            targets=_lengths(targets, tokenise[1], unknown, limits[1]) if targets else None,
         )
     return CorpusReport(task=task, splits=found)
 
@@ -198,9 +226,20 @@ _LEGEND = (
 )
 
 
-def errors(report: CorpusReport) -> list[str]:
+def text_errors(counts: Mapping[str, TextCounts]) -> list[str]:
     """What makes training or its measurement senseless, each in a line with its fix; empty where nothing does."""
-    return [f"{name}: {line}" for name, split in report.splits.items() for line in _errors(name, split)]
+    return [f"{name}: {line}" for name, split in counts.items() for line in _text_errors(name, split)]
+
+
+def token_errors(report: CorpusReport) -> list[str]:
+    """The same of texts in tokens: too many that the tokenizer does not know."""
+    fix = "choose one that was made for this language, or leave tokenizer.pretrained out to train one"
+    return [
+        f"{name}: {lengths.unknown:.0%} of the {column} tokens are unknown to the tokenizer; {fix}"
+        for name, split in report.splits.items()
+        for column, lengths in _columns(split)
+        if lengths.unknown >= _UNKNOWN[1]
+    ]
 
 
 def warnings(report: CorpusReport) -> list[str]:
@@ -233,7 +272,7 @@ def _cut_off(report: CorpusReport) -> Iterator[str]:
             yield f"{said}; raise it (95 % have at most {p95} tokens, the longest has {longest})"
 
 
-def _errors(name: str, split: SplitReport) -> Iterator[str]:
+def _text_errors(name: str, split: TextCounts) -> Iterator[str]:
     if split.empty_sources:
         yield f"{split.empty_sources} of {split.examples} sources are empty; fill them, or remove the examples"
     if split.empty_references == split.examples:
@@ -247,10 +286,6 @@ def _errors(name: str, split: SplitReport) -> Iterator[str]:
     for other, count in ((TRAIN, split.examples_in_train), (TEST, split.examples_in_test)):
         if count > _FATAL * split.examples:
             yield f"{_count(count, split)} are in {other} as they are, which would measure memory; remove them from {other}"
-    for column, lengths in _columns(split):
-        if lengths.unknown >= _UNKNOWN[1]:
-            fix = "choose one that was made for this language, or leave tokenizer.pretrained out to train one"
-            yield f"{lengths.unknown:.0%} of the {column} tokens are unknown to the tokenizer; {fix}"
 
 
 def _warnings(name: str, split: SplitReport) -> Iterator[str]:
@@ -270,7 +305,7 @@ def _warnings(name: str, split: SplitReport) -> Iterator[str]:
     yield from _overlap(name, split)
 
 
-def _overlap(name: str, split: SplitReport) -> Iterator[str]:
+def _overlap(name: str, split: TextCounts) -> Iterator[str]:
     if name in (TRAIN, UNLABELLED):
         return
     if split.sources_in_unlabelled:
@@ -289,5 +324,5 @@ def _columns(split: SplitReport) -> Iterator[tuple[str, TokenLengths]]:
         yield "target", split.targets
 
 
-def _count(count: int, split: SplitReport) -> str:
+def _count(count: int, split: TextCounts) -> str:
     return f"{count} of {split.examples} examples ({count / split.examples:.1%})"

@@ -414,7 +414,7 @@ _RISE = 0.01
 
 def _warnings(job: TrainingJob, outcome: TrainingResult, check: OutputCheck | None) -> list[str]:
     """What speaks against a model: its outputs, and a validation loss that was lower before."""
-    model = f"the {job.name} model"
+    model = f"the {job.name} model" if job.seed is None else f"the {job.name} model of seed {job.seed}"
     found = [] if check is None else [*against_teacher(check, model), *length_warning(check, model)]
     losses = {step: row["validation_loss"] for step, row in outcome.log.items() if "validation_loss" in row}
     best = min(losses, key=losses.__getitem__, default=0)

@@ -22,6 +22,7 @@ from tasks.evaluation.scoring.quality import check_outputs
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.prepare import write_corpus
+from tasks.report import stage_warnings
 from tasks.training.data import JsonlDataset
 from tests.calibration import DRAWN, INPUTS, SOURCES, TEXT, saved
 
@@ -67,9 +68,10 @@ def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsy
     assert found["model"]["folder"] == "models/words/large"
     assert found["settings"]["top_logits"] == 5
     assert found["sets"]["calibration"]["distinct"] > 1 and found["check"]["examples"] > 0
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: words: dropped")]
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: words: calibrate dropped")]
     unfit = 30 - len(kept)
     assert f"{unfit} of 30 outputs ({unfit / 30:.2%}: " in warning
+    assert f"warning: words: {found['warnings'][0]}" == warning and found["warnings"][0] in stage_warnings(PATHS)
     assert f"{found['sets']['calibration']['over_long']} over-long" in warning
     tokenizer, decoder_only = load_tokenizer(PATHS.model("large")), found["model"]["type"] == "llama"
     for which, file in (("calibration", PATHS.calibration_set), ("validation", PATHS.held_out_calibration)):
@@ -179,11 +181,10 @@ def test_a_changed_setting_starts_over(run: Run, monkeypatch: pytest.MonkeyPatch
 
 def test_a_large_model_that_has_collapsed_to_one_output_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     check = check_outputs(["red"] * 24, INPUTS[:24], "bleu")
-    calibrate.report_check("words", check, {"calibration": {"kept": 24, "distinct": 1}})
-    said = capsys.readouterr().err
-    assert "1 distinct outputs of 24 for calibration" in said
-    assert "warning: words: " in said and "gives 1 distinct output for 24 inputs, 'red' for 100% of them" in said
-    assert "not shown to be better than giving one constant output" in said
+    collapsed, trivial, *_ = calibrate.report_check("words", check, {"calibration": {"kept": 24, "distinct": 1}})
+    assert "1 distinct outputs of 24 for calibration" in capsys.readouterr().err
+    assert "gives 1 distinct output for 24 inputs, 'red' for 100% of them" in collapsed
+    assert "not shown to be better than giving one constant output" in trivial
 
 
 def test_a_model_without_a_usable_output_is_refused(run: Run) -> None:

@@ -110,12 +110,20 @@ def test_the_stage_always_writes_a_file_of_the_unlabelled(
     assert report["splits"]["validation"]["repeated_examples"] == 0
 
 
-def test_copies_alone_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InputError, match=r"words: train: the reference equals the source in 40 of 40 .*corpus_report\.json"):
+def test_copies_alone_are_refused_without_waiting_for_the_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "host_lock", lambda: pytest.fail("it waits for what is timed"))
+    with pytest.raises(InputError, match=r"^task words: train: the reference equals the source in 40 of 40 examples"):
         run(folder, {**FILES, "train": ["train.en", "train.en"]}, monkeypatch)
-    assert "warning: words: validation: the reference equals the source" in capsys.readouterr().err
-    # The report stage repeats the warnings.
-    assert stage_warnings(TaskPaths("words"))[0].startswith("train: the reference equals the source in 40 of 40 examples")
+    assert not TaskPaths("words").corpus.exists()
+
+
+def test_the_report_stage_repeats_a_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(folder, FILES, monkeypatch)
+    said = "validation: the reference equals the source in 40 of 40 examples"
+    assert f"warning: words: {said}" in capsys.readouterr().err
+    assert stage_warnings(TaskPaths("words"))[0].startswith(said)
 
 
 def test_further_test_sets_have_a_folder_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

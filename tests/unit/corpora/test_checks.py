@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.corpora.checks import CorpusReport, errors, measure_corpus, summary, warnings
+from tasks.corpora.checks import CorpusReport, count_texts, measure_corpus, summary, text_errors, token_errors, warnings
 from tasks.corpora.example import Corpus, Example
 
 UNKNOWN = 2
@@ -27,7 +27,11 @@ def tokenise(texts: list[str]) -> list[list[int]]:
 
 def report_of(limits: tuple[int, int] = (20, 20), **splits: list[Example]) -> CorpusReport:
     corpus: Corpus = {"train": examples(400), "validation": examples(50, 1), "test": examples(50, 2), **splits}
-    return measure_corpus("toy", corpus, (tokenise, tokenise), UNKNOWN, limits)
+    return measure_corpus("toy", corpus, count_texts(corpus), (tokenise, tokenise), UNKNOWN, limits)
+
+
+def errors(report: CorpusReport) -> list[str]:
+    return [*text_errors(report.splits), *token_errors(report)]
 
 
 def test_a_clean_corpus_says_nothing() -> None:
