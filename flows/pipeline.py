@@ -31,7 +31,7 @@ from prefect.tasks import Task
 from flows.graph import Stage, read_graph
 from flows.server import AlreadyLockedError, is_up, lock_file, prefect_server
 from flows.stage import PipelineSettings, StageError, StageResult, StageRunner, pipeline_parser
-from tasks.console import log, print_verdict
+from tasks.console import add_json, log, output_apart, print_verdicts
 from tasks.errors import one_line_errors
 from tasks.paths import CACHE
 from tasks.settings import read_options
@@ -196,22 +196,24 @@ def first_line(state: State) -> str:
 def main() -> int:
     """Run the flow once and return the exit status, which is 1 if a stage failed."""
     with one_line_errors():
-        options = pipeline_parser("Run DVC's stages as one flow run.").parse_args()
+        parser = pipeline_parser("Run DVC's stages as one flow run.")
+        add_json(parser)
+        options = parser.parse_args()
         execution = read_options(PipelineSettings, options)
         stages = read_graph(Path.cwd(), options.targets)  # reports a wrong target before a server is started
         try:
-            with prefect_server():
+            with output_apart(options.json), prefect_server():
                 state = pipeline(options.targets or None, execution, return_state=True)
         except KeyboardInterrupt:
             log.info("interrupted; the next run continues with the remaining stages")
             return 130  # as a shell says of a program that SIGINT ended
-    if state.is_completed():
+    status = 0 if state.is_completed() else 1
+    if status:
+        log.error("%s", first_line(state))
+    elif not options.json:
         print(state.message)
-        for _, file in verdicts(stages):
-            print_verdict(file)
-        return 0
-    log.error("%s", first_line(state))
-    return 1
+    print_verdicts([file for _, file in verdicts(stages) if status == 0], status, as_json=options.json)
+    return status
 
 
 if __name__ == "__main__":

@@ -2,31 +2,96 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import runpy
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import NoReturn
 
 from tasks.errors import InputError, one_line_errors
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("tasks.init", "add a task for your own files to params.yaml"),
-    "check": ("tasks.config", "check params.yaml; --table, --presets and --methods list what it may hold"),
-    "run": ("dvc repro", "bring a task's report up to date (run NAME), or all active tasks'"),
-    "flow": ("flows.pipeline", "the same under Prefect, with stages side by side"),
-    "worth": ("tasks.worth", "forecast what a drafter would bring a large model, before training one"),
-    "curve": ("tasks.learning_curve", "forecast what more calibration texts would bring the aligned drafter"),
-    "generate": ("tasks.generate", "decode texts with a finished pair"),
-    "serve": ("tasks.serve", "put a pair behind an OpenAI-style endpoint"),
-    "export": ("tasks.export", "write a pair in the form of another engine"),
-    "verify": ("tasks.verify", "check a pair's certificate in another engine"),
-    "compare": ("tasks.compare", "compare two results: what differs beyond noise"),
-    "promote": ("tasks.promote", "make a new pair the champion where it is better"),
-    "presets": ("tasks.presets", "list the papers' experiments, or add one to params.yaml"),
-    "send": ("tasks.tracking", "send the runs that wait for MLflow"),
-    "bench": ("tasks.bench", "time decoding and sweeping on this machine"),
-    "doctor": ("tasks.doctor", "check this machine: what is missing for what"),
+
+@dataclass(frozen=True)
+class Command:
+    """A word behind `draftline`."""
+
+    module: str
+    words: str
+    """What it is for."""
+    examples: tuple[str, ...]
+    """What follows `draftline`, which `--help` shows."""
+
+
+COMMANDS = {
+    "init": Command(
+        "tasks.init",
+        "add a task for your own files to params.yaml",
+        ("init chat messages.csv", "init deen train.de train.en", "init news news.jsonl --source article --target summary"),
+    ),
+    "check": Command(
+        "tasks.config",
+        "check params.yaml; --table, --presets and --methods list what it may hold",
+        ("check", "check --methods"),
+    ),
+    "run": Command(
+        "dvc repro",
+        "bring a task's report up to date (run NAME), or all active tasks'",
+        ("run chat", "run --force align@chat", "run chat --json"),
+    ),
+    "flow": Command(
+        "flows.pipeline", "the same under Prefect, with stages side by side", ("flow", "flow --targets report@chat --workers 2")
+    ),
+    "worth": Command(
+        "tasks.worth",
+        "forecast what a drafter would bring a large model, before training one",
+        ("worth models/chat/large models/chat/small --texts texts.txt", "worth models/chat/large --texts texts.txt --count 20"),
+    ),
+    "curve": Command(
+        "tasks.learning_curve", "forecast what more calibration texts would bring the aligned drafter", ("curve --task chat",)
+    ),
+    "generate": Command(
+        "tasks.generate",
+        "decode texts with a finished pair",
+        ('generate --task chat "Where is the tea?"', "generate --task chat --file texts.txt --json"),
+    ),
+    "serve": Command(
+        "tasks.serve",
+        "put a pair behind an OpenAI-style endpoint",
+        ("serve --task chat --port 8000", "serve --pair results/chat/pair --json"),
+    ),
+    "export": Command(
+        "tasks.export", "write a pair in the form of another engine", ("export results/chat/pair --to transformers exported",)
+    ),
+    "verify": Command(
+        "tasks.verify",
+        "check a pair's certificate in another engine",
+        ("verify results/chat/pair --engine transformers", "verify results/chat/pair --large models/newer --bound 0.02"),
+    ),
+    "compare": Command(
+        "tasks.compare",
+        "compare two results: what differs beyond noise",
+        ("compare results/chat results/other", "compare HEAD~1:results/chat results/chat"),
+    ),
+    "promote": Command(
+        "tasks.promote",
+        "make a new pair the champion where it is better",
+        ("promote --task chat", "promote --task chat --again"),
+    ),
+    "presets": Command(
+        "tasks.presets",
+        "list the papers' experiments, or add one to params.yaml",
+        ("presets", "presets add xsum --paper bild --scale day", "presets plan xsum-bild"),
+    ),
+    "send": Command("tasks.tracking", "send the runs that wait for MLflow", ("send",)),
+    "bench": Command(
+        "tasks.bench",
+        "time decoding and sweeping on this machine",
+        ("bench decoding --quick", "bench sweep --task chat --quick"),
+    ),
+    "doctor": Command("tasks.doctor", "check this machine: what is missing for what", ("doctor", "doctor --json")),
 }
 _NEEDS = {"run": "dvc", "flow": "prefect", "serve": "uvicorn", "promote": "mlflow", "send": "mlflow"}
 """Packages that a plain `pip install` of this one leaves out."""
@@ -39,9 +104,7 @@ and an interrupted run goes on where it was. DVC runs the stages; of its options
   -f, --force        run stages that are up to date too
   -s, --single-item  run the named stages alone, without those that they need
 
-examples:
-  draftline run chat
-  draftline run --force align@chat"""
+--json prints one line for programs, at the end; what DVC and the stages print then goes to standard error."""
 _COMPLETION = 'complete -o default -W "{words}" draftline'
 
 
@@ -51,14 +114,17 @@ def usage() -> str:
     return "\n".join(
         [
             "usage: draftline COMMAND …, in the folder of a project; draftline COMMAND --help says more\n",
-            *(f"  {name.ljust(width)}  {words}" for name, (_, words) in COMMANDS.items()),
-            "\nexamples:",
-            "  draftline init chat messages.csv && draftline run chat",
-            '  draftline generate --task chat "Where is the tea?"',
-            "  draftline serve --task chat --port 8000",
+            *(f"  {name.ljust(width)}  {one.words}" for name, one in COMMANDS.items()),
+            examples("init", "run", "generate", "serve"),
             "\nCompletion in bash: source <(draftline --completion)",
         ]
     )
+
+
+def examples(*names: str) -> str:
+    """The first example of each of several commands, or all of one."""
+    found = [one for name in names for one in COMMANDS[name].examples[: 1 if len(names) > 1 else None]]
+    return "\n  draftline ".join(["\nexamples:", *found])
 
 
 def command(words: Sequence[str]) -> list[str]:
@@ -67,7 +133,7 @@ def command(words: Sequence[str]) -> list[str]:
     if name == "run":
         # A name of a task stands for its last stage; options and stages are DVC's.
         return ["repro", *(word if word.startswith("-") or "@" in word else f"report@{word}" for word in rest)]
-    return [sys.executable, "-m", COMMANDS[name][0], *rest]
+    return [sys.executable, "-m", COMMANDS[name].module, *rest]
 
 
 def main() -> int:
@@ -89,21 +155,34 @@ def _run(words: Sequence[str]) -> int:
     if (package := _NEEDS.get(words[0])) and find_spec(package) is None:
         fix = "run make setup, or pip install -e '.[orchestration,serve,train]'"
         raise InputError(f"draftline {words[0]} needs {package}; {fix}")
-    if words[0] == "run" and not {"-h", "--help"}.isdisjoint(words):
-        print(_RUN)
-        return 0
     # DVC starts stages by the name `python`.
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])  # noqa: PTH120
+    os.environ["DRAFTLINE_COMMAND"] = f"draftline {words[0]}"  # which its help shows
+    if not {"-h", "--help"}.isdisjoint(words):
+        return _help(words)
     return _repro(command(words)) if words[0] == "run" else _become(words)
+
+
+def _help(words: Sequence[str]) -> int:
+    """Let a command print its help, and its examples below."""
+    if words[0] == "run":
+        print(_RUN)
+    else:
+        sys.argv = [*words]
+        with contextlib.suppress(SystemExit):
+            runpy.run_module(COMMANDS[words[0]].module, run_name="__main__", alter_sys=True)
+    print(examples(words[0]))
+    return 0
 
 
 def _repro(words: list[str]) -> int:
     """Let DVC run stages; then print the verdicts of the named reports once more, below DVC's own last lines."""
+    as_json, words = "--json" in words, [word for word in words if word != "--json"]
     # pydantic and DVC would make every other command start later.
     from dvc.cli import main as dvc
 
     from tasks.config import DEFAULT, check_for_dvc, load
-    from tasks.console import print_verdict
+    from tasks.console import output_apart, print_verdicts
     from tasks.paths import TaskPaths
 
     check_for_dvc()
@@ -114,17 +193,16 @@ def _repro(words: list[str]) -> int:
     if wrong := next((task for _, task in named if task not in active), None):
         fix = "name one of them, or move its line there from inactive"
         raise InputError(f"{wrong} is no active task of {DEFAULT}: {', '.join(active)}; {fix}")
-    status = int(dvc(words))
-    if status == 0 and "--dry" not in words:
-        for stage, task in named or [("report", task) for task in active]:
-            if stage == "report":
-                print_verdict(TaskPaths(task).results / "table.md")
+    with output_apart(as_json):
+        status = int(dvc(words))
+    reported = [task for stage, task in named or [("report", task) for task in active] if stage == "report"]
+    done = status == 0 and "--dry" not in words
+    print_verdicts([TaskPaths(task).results / "table.md" for task in reported if done], status, as_json=as_json)
     return status
 
 
 def _become(words: Sequence[str]) -> NoReturn:
     found = command(words)
-    os.environ["DRAFTLINE_COMMAND"] = f"draftline {words[0]}"  # which its help shows
     sys.stdout.flush()
     os.execv(found[0], found)  # noqa: S606 (this interpreter, without a shell)
 

@@ -7,6 +7,7 @@ Write `log.info("%s: done", name)` instead of printing, and draw loops with `pro
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import io
 import json
@@ -14,7 +15,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -27,6 +28,8 @@ log = logging.getLogger("draftline")
 _PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
 _USER_AND_PASSWORD = re.compile(r"//[^/@\s]+@")
 _SECRET_VALUE = re.compile(r"([?&][\w-]*(?:token|key|password|secret|signature)=)[^&\s'\"]+", re.IGNORECASE)
+_OUTPUT, _ERRORS = 1, 2
+"""The descriptors of standard output and standard error."""
 _SHORT = 30.0
 """Seconds: where standard error is not a terminal, what takes no longer shows no progress."""
 
@@ -113,11 +116,41 @@ def answer(arguments: argparse.Namespace, text: str, **values: Any) -> None:
     print(json.dumps(values, ensure_ascii=False) if arguments.json else text)
 
 
-def print_verdict(table: Path) -> None:
-    """Print the headline of a report, below the title of its `table.md` if that is there, and where the whole report is."""
-    written = table.read_text(encoding="utf-8") if table.is_file() else ""
-    for headline in written.split("\n\n")[1:2]:
-        print(f"\n{headline}\nThe whole report: {os.path.relpath(table.with_name('report.html'))}")
+def print_verdicts(tables: Iterable[Path], status: int, *, as_json: bool) -> None:
+    """Print the headlines of reports, and where each whole report is.
+
+    Args:
+        tables: Each the `table.md` of a report, which has the headline below its title; those that are missing are left out.
+        status: The exit status of what made them, for JSON.
+        as_json: Print one line of JSON instead.
+    """
+    found = []
+    for table in tables:
+        written = table.read_text(encoding="utf-8") if table.is_file() else ""
+        for headline in written.split("\n\n")[1:2]:
+            found.append({"headline": headline, "report": os.path.relpath(table.with_name("report.html"))})
+    if as_json:
+        print(json.dumps({"status": status, "reports": found}, ensure_ascii=False))
+        return
+    for one in found:
+        print(f"\n{one['headline']}\nThe whole report: {one['report']}")
+
+
+@contextlib.contextmanager
+def output_apart(needed: bool) -> Iterator[None]:
+    """Send what this process and its children print to standard error, where standard output is for one line of JSON."""
+    if not needed:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(_OUTPUT)
+    os.dup2(_ERRORS, _OUTPUT)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, _OUTPUT)
+        os.close(kept)
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

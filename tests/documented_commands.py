@@ -48,8 +48,8 @@ class _ParsedError(BaseException):
 
 
 def commands(pages: Sequence[Path] = PAGES) -> Iterator[Command]:
-    """Every command of the project on these pages, also those that `draftline` fronts; those with an ellipsis for a part are
-    left out."""
+    """Every command of the project on these pages, and the examples of `draftline`; those with an ellipsis for a part are left
+    out."""
     for page in pages:
         text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page)
         for block in _BLOCK.findall(text):
@@ -57,13 +57,15 @@ def commands(pages: Sequence[Path] = PAGES) -> Iterator[Command]:
             yield from _found(name, [line for line in lines if line.startswith("$ ")], whole=True)
         sentences = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         yield from _found(name, [re.sub(r"\s+", " ", code) for code in _INLINE.findall(sentences)], whole=False)
+    shown = [f"draftline {example}" for one in COMMANDS.values() for example in one.examples]
+    yield from _found("tasks/command.py", shown, whole=True)
 
 
 def _found(page: str, texts: Sequence[str], *, whole: bool) -> Iterator[Command]:
     for text in texts:
         for module, word, rest in _COMMAND.findall(text):
             # No module is named like a word that is no command.
-            module = module or COMMANDS.get(word, (f"tasks.{word}", ""))[0]
+            module = module or (COMMANDS[word].module if word in COMMANDS else f"tasks.{word}")
             for name, value in _VARIABLES.items():
                 rest = rest.replace(name, value)
             if module != _BY_DVC and "…" not in module + re.sub(r'"…"', "", rest):

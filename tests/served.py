@@ -180,7 +180,7 @@ class Served(PrefectApi):
 
     def pipeline(self, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         """Start a run by hand in a repository, and wait for it."""
-        return run_module(folder, self.environment | environment, "flows.pipeline", "--retries", "0")
+        return run_module(folder, self.environment | environment, "flows.pipeline", "--retries", "0", "--json")
 
 
 @dataclass

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import json
 import os
 import signal
 import socket
 from pathlib import Path
 
-from tasks.console import command_parser, log
+from tasks.console import add_json, command_parser, log
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import read_examples
@@ -72,7 +73,14 @@ def address_of(bound: socket.socket) -> str:
 
 
 def serve(
-    bound: socket.socket, pair: DecodingPair, engine: Engine, name: str, texts: list[str], settings: ServerSettings
+    bound: socket.socket,
+    pair: DecodingPair,
+    engine: Engine,
+    name: str,
+    texts: list[str],
+    settings: ServerSettings,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Serve until the process is told to end (Ctrl-C, SIGTERM); texts that wait are then answered with an error.
 
@@ -83,6 +91,7 @@ def serve(
         name: The model's name for clients.
         texts: Examples to warm up with; may be empty.
         settings: Limits, and how to pace.
+        as_json: Print one line of JSON as soon as requests are answered.
     """
     import uvicorn
 
@@ -95,6 +104,8 @@ def serve(
     set_startup_aside()
     log.info("%s", findings(pacing, done))
     log.info("serving %s on %s: %s (%s)", name, address_of(bound), engine.name, pair.manifest.chosen)
+    if as_json:
+        print(json.dumps({"model": name, "url": address_of(bound), "method": engine.name}), flush=True)
     # uvicorn ends in order and raises the signal again, which does nothing where a shell started the server in the background.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, log_level="warning", access_log=False)).run(sockets=[bound])
@@ -114,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_argument_group("where it listens")
     where.add_argument("--host", default="127.0.0.1", help="address (default: %(default)s, this machine alone)")
     where.add_argument("--port", type=int, default=8000, help="port; 0: any free one (default: %(default)s)")
+    add_json(parser)
     return parser
 
 
@@ -153,7 +165,7 @@ def main() -> None:
     # A taken port is said before models are loaded for seconds.
     with listen(arguments.host, arguments.port) as bound:
         pair, name, texts = pair_of(arguments)
-        serve(bound, pair, PairEngine(pair), name, texts, settings)
+        serve(bound, pair, PairEngine(pair), name, texts, settings, as_json=arguments.json)
 
 
 if __name__ == "__main__":

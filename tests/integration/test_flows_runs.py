@@ -57,7 +57,7 @@ def test_a_failed_stage_is_named_and_the_rest_still_runs(served: Served, tmp_pat
     (folder / RUN_LOCK).write_text(died)
     # Found by address alone, as a server of the user's own is.
     result = served.pipeline(folder, PREFECT_API_URL=served.url(), PREFECT_HOME=str(tmp_path))
-    assert result.returncode == 1
+    assert result.returncode == 1 and json.loads(result.stdout) == {"status": 1, "reports": []}
     assert result.stderr.splitlines()[-1] == "error: stage 'left' failed: the reason"
     assert log(folder) == ["source", "right"]
     assert served.run(died)["state"]["type"] == "CRASHED"

@@ -1,5 +1,6 @@
 """Flows that `flows.serve` starts by itself: the server or the serving process killed at work, runs cancelled."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def test_a_cancelled_run_ends_with_its_stage_and_a_run_by_hand_goes_on(tmp_path:
         said = (tmp_path / "said").read_text().splitlines()
         assert said[-1] == "error: cancelled; the next run continues with the remaining stages"
         let_go(root, "points")
-        assert served.pipeline(root).returncode == 0
+        ended = served.pipeline(root)
+        assert (ended.returncode, json.loads(ended.stdout)) == (0, {"status": 0, "reports": []})
     assert (root / "points").read_text() == "1\n2\n3\n"
     assert begun(root) == {**ONCE, "points": 3}

@@ -47,10 +47,10 @@ class Server:
 
 def started(folder: Path, *words: str, background: bool = False) -> Server:
     """Start a server, as a shell starts one in the background if so asked: there, Ctrl-C is ignored."""
-    command = [sys.executable, "-m", "tasks.serve", "--port", "0", "--pair", str(folder), *words]
+    command = [sys.executable, "-m", "tasks.serve", "--port", "0", "--pair", str(folder), "--json", *words]
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN if background else signal.default_int_handler)
     try:
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     finally:
         signal.signal(signal.SIGINT, handler)
     said, end = "", time.monotonic() + _START
@@ -59,6 +59,7 @@ def started(folder: Path, *words: str, background: bool = False) -> Server:
         said += line
         found = re.search(r"on (http://\S+?): ", line)
         if found:
+            assert json.loads(process.stdout.readline())["url"] == found[1]
             return Server(process, found[1], said)
         if not line and process.poll() is not None:
             break

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from dvc import cli  # here, since DVC logs to the standard error of its first import, which a test would close
 from pyarrow import parquet
 
 from tasks import command, config, init
@@ -146,9 +147,10 @@ def test_classes_and_summaries_have_metrics_of_their_own() -> None:
 def test_each_word_of_the_command_starts_a_module_that_is_there() -> None:
     from importlib.util import find_spec
 
-    for name, (module, _) in command.COMMANDS.items():
-        assert find_spec(module.split()[0]), name
+    for name, one in command.COMMANDS.items():
+        assert find_spec(one.module.split()[0]), name
         assert f"  {name} " in command.usage()
+        assert one.examples and all(example.split()[0] == name for example in one.examples)
     assert command.command(["run", "chat", "--force", "align@chat"]) == ["repro", "report@chat", "--force", "align@chat"]
     assert command.command(["serve", "--port", "1"])[1:] == ["-m", "tasks.serve", "--port", "1"]
 
@@ -171,7 +173,7 @@ def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_a_run_ends_with_the_headline_of_each_report(
     words: list[str], shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dvc.cli.main", lambda words: int(words[0] != "repro"))
+    monkeypatch.setattr(cli, "main", lambda words: int(words[0] != "repro"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "params.yaml").write_text(PARAMS, encoding="utf-8")
     (tmp_path / "results/translation").mkdir(parents=True)
@@ -179,12 +181,22 @@ def test_a_run_ends_with_the_headline_of_each_report(
     ended = runner(command.main, monkeypatch, capsys)("run", *words)
     said = "Deploy BiLD: 1.4x.\nThe whole report: results/translation/report.html"
     assert ended.status == 0 and ended.printed.strip() == (said if shown else "")
+    ended = runner(command.main, monkeypatch, capsys)("run", *words, "--json")
+    headline, _, report = said.partition("\nThe whole report: ")
+    assert json.loads(ended.printed) == {"status": 0, "reports": [{"headline": headline, "report": report}] if shown else []}
+
+
+def test_help_ends_with_examples(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("run", "compare"):
+        ended = runner(command.main, monkeypatch, capsys)(name, "--help")
+        assert ended.status == 0 and ended.printed.startswith(f"usage: draftline {name} ")
+        assert ended.printed.rstrip().endswith(f"  draftline {command.COMMANDS[name].examples[-1]}")
 
 
 def test_a_run_of_no_active_task_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dvc.cli.main", lambda _: pytest.fail("DVC was started"))
+    monkeypatch.setattr(cli, "main", lambda _: pytest.fail("DVC was started"))
     for word in ("chat", "multi30k", "sweep@multi30k"):
         ended = runner(command.main, monkeypatch, capsys)("run", word)
         name = word.rpartition("@")[2]
