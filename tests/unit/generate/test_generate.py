@@ -16,6 +16,7 @@ from tasks.errors import InputError
 from tasks.generate import __main__ as command
 from tasks.generate.__main__ import BRACKETS, COLOURS, Marks, TextWriter, Times, statistics_line, swept_speedup, total_line
 from tasks.generate.pair import Chosen, MethodChoice, choose, drafter_folder, own_point
+from tasks.models import tokenizers
 from tasks.paths import TaskPaths
 from tests.calibration import SOURCES, saved
 from tests.commands import Run, runner
@@ -111,9 +112,11 @@ def test_vanillas_text_is_shown_where_it_differs(run: Run, pair: list[str]) -> N
         (["--tune", "ms=2", "--method", "bild", "a"], "error: --tune ms=2 chooses the method, but --method is bild"),
         (["--method", "speculative", "--set", "drafter=bigram", "a"], "error: drafter is bigram, which reads"),
         (["--chat-template", "a"], "has no chat template"),
+        (["--large", "hub/none", "a"], "error: no tokenizer at hub/none: there is no such folder, the hub does not answer"),
     ],
 )
-def test_bad_input_is_one_line(run: Run, words: list[str], line: str, pair: list[str]) -> None:
+def test_bad_input_is_one_line(run: Run, words: list[str], line: str, pair: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizers, "hub_answers", lambda: False)
     status, _, said = run(*pair, *words)
     assert status == 2
     [error] = [one for one in said.splitlines() if one.startswith("error: ")]
