@@ -35,7 +35,7 @@ from tasks.evaluation.sweep.clock import PointTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint, expand
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
-from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, measured_costs
+from tasks.evaluation.sweep.run import SweepRunner, TaskSweep, measured_costs, points_at
 from tasks.loaded_pair import load_for_sweep
 from tasks.paths import ARMS, TaskPaths
 
@@ -160,7 +160,7 @@ def main(given: Sequence[str]) -> None:
     params, paths = load(), TaskPaths(arguments.task)
     task = params.task(arguments.task)
     sweep: SweepSettings = task.sweep
-    grid = expand(QUICK if arguments.quick else GRID)
+    grid = points_at(sweep.sampling.temperature, expand(QUICK if arguments.quick else GRID))
     with contextlib.redirect_stdout(None):
         loaded = load_for_sweep(params, task, paths, paths.model(arguments.arm, task.seeds[0]), grid)
     timer = PointTimer({_DRAFTER: loaded.pair}, sweep, loaded.opened.device)

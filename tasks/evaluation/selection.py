@@ -212,6 +212,7 @@ def grid_bounds(
     margins: MarginSettings,
     *,
     lossless: Container[int],
+    sampled: bool,
     compared: int,
     seed: int,
 ) -> dict[int, DifferenceBounds]:
@@ -223,11 +224,13 @@ def grid_bounds(
         margins: with the confidence.
         lossless: indices of points whose output is vanilla's by construction. Where they score like vanilla on every example
             they lose nothing; any other point may still differ on examples that were not seen.
+        sampled: whether tokens are drawn, so that a lossless output is vanilla's in distribution only.
         compared: points that are compared with each other, of which some may be bounded one by one (`point_bounds`); each has
             the same share of the level.
         seed: of the draws of the largest error.
     """
-    bounds = {index: _EQUAL for index, quality in points.items() if index in lossless and _equals(quality, vanilla)}
+    equal = (index for index, one in points.items() if index in lossless and (sampled or _equals(one, vanilla)))
+    bounds = dict.fromkeys(equal, _EQUAL)
     others = [index for index in points if index not in bounds]
     if others:
         level = level_of_arm(margins) * min(1.0, len(points) / max(compared, 1))

@@ -111,7 +111,8 @@ def collect_outputs(how: str, generations: Iterable[Generation], split: Split) -
         if number < len(split.examples):
             outputs.add(number, generation, timed=number in timed)
         else:
-            outputs.further.append(tuple(generation.tokens))
+            outputs.further.append(tokens := tuple(generation.tokens))
+            outputs.behaviour += hash((number, tokens))
     return outputs
 
 
@@ -123,7 +124,7 @@ _UNITS_A_PROCESS = 16
 
 @dataclass
 class ReplayedGrid:
-    """Outcomes of replaying a grid, by the index of a point in it."""
+    """Outcomes of replaying a grid, or of decoding it where tokens are drawn, by the index of a point in it."""
 
     outputs: dict[int, Outputs] = field(default_factory=dict)
     """Points that failed or cannot be replayed are missing."""

@@ -118,13 +118,14 @@ class PointEvaluator:
         return self._outcome(outputs, split, quality, bounds)
 
     def assess_grid(self, points: Sequence[SweepPoint], outputs: Mapping[int, Outputs], split: Split) -> dict[int, Outcome]:
-        """What `assess` gives for the replayed points of a grid, with lower bounds that hold for all of them at once."""
+        """What `assess` gives for the points of a grid that is planned, with lower bounds that hold for all of them at once."""
         vanilla = self.vanilla_quality(split)
         qualities = {index: self._quality(one, split) for index, one in outputs.items()}
         compared = {index: one for index, one in qualities.items() if points[index].method not in ORACLES}
         bounds = grid_bounds(
             *(compared, vanilla, self.sweep.margins),
             lossless={index for index in compared if is_vanillas_output(points[index])},
+            sampled=not self.request.sampling.greedy,
             compared=self._compared.get(split.name, len(compared)),
             seed=self.sweep.seed,
         )

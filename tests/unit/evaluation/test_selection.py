@@ -233,9 +233,9 @@ def test_a_point_on_test_has_the_whole_level_and_one_of_many_its_share() -> None
 def test_the_points_of_a_grid_are_bounded_together_at_their_share() -> None:
     points = {3: quality(9), 5: quality(4), 8: quality(2), 9: quality(2)}
     alone = selection.point_bounds(points[3], LARGE, MARGINS, 1, lossless=False, sampled=False)
-    found = selection.grid_bounds(points, LARGE, MARGINS, lossless={9}, compared=4, seed=1)
+    found = selection.grid_bounds(points, LARGE, MARGINS, lossless={9}, sampled=False, compared=4, seed=1)
     assert found.keys() == points.keys() and found[3].lower < alone.lower and found[3].compared == 4
-    shared = selection.grid_bounds(points, LARGE, MARGINS, lossless={9}, compared=40, seed=1)
+    shared = selection.grid_bounds(points, LARGE, MARGINS, lossless={9}, sampled=False, compared=40, seed=1)
     assert shared[3].lower < found[3].lower
     # Points 8 and 9 score like vanilla everywhere, but only the lossless one must.
     assert (found[9].lower, found[9].upper) == (0.0, 0.0) and found[8].lower < 0
@@ -245,4 +245,7 @@ def test_the_points_of_a_grid_are_bounded_together_at_their_share() -> None:
 def test_lossless_points_lose_nothing_where_they_score_alike_or_tokens_are_drawn() -> None:
     for wrong, sampled, lower in ((2, False, 0.0), (9, True, 0.0)):
         assert selection.point_bounds(quality(wrong), LARGE, MARGINS, 5, lossless=True, sampled=sampled).lower == lower
+        grid = {3: quality(wrong), 4: quality(wrong)}
+        found = selection.grid_bounds(grid, LARGE, MARGINS, lossless={3}, sampled=sampled, compared=2, seed=1)
+        assert found[3].lower == lower and found[4].lower < 0
     assert selection.point_bounds(quality(9), LARGE, MARGINS, 5, lossless=True, sampled=False).lower < 0

@@ -11,7 +11,7 @@ import pytest
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
-from tasks.decoding.registry import decode
+from tasks.decoding.registry import GREEDY_ONLY, decode
 from tasks.errors import InputError
 from tasks.evaluation.results.pair import BatchTiming, BatchTimings, VanillaBatch
 from tasks.evaluation.results.rows import SweepRow
@@ -141,6 +141,22 @@ def test_without_a_plan_every_point_is_timed_with_equal_outcomes(planned: Planne
         assert [row[part] for part in MEASURED] == [rows[name][part] for part in MEASURED]
     everything = [point for name, row in whole.items() if (point := point_of(row)) is not None and name not in named(ORACLE)]
     assert all(one_like_it(everything[index], planned[1]) for index in frontier(everything))
+
+
+def test_where_tokens_are_drawn_points_are_decoded_and_planned(tmp_path: Path) -> None:
+    sampling = SamplingSettings(temperature=1.0)
+    sampled: dict[str, Any] = {"request": Request(LIMIT, sampling, 5), "sampling": sampling, "samples": 2}
+    grid = [point for point in GRID if point.method not in GREEDY_ONLY]
+    planning = Sweep(tmp_path / "planned", **sampled)
+    planned = by_name(planning.validate(grid))
+    whole = by_name(Sweep(tmp_path / "whole", plan=False, **sampled).validate(grid))
+    assert planned.keys() == whole.keys() and planning.plan is not None
+    untimed = [name for name, row in planned.items() if "speedup" not in row]
+    assert untimed and planning.plan.timed == len(grid) - len(untimed)
+    for name, row in planned.items():
+        assert row["how"] == "decoded"
+        assert [row[part] for part in MEASURED] == [whole[name][part] for part in MEASURED]
+        assert ("predicted" in row) == (name not in named(*BASELINES, ORACLE))
 
 
 @pytest.mark.parametrize(("share", "warned"), [(0.49, True), (0.5, False)])
