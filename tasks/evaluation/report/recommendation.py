@@ -201,7 +201,7 @@ def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
     if point.test is None:
         yield "Not measured on test: these validation numbers were used to choose it, so they are optimistic."
     elif not point.lossless:
-        yield f"Test says of the choice: {mark_of(found.status, margin).words}."
+        yield f"On test the choice is {mark_of(found.status, margin).words}."
     rank = "timed setting" if found.first else "timed setting of its method"
     why = "the fastest lossless setting" if found.choice is None else f"the fastest {rank} {_CHOICES[found.choice]}"
     gives = f"{field_text(point, 'speedup')} as fast as the large model alone"
@@ -209,7 +209,7 @@ def _deploy(summary: Summary, found: Candidate) -> Iterator[str]:
     bounds = point.difference_bounds
     if found.choice is not None and bounds is not None and not point.lossless:
         yield (
-            f"Its loss there is below {max(-bounds.lower, 0.0):.2f} points with {summary.margins.confidence:.0%} confidence, "
+            f"With {summary.margins.confidence:.0%} confidence it loses less than {max(-bounds.lower, 0.0):.2f} points there, "
             f"a bound that holds for all settings of both arms at once; the margin is {margin:g}."
         )
 
@@ -235,7 +235,7 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     if found is not None:
         seeds = sorted({one.seed for one in summary.arms})
         several = pair.seed in seeds and len(seeds) > 1
-        yield "seeds", f"drafter of seed {pair.seed}, of seeds {', '.join(map(str, seeds))}" if several else ""
+        yield "seeds", f"trained: {', '.join(map(str, seeds))}; timed and to deploy: {pair.seed}" if several else ""
 
 
 def _drawn(sampling: SamplingSettings, pair: PairRecord) -> str:
@@ -271,7 +271,7 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
             "is between the fastest settings of all methods."
         )
     points, timed = len(summary.points), len(summary.timed_points())
-    counts = f"{timed} of {points} settings were timed and could be chosen; counts use all of BiLD and speculative decoding."
+    counts = f"The choice was among {timed} timed settings of {points}; counts use all of BiLD and speculative decoding."
     yield counts if points else "Nothing was measured but the models alone."
 
 

@@ -190,9 +190,11 @@ def _clock_sentences(known: Alignment) -> list[str]:
         ratio = f"{number_text(clock.ratio, clock.interval)} on {clock.texts:,} texts of {clock.split}"
         found.append(f"By the clock, over each arm's own timed settings, that ratio is {ratio}: {_FINDINGS[clock.finding]}.")
     if test is not None:
-        holds = "holds 1, as it must" if test.finding == "equal" else "must hold 1"
-        ratio = f"{number_text(test.ratio, test.interval, digits=3)} times as long for equal work on {test.split}"
-        found.append(f"Null test, small models alone, unaligned/aligned: {ratio}; the interval {holds}.")
+        ratio, holds = number_text(test.ratio, test.interval, digits=3), "within" if test.finding == "equal" else "outside"
+        found.append(
+            f"Null test of the clock: for equal work on {test.split} the unaligned small model took {ratio} times as long as "
+            f"the aligned one; the expected 1 is {holds} the interval."
+        )
     return found
 
 
@@ -275,7 +277,7 @@ def batch_sentence(timings: BatchTimings) -> str:
     pays, fact = timings.pays_up_to, "faster in every round than vanilla at the same batch size"
     if pays is None:
         return f"drafting is not shown to pay at any batch size: no chosen point is {fact}"
-    return f"{pays} is the largest batch, of up to {timings.sizes[-1]}, at which a chosen point is {fact}"
+    return f"the largest batch at which a chosen point is {fact} is {pays}; the largest tried is {timings.sizes[-1]}"
 
 
 def _batches(summary: Summary) -> RenderedTable:

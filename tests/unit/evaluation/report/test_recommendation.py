@@ -56,20 +56,20 @@ def test_the_fastest_at_no_loss_is_deployed_with_its_gains_and_costs_on_test_fir
     found = summary["verdict"]
     point = summary["points"][found["point"]]
     assert (point["arm"], point["settings"]["fallback_threshold"], point["speedup"]) == ("aligned", 0.7, 1.6)
-    assert found["text"].startswith("Deploy BiLD with the aligned drafter (α_FB 0.7 α_RB 2). Test says of the choice: ")
+    assert found["text"].startswith("Deploy BiLD with the aligned drafter (α_FB 0.7 α_RB 2). On test the choice is ")
     for part in ("1.55× [1.50, 1.60] as fast as the large model alone on test", "-0.60 BLEU"):
         assert part in found["headline"]
     assert "the fastest timed setting at no loss: 1.60× [1.55, 1.65]" in found["text"]
     assert "BLEU 59.90 (-0.10 from vanilla)" in found["text"]
-    assert "Its loss there is below 0.15 points with 95% confidence" in found["text"]
-    assert any("9 of 9 settings were timed" in line for line in found["evidence"])
+    assert "With 95% confidence it loses less than 0.15 points there" in found["text"]
+    assert any("among 9 timed settings of 9" in line for line in found["evidence"])
 
 
 @pytest.mark.parametrize(
     ("bounds", "status", "said"),
     [
-        ((-0.4, 0.1), "confirmed", "Test says of the choice: confirmed: loses less than 0.5 points."),
-        ((-0.9, -0.2), "open", "Test says of the choice: open: may lose more than 0.5 points."),
+        ((-0.4, 0.1), "confirmed", "On test the choice is confirmed: loses less than 0.5 points."),
+        ((-0.9, -0.2), "open", "On test the choice is open: may lose more than 0.5 points."),
     ],
 )
 def test_test_confirms_a_choice_or_leaves_it_open(sweeps: Sweeps, bounds: tuple[float, float], status: str, said: str) -> None:
@@ -132,7 +132,7 @@ def test_a_choice_within_one_point_is_held_to_one_point(sweeps: Sweeps) -> None:
     assert found["text"].startswith("No timed setting within the no-loss margin is shown to beat the large model.")
     assert " Deploy BiLD" in found["text"]
     assert "the fastest timed setting within one point of vanilla: 1.50× [1.45, 1.55]" in found["text"]
-    assert "Test says of the choice: open: may lose more than 1 point." in found["text"]
+    assert "On test the choice is open: may lose more than 1 point." in found["text"]
     sweeps["unaligned"][-1]["difference_bounds"] = {"lower": -1.6, "upper": -1.1, "compared": 1}
     found = summarized("bleu", sweeps)["verdict"]
     assert found["point"] is None and "contradicted: loses more than 1 point." in found["text"]
@@ -282,7 +282,7 @@ def test_the_verdict_says_what_alignment_gives_by_counts(
     drafters = [ArmResult(arm=arm, seed=seed, points=[]) for arm in ("unaligned", "aligned") for seed in (5, 6, 7)]
     summary = dataclasses.replace(summary_record("bleu", sweeps, {"aligned": PAIR}), arms=drafters, alignment=known)
     found = recommend(summary)
-    assert found.basis["seeds"] == "drafter of seed 7, of seeds 5, 6, 7"
+    assert found.basis["seeds"] == "trained: 5, 6, 7; timed and to deploy: 7"
     assert found.evidence[0] == (
         f"BiLD chosen for no loss is {ratio:.2f} [{interval[0]:.2f}, {interval[1]:.2f}] times as fast with aligned as with "
         f"unaligned drafters over 3 seeds, each at its cheapest proven setting, by counts on 2,000 texts of test: {words}."

@@ -95,7 +95,7 @@ def test_what_was_not_timed_is_shown_and_never_chosen_deployed_nor_on_a_frontier
     assert [(row["arm"], row["error"]) for row in summary["failed"]] == [("unaligned", "RuntimeError: out of memory")]
     verdict = summary["verdict"]
     assert summary["points"][verdict["point"]]["speedup"] == 1.5
-    assert "8 of 9 settings were timed and could be chosen; counts use all" in " ".join(verdict["evidence"])
+    assert "The choice was among 8 timed settings of 9; counts use all" in " ".join(verdict["evidence"])
 
 
 def test_differences_are_from_vanilla_of_the_same_split(sweeps: Sweeps) -> None:
