@@ -70,8 +70,8 @@ class SweepSettings:
         default_factory=default_grid,
     )
     plan: bool = setting(
-        "Replay greedy points from cached predictions and time only points on or near the predicted frontier, points that "
-        "would be chosen, and a random sample. False decodes and times every point.",
+        "Replay greedy points from cached predictions, or decode those that draw tokens, and time only points on or near the "
+        "predicted frontier, points that would be chosen, and a random sample. False decodes and times every point.",
         default=True,
     )
     near: float = setting(
