@@ -7,8 +7,9 @@ reports each turn as a few integers, from which `account` makes tokens, proposer
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 
 import torch
@@ -18,6 +19,7 @@ from tasks.decoding.distributions import Key, Purpose
 from tasks.decoding.drafters.base import ModelDrafter
 from tasks.decoding.drafters.look_ups import TableDrafter
 from tasks.decoding.generation import Generation
+from tasks.decoding.method import Pair
 from tasks.decoding.rules import SAMPLED_RULES, BonusToken
 from tasks.decoding.runtimes.layout import (
     CHOOSE,
@@ -201,7 +203,7 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
     prompts = parts.target.start(encoder_output)
     parts.drafter.start(encoder_output, sources)
     rows = [RowState(example, prompt, len(prompt)) for example, prompt in zip(examples, prompts, strict=True)]
-    batch = _Batch(parts, native, prompts, examples, limit)
+    batch = _Batch(parts, native, sources, prompts, examples, limit)
     while batch.going:
         moved = batch.going
         batch.take_turns(limit if parts.watch is None else 1)
@@ -212,10 +214,25 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
     return [row.generation() for row in rows]
 
 
+@contextlib.contextmanager
+def keeping_predictions(pair: Pair) -> Iterator[None]:
+    """Let methods that decode the same batch one after the other compute each prediction of a native model once.
+
+    The tokens are the same: a token's logits are, to the bit, whether it is computed alone or in a draft, and in any batch.
+    """
+    with contextlib.ExitStack() as stack:
+        for decoder in {id(one): one for one in (pair.small, pair.large)}.values():
+            if (native := decoder.capabilities.native_loop) is not None:
+                stack.enter_context(native.keep())
+        yield
+
+
 class _Batch:
     """Rows in the kernel: their texts and turns, and all that it works on."""
 
-    def __init__(self, parts: LoopParts, native: _NativeParts, prompts: Rows, examples: Sequence[int], limit: int) -> None:
+    def __init__(
+        self, parts: LoopParts, native: _NativeParts, sources: Rows, prompts: Rows, examples: Sequence[int], limit: int
+    ) -> None:
         self._parts, self._native, self._rules = parts, native, parts.turns(limit)
         window, count = parts.draft_rule.window, len(prompts)
         native.rules.limit = limit
@@ -233,8 +250,9 @@ class _Batch:
         """Turns of each row that it has accounted for."""
         texts = [Text(ctypes.addressof(tokens), len(row), len(row)) for tokens, row in zip(self._tokens, prompts, strict=True)]
         self._rows = (LoopRow * count)(*map(LoopRow, texts, map(ctypes.addressof, self._turns)))
-        for native_row, example in zip(self._rows, examples, strict=True):
-            native_row.example = example
+        numbers = dict[tuple[int, ...], int]()
+        for native_row, example, source in zip(self._rows, examples, sources, strict=True):
+            native_row.example, native_row.source = example, numbers.setdefault(tuple(source), len(numbers))
         self._flags = (ctypes.c_void_p * len(parts.abandoned))(*(text.address for text in parts.abandoned))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ class LoopModel(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopModel."""
 
     _fields_ = _fields(
-        (_POINTER, "stack cache hidden logits drafted"), (_INT64, "stride vocabulary"), (_POINTER, "next confidence")
+        (_POINTER, "stack cache hidden logits drafted"), (_INT64, "stride vocabulary"), (_POINTER, "next confidence kept")
     )
 
 
@@ -159,7 +160,9 @@ class Text(ctypes.Structure):
 class LoopRow(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopRow."""
 
-    _fields_ = _fields((Text, "text"), (_POINTER, "turns"), (_INT64, "turn_count"), (_INT32, "ended"), (_INT64, "example"))
+    _fields_ = _fields(
+        (Text, "text"), (_POINTER, "turns"), (_INT64, "turn_count"), (_INT32, "ended"), (_INT64, "example"), (_INT32, "source")
+    )
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,8 @@ class NativeLoopModel:
     prepare: Callable[[int, int, int, int], tuple[LoopModel, object]]
     """(rows, new tokens of the longest run, positions that a run predicts, tokens of a row at most) to the kernel's view of the
     model, and the buffers that it points into, to be kept while it is used."""
+    keep: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """While it is open, predictions outlive a call: batches of the same sources compute each of them once."""
 
 
 def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
@@ -194,6 +199,8 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
         "draftline_take_turns": (
             [model, model, rules, ctypes.POINTER(LoopRow), _INT64, _INT64, _POINTER, _INT64], _INT64
         ),
+        "draftline_keep": ([], _POINTER),
+        "draftline_drop": ([_POINTER], None),
         "draftline_read_memory": ([_POINTER, _INT64, _INT64, _INT32, _POINTER], None),
     }  # fmt: skip
     for name, (arguments, result) in signatures.items():

@@ -5,10 +5,11 @@ From top to bottom: the caches of a stack, a stack that runs on them, the encode
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -269,6 +270,7 @@ class NativeDecoder(SlotDecoder):
         # Floats from the logits of one position to those of the next.
         self._stride = self._packed.padded(int(self._packed.native.head.outputs))
         self._slots: list[int] = []
+        self._kept: _Kept | None = None
         self._ends = integers(sorted(self.end_tokens))
 
     def encode(self, sources: Rows) -> EncoderOutput:
@@ -277,11 +279,17 @@ class NativeDecoder(SlotDecoder):
         Raises:
             InputError: a source is empty.
         """
+        if self._kept is not None and self._kept.encoded is not None and self._kept.sources == sources:
+            return self._kept.encoded
         self.require_known(sources)
         if self._encoder is None:
-            return encode_prompts(sources, self.name, self.device)
-        self.require_positions(max(map(len, sources)))
-        return self._encoder.encode(sources, self.name)
+            found = encode_prompts(sources, self.name, self.device)
+        else:
+            self.require_positions(max(map(len, sources)))
+            found = self._encoder.encode(sources, self.name)
+        if self._kept is not None:
+            self._kept.sources, self._kept.encoded = [list(source) for source in sources], found
+        return found
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
         rows, longest, width = encoder_output.hidden.shape
@@ -289,9 +297,15 @@ class NativeDecoder(SlotDecoder):
             raise ValueError(f"the {self.name} model reads sources of width {self._stack.width}, not {width}")
         if encoder_output.prompts is None and encoder_output.mask.shape != (rows, longest):
             raise ValueError(f"the mask of {rows} sources of {longest} tokens has the shape {tuple(encoder_output.mask.shape)}")
+        # Runs from Python, which the kernel does not see, leave other tokens in the slots than it has noted.
+        clean = not any(self.lengths)
         first = self.start_rows(encoder_output)
         self._slots = list(range(rows))
         self._fit(rows, 1)
+        if self._kept is not None:
+            if clean and encoder_output is self._kept.started:
+                return first
+            self._kept.begin(encoder_output)
         if encoder_output.prompts is None:
             hidden = encoder_output.hidden.float().contiguous()
             # Keys and values of the source in every layer, computed once a text.
@@ -360,7 +374,7 @@ class NativeDecoder(SlotDecoder):
         return Capabilities(
             continue_greedily=self.continue_greedily,
             check_draft=self.check_draft if self._draft_tokens is None else None,
-            native_loop=NativeLoopModel(self._functions, self._known, self._draft_tokens is None, self._prepare),
+            native_loop=NativeLoopModel(self._functions, self._known, self._draft_tokens is None, self._prepare, self._keep),
             transformers_model=self.model,
             runtime=self.runtime,
             step_bytes=self._packed.step_bytes,
@@ -371,10 +385,22 @@ class NativeDecoder(SlotDecoder):
         self._fit(rows, length)
         stack, cache = self._packed.native, self._cache.native
         stack.threads = torch.get_num_threads()
+        if self._kept is not None:  # a run may catch up on whole texts, whose predictions were known so far
+            longest_run = rows * length
         hidden, logits = empty_floats(longest_run, self._stack.width), empty_floats(predictions, self._stride)
         # The kernel's loop calls the model itself: it gets weights, cache and buffers, and no Python.
         addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
-        return LoopModel(*addresses, None, self._stride, self._outputs), (hidden, logits)
+        kept = None if self._kept is None else self._kept.address
+        return LoopModel(*addresses, None, self._stride, self._outputs, kept=kept), (hidden, logits)
+
+    @contextlib.contextmanager
+    def _keep(self) -> Iterator[None]:
+        """Do what `layout.NativeLoopModel.keep` says."""
+        with contextlib.closing(_Kept(self._functions)) as self._kept:
+            try:
+                yield
+            finally:
+                self._kept = None
 
     def _packed_weights_of(self, stack: Stack, number_format: str) -> tuple[layout.Linear | None, layout.Linear | None]:
         """Return this model's packed head where it is the embedding of another model's stack, and where it is its head."""
@@ -394,6 +420,8 @@ class NativeDecoder(SlotDecoder):
         if len(set(slots)) < len(slots):
             self._cache.copy(slots)
             slots = list(range(len(slots)))
+            if self._kept is not None:
+                self._kept.started = None
         self._slots = slots
 
     def _predict(self, hidden: Tensor) -> tuple[Tensor, list[int]]:
@@ -414,6 +442,26 @@ class NativeDecoder(SlotDecoder):
         if self._draft_tokens is None:
             return logits[:, : self.vocabulary]
         return spread(logits[:, : self._outputs], self._draft_tokens, self.vocabulary)
+
+
+class _Kept:
+    """`kernel/kept.h`: Kept, of the sources that were started last."""
+
+    def __init__(self, functions: ctypes.CDLL) -> None:
+        self._functions = functions
+        self.address: int = functions.draftline_keep()
+        self.sources: Rows = []
+        self.encoded: EncoderOutput | None = None
+        self.started: EncoderOutput | None = None
+
+    def begin(self, encoder_output: EncoderOutput) -> None:
+        """Forget all predictions: the next ones are of other sources."""
+        self.close()
+        self.address, self.started = self._functions.draftline_keep(), encoder_output
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._functions.draftline_drop(self.address)
 
 
 def _same_matrix(one: Linear, other: Linear | None) -> bool:

@@ -1,6 +1,7 @@
 """Replay many points on one split from cached predictions: their exact outputs, at a fraction of the cost of decoding each.
 
-Points that cannot be replayed are decoded ahead, where several processes share the sweep.
+Where tokens are drawn, points are decoded instead, batch by batch, and share what the models predict along equal texts. Greedy
+points that cannot be replayed are decoded ahead, where several processes share the sweep.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from tasks.corpora.example import Example
 from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request
+from tasks.decoding.native_loop import keeping_predictions
 from tasks.decoding.predictions import LARGE_MODEL, SMALL_MODEL, PredictionCache
-from tasks.decoding.registry import METHODS, ConfiguredMethod, decode_all
+from tasks.decoding.registry import METHODS, ConfiguredMethod, decode, decode_all
 from tasks.decoding.replay import NotReplayableError, replay_pair
 from tasks.errors import InputError
 from tasks.evaluation.settings import SweepSettings
@@ -93,6 +95,7 @@ class Outputs:
         self.behaviour += following.behaviour
         self.by_example |= following.by_example
         self.tokens += following.tokens
+        self.further += following.further
         self.work += following.work
         self.counts.add(following.counts)
 
@@ -104,10 +107,10 @@ def decoded_outputs(point: ConfiguredMethod, pair: Pair, split: Split, request: 
     return collect_outputs("decoded", generations, split)
 
 
-def collect_outputs(how: str, generations: Iterable[Generation], split: Split) -> Outputs:
-    """The outputs of a split from its generations: of all examples in order, then those of each further sample."""
+def collect_outputs(how: str, generations: Iterable[Generation], split: Split, begin: int = 0) -> Outputs:
+    """The outputs of a split from its generations, from the place `begin` on: of all examples, then of each further sample."""
     outputs, timed = Outputs(how), set(split.timed)
-    for number, generation in enumerate(generations):
+    for number, generation in enumerate(generations, start=begin):
         if number < len(split.examples):
             outputs.add(number, generation, timed=number in timed)
         else:
@@ -154,12 +157,18 @@ class GridReplay:
     """Stores the predictions of each example, so that an interrupted sweep or a larger grid computes only new ones."""
     known: Sequence[Sequence[int]] = ()
     """By example, a text along which both models predict in one run before the replay; empty for none."""
+    samples: int = 1
+    """Outputs of each example. Those of the first sample come first, all examples in order, then those of the next."""
+    batch: int = 1
+    """Outputs that are decoded together, where tokens are drawn."""
 
     def opened(self, pair: Pair, on_example: Callable[[], object] = int) -> Callable[[range], ReplayedGrid]:
-        """What replays some examples, given by their indices, and calls `on_example` after each.
+        """What replays some outputs, given by their places, and calls `on_example` after each.
 
         The models run where no prediction is cached; each prediction is computed once for all points.
         """
+        if not self.request.sampling.greedy:
+            return functools.partial(self._decode, pair, on_example)
         cache = PredictionCache(pair, self.folder)
         methods = _composed(self.points, replay_pair(pair, cache), self.request)
         return functools.partial(self._replay, cache, methods, on_example)
@@ -193,6 +202,21 @@ class GridReplay:
                 on_example()
         return replayed
 
+    def _decode(self, pair: Pair, on_example: Callable[[], object], numbers: range) -> ReplayedGrid:
+        """Decode every point on a batch of outputs, the points one after the other."""
+        found, count = ReplayedGrid(), len(self.split.sources)
+        sources = [self.split.sources[number % count] for number in numbers]
+        with keeping_predictions(pair):
+            for index, point in enumerate(self.points):
+                try:
+                    made = decode(point.method, point.settings, pair, sources, self.request, numbers)
+                    found.outputs[index] = collect_outputs("decoded", made, self.split, numbers.start)
+                except RuntimeError as error:
+                    found.errors[index] = f"{type(error).__name__}: {error}"
+        for _ in numbers:
+            on_example()
+        return found
+
 
 def replay_grid(grid: GridReplay, pair: Pair, label: str, fan_out: FanOut | None = None) -> ReplayedGrid:
     """Replay a grid in one process or in several, with equal results.
@@ -203,14 +227,16 @@ def replay_grid(grid: GridReplay, pair: Pair, label: str, fan_out: FanOut | None
         label: Text before the progress bar.
         fan_out: The processes that share the examples; None: this one alone.
     """
-    count = len(grid.split.sources)
+    count = len(grid.split.sources) * grid.samples
+    processes, drawn = 1 if fan_out is None else fan_out.size, not grid.request.sampling.greedy
     with progress(total=count, desc=label, unit="example", mininterval=2.0) as bar:
         own = grid.opened(pair, bar.update)
+        size = math.ceil(count / processes)
+        size = min(grid.batch, size) if drawn else size if fan_out is None else math.ceil(size / _UNITS_A_PROCESS)
+        units = [range(begin, min(begin + size, count)) for begin in range(0, count, max(1, size))]
         if fan_out is None:
-            parts = [own(range(count))]
+            parts = list(map(own, units))
         else:
-            size = max(1, math.ceil(count / (_UNITS_A_PROCESS * fan_out.size)))
-            units = [range(begin, min(begin + size, count)) for begin in range(0, count, size)]
             parts = fan_out.map(units, own, grid.opened, lambda unit: bar.update(len(unit)))
     whole = parts[0]
     for following in parts[1:]:

@@ -384,10 +384,7 @@ class SweepRunner:
                 remove(file)
 
     def prepare(self, points: Sequence[SweepPoint], split: Split) -> SplitSweep:
-        """Replay the grid and decode what cannot be replayed, with the baselines; without a cost model all points.
-
-        Where tokens are drawn nothing is replayed: all points are decoded, and planned likewise.
-        """
+        """Replay the grid and decode what cannot be replayed, with the baselines; without a cost model all points."""
         evaluator, found = self.writer.evaluator, SplitSweep(self.drafter, self.writer, split)
         evaluator.compare(points, split)
         costs = self.costs if evaluator.sweep.plan else None
@@ -396,8 +393,7 @@ class SweepRunner:
             self._decode(found, dict.fromkeys(points, "grid"))
             return found
         begun = time.monotonic()
-        greedy = evaluator.request.sampling.greedy
-        replayed = self._replayed(points, split) if greedy else self._decoded(points, split)
+        replayed = self._replayed(points, split)
         outcomes = evaluator.assess_grid(points, replayed.outputs, split)
         self.writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         seconds = time.monotonic() - begun
@@ -418,26 +414,11 @@ class SweepRunner:
     def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
         evaluator = self.writer.evaluator
         with on_threads(evaluator.sweep.latency_threads):
-            grid = GridReplay(points, evaluator.request, split, self.cache, evaluator.vanilla(split).tokens)
+            request, samples = evaluator.request, evaluator.sweep.samples
+            texts = evaluator.vanilla(split).tokens
+            drawn = {} if request.sampling.greedy else {"samples": samples, "batch": evaluator.sweep.quality_batch}
+            grid = GridReplay(points, request, split, self.cache, texts, **drawn)
             return replay_grid(grid, evaluator.pair, f"replay {split.name}, {self.drafter}", self.fan_out)
-
-    def _decoded(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
-        decoded, found = self._decoded_ahead(points, split), ReplayedGrid()
-        for index, point in enumerate(points):
-            try:
-                found.outputs[index] = self.writer.evaluator.outputs(point, split, decoded.get(point))
-            except RuntimeError as error:
-                found.errors[index] = named(error)
-        return found
-
-    def _decoded_ahead(self, points: Sequence[SweepPoint], split: Split) -> dict[SweepPoint, Outputs]:
-        """What several processes decode, where there are some, of points that no other drafter's sweep has decoded."""
-        evaluator = self.writer.evaluator
-        waiting = [point for point in points if not evaluator.has_outputs(point, split)]
-        if self.fan_out is None or not waiting:
-            return {}
-        decoder = PointDecoder(evaluator.request, evaluator.sweep, split, evaluator.pair)
-        return replay.decode_points(waiting, decoder, self.fan_out, f"decode {split.name}, {self.drafter}")
 
     def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str]) -> None:
         """Decode points before anything is timed, in several processes where there are some; one that fails has its row.
@@ -447,10 +428,13 @@ class SweepRunner:
             why: Points, and the reason for timing each. Baselines are decoded even where their rows are whole, since a plan
                 needs their outputs.
         """
-        split, evaluator = sweep.split, self.writer.evaluator
+        split, evaluator, decoded = sweep.split, self.writer.evaluator, dict[SweepPoint, Outputs]()
         new = [point for point in why if point not in sweep.asked]
         waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
-        decoded = self._decoded_ahead(waiting, split)
+        waiting = [point for point in waiting if not evaluator.has_outputs(point, split)]
+        if self.fan_out is not None and waiting:
+            decoder = PointDecoder(evaluator.request, evaluator.sweep, split, evaluator.pair)
+            decoded = replay.decode_points(waiting, decoder, self.fan_out, f"decode {split.name}, {self.drafter}")
         known = dict[SweepPoint, Known]()
         for point in new:
             if point not in BASELINES and self.writer.is_finished(point, split):

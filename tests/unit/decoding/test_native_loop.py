@@ -232,3 +232,40 @@ def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:
     pair.large.end_tokens = frozenset({*pair.large.end_tokens, first[1]})
     for settings in (BildSettings(fallback_threshold=0.0), BildSettings(fallback_threshold=0.0, rollback_threshold=0.5)):
         same_in_the_kernel(built("bild", settings, pair), SOURCES, 12)
+
+
+PLAIN = SamplingSettings(temperature=1.0)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("sampling", [PLAIN, SamplingSettings()], ids=["sampled", "greedy"])
+def test_kept_predictions_change_nothing(name: str, sampling: SamplingSettings) -> None:
+    """Methods in turn, one of which runs in the general loop, on two batches, of which the second one is asked for twice."""
+    pair, asked = pair_of(name), list[tuple[Any, Rows]]()
+    methods = [*NUMERIC[::3], ("bild", BildSettings(rollback_threshold=2.0, rollback_distance="soft")), *NUMERIC[1::3]]
+    for sources in (SOURCES[:4], SOURCES[4:], SOURCES[4:]):
+        asked += [(built(method, settings, pair, sampling), sources) for method, settings in methods]
+    plain = [one.run(sources, range(len(sources)), 9) for one, sources in asked]
+    with native_loop.keeping_predictions(pair):
+        assert [one.run(sources, range(len(sources)), 9) for one, sources in asked] == plain
+
+
+def test_what_is_kept_is_not_computed_again() -> None:
+    small, large = map(copy.deepcopy, models("t5"))
+    one = built("speculative", SpeculativeSettings(draft_length=3), pair := open_decoders(small, large), PLAIN)
+    with native_loop.keeping_predictions(pair):
+        first = one.run(SOURCES, range(len(SOURCES)), 9)
+        for model in (small, large):
+            model.get_input_embeddings().weight.data.mul_(-1)  # the kernel reads them where they are
+        assert one.run(SOURCES, range(len(SOURCES)), 9) == first
+    assert one.run(SOURCES, range(len(SOURCES)), 9) != first
+
+
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_rows_of_one_source_share_what_is_kept(name: str) -> None:
+    pair, sources = pair_of(name), [SOURCES[0]] * 6
+    one = built("speculative", SpeculativeSettings(draft_length=3), pair, PLAIN)
+    plain = one.run(sources, range(6), 9)
+    assert len({tuple(row.tokens) for row in plain}) > 1
+    with native_loop.keeping_predictions(pair):
+        assert [one.run(sources, range(6), 9) for _ in range(2)] == [plain, plain]

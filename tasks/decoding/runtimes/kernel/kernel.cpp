@@ -82,6 +82,10 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
     return count_kept(*rule, logits, stride, vocabulary, best, draft, drafted);
 }
 
+// Makes room for the predictions of a model, for `LoopModel.kept`; `draftline_drop` frees it.
+void* draftline_keep() { return new Kept; }
+void draftline_drop(void* kept) { delete static_cast<Kept*>(kept); }
+
 // Takes at most `turns` turns of each row whose text has not ended: texts that end, or have `limit` tokens behind their prompts, leave.
 // Returns `count`; where logits are broken, the row in which they are, whose last turn's `verified` is 1 where they are the large model's;
 // `count + 1` where all of the `flags`, which other threads may set, were set on the way.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kept.h"
 #include "sampling.h"
 
 extern "C" {
@@ -54,6 +55,7 @@ struct LoopModel {
     int64_t stride, vocabulary;
     const int32_t* next;  // of a table: what follows each token, and how confidently
     const double* confidence;
+    void* kept;  // `Kept`: predictions of earlier calls on the same prompts; none: nothing is kept
 };
 
 // A row: its text, with room for all tokens; its turns so far, with room for all; and whether the text has ended.
@@ -63,6 +65,7 @@ struct LoopRow {
     int64_t turn_count;
     int32_t ended;
     int64_t example;  // keys its random numbers
+    int32_t source;   // rows with equal prompts and sources have equal ones, where predictions are kept
 };
 }
 
@@ -268,14 +271,61 @@ struct SpeculativeLoop {
         }
     }
 
+    // Predicts behind the last `reads` beginnings of each row's tokens up to `end`, by a run over those that are not kept. Logits are
+    // row after row.
+    template <typename Reads>
+    void predict(const LoopModel& model, int64_t Text::*cached, const Rows& rows, Reads reads) {
+        Kept* kept = static_cast<Kept*>(model.kept);
+        std::vector<std::vector<int32_t>> beginnings;  // where predictions are kept
+        std::vector<bool> known(rows.size());
+        run.clear();
+        for (size_t index = 0; index < rows.size(); index++) {
+            const Row& row = *rows[index];
+            Text& text = row.text;
+            const int64_t count = reads(row), from = row.end + 1 - count;
+            if (kept) {
+                beginnings.push_back(kept->beginnings(row.given.source, text.tokens, text.prompt, from, row.end + 1));
+                const auto has = [&](int32_t node) { return !kept->nodes[node].logits.empty(); };
+                known[index] = std::all_of(beginnings[index].begin(), beginnings[index].end(), has);
+                if (known[index]) continue;
+                text.*cached = kept->begin(row.slot, text.tokens, text.*cached, from - 1);
+                kept->fed(row.slot, text.tokens, text.*cached, row.end);
+            }
+            run.add(row, text.*cached, row.end, count);
+            text.*cached = row.end;
+        }
+        if (run.slots.empty()) best.clear();
+        else run.predict(model, best);
+        if (kept) spread(model, *kept, beginnings, known);
+    }
+
+    // Puts kept predictions between those of a run, and keeps these.
+    void spread(const LoopModel& model, Kept& kept, const std::vector<std::vector<int32_t>>& beginnings, const std::vector<bool>& known) {
+        int64_t from = best.size(), to = 0;
+        for (const auto& nodes : beginnings) to += nodes.size();
+        best.resize(to);
+        const auto logits_at = [&](int64_t position) { return model.logits + position * model.stride; };
+        for (size_t index = beginnings.size(); index-- > 0;) {
+            const auto& nodes = beginnings[index];
+            for (size_t at = nodes.size(); at-- > 0;) {
+                const Kept::Node& node = kept.nodes[nodes[at]];
+                to--;
+                if (known[index]) {
+                    std::copy(node.logits.begin(), node.logits.end(), logits_at(to));
+                    best[to] = node.best;
+                    continue;
+                }
+                from--;
+                if (from != to) std::copy_n(logits_at(from), model.vocabulary, logits_at(to));
+                best[to] = best[from];
+                if (node.logits.empty()) kept.keep(nodes[at], logits_at(to), model.vocabulary, best[to]);
+            }
+        }
+    }
+
     // Predicts one token behind each row and its draft by the small model.
     void predict_next(const Rows& rows) {
-        run.clear();
-        for (Row* row : rows) {
-            run.add(*row, row->text.small_cached, row->end, 1);
-            row->text.small_cached = row->end;
-        }
-        run.predict(small, best);
+        predict(small, &Text::small_cached, rows, [](const Row&) { return 1; });
     }
 
     // Draws a token of the drafter's; a position that is drafted again gets another number.
@@ -392,18 +442,15 @@ struct SpeculativeLoop {
     }
 
     void run_target(const Rows& rows) {
-        run.clear();
         int64_t positions = 0;
         for (Row* row : rows) {
             Turn& turn = row->turn();
             turn.verified = 1;
             row->end = row->text.count + turn.drafted;
             row->at = positions;
-            run.add(*row, row->text.large_cached, row->end, turn.drafted + 1);
-            row->text.large_cached = row->end;
             positions += turn.drafted + 1;
         }
-        run.predict(large, best);
+        predict(large, &Text::large_cached, rows, [](const Row& row) { return row.turn().drafted + 1; });
     }
 
     // 3. Runs the target; 4. keeps a prefix of each draft; 5. adds a token.

@@ -17,6 +17,7 @@ from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.cascades import SequenceCascadeSettings, SpeculativeCascadeSettings, TokenCascadeSettings
 from tasks.decoding.methods.early_exit import CalmSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
+from tasks.decoding.registry import GREEDY_ONLY
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import GridReplay, Outputs, ReplayedGrid, Split, collect_outputs, duplicates, replay_grid
 from tasks.models.settings import TextSettings
@@ -81,7 +82,7 @@ def test_the_order_of_examples_is_part_of_the_behaviour() -> None:
     assert outputs([TEXT, other]).behaviour != outputs([other, TEXT]).behaviour
 
 
-REQUEST = Request(LIMIT)
+REQUEST, DRAWN = Request(LIMIT), SamplingSettings(temperature=1.0)
 SWEEP = sweep_settings()
 GRID = [
     SweepPoint("vanilla_large", VanillaSettings()),
@@ -131,9 +132,15 @@ def test_points_that_cannot_be_replayed_are_left_out(pair: Pair, split: Split, t
     assert list(found.outputs) == [number for number in range(len(GRID) + 2) if number not in (7, 8)]
 
 
-def test_sampling_cannot_be_replayed(pair: Pair, split: Split, tmp_path: Path) -> None:
-    found = replayed(GRID, pair, split, tmp_path, Request(LIMIT, SamplingSettings(temperature=1.0)))
-    assert (found.outputs, found.errors) == ({}, {})
+def test_drawn_points_are_decoded_in_batches_as_alone(pair: Pair, split: Split, tmp_path: Path) -> None:
+    sweep = sweep_settings(sampling=DRAWN, samples=2, quality_batch=5)
+    request, points = Request(LIMIT, DRAWN, 3), [point for point in GRID if point.method not in GREEDY_ONLY]
+    grid = GridReplay(points, request, split, tmp_path, samples=2, batch=5)
+    found, evaluator = replay_grid(grid, pair, "test"), evaluator_of(pair, sweep, request)
+    assert found.errors == {} and list(found.outputs) == list(range(len(points)))
+    for index, point in enumerate(points):
+        assert found.outputs[index] == evaluator.decoded(point, split)
+    assert len(found.outputs[0].further) == len(split.examples)
 
 
 def test_a_larger_grid_computes_only_new_predictions_and_a_resumed_replay_runs_no_model(tmp_path: Path) -> None:
