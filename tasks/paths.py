@@ -13,59 +13,36 @@ PROVENANCE = "provenance.json"
 """In a calibration set's folder: how it was made, and what speaks against it."""
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class TaskPaths:
     """The files of one task."""
 
     task: str
 
-    @property
-    def corpus(self) -> Path:
-        return Path("data") / self.task / "corpus"
-
-    @property
-    def tokenizer(self) -> Path:
-        return Path("data") / self.task / "tokenizer"
-
-    @property
-    def corpus_report(self) -> Path:
+    def __post_init__(self) -> None:
+        data = Path("data") / self.task
+        self.corpus = data / "corpus"
+        self.tokenizer = data / "tokenizer"
+        self.corpus_report = data / "corpus_report.json"
         """Counts, lengths, duplicates and overlaps of the corpus, JSON."""
-        return Path("data") / self.task / "corpus_report.json"
-
-    @property
-    def calibration(self) -> Path:
-        return Path("data") / self.task / "calibration"
+        self.tests = data / "tests"
+        """The test sets beside the main one. A folder of its own: of another test set nothing but the sweeps depends."""
+        self.calibration = data / "calibration"
+        self.calibration_set = self.calibration / "calibration.jsonl"
+        self.held_out_calibration = self.calibration / "validation.jsonl"
+        self.control_set = self.calibration / "calibration-references.jsonl"
+        """The inputs of the calibration set with the corpus' references, which the control of an alignment learns from."""
+        self.unlabelled = self.split("unlabelled")
+        """Sources without references, JSONL like a split; empty if the corpus has none."""
+        self.results = Path("results") / self.task
 
     def split(self, name: str) -> Path:
         """A corpus split, JSONL; `test.NAME` is in `tests`."""
         return (self.tests if name.startswith(_FURTHER) else self.corpus) / f"{name}.jsonl"
 
-    @property
-    def tests(self) -> Path:
-        """The test sets beside the main one. A folder of its own: of another test set nothing but the sweeps depends."""
-        return Path("data") / self.task / "tests"
-
     def further_tests(self) -> list[str]:
         """The splits `test.NAME` of the test sets beside the main one, sorted."""
         return sorted(file.stem for file in self.tests.glob(f"{_FURTHER}*.jsonl"))
-
-    @property
-    def unlabelled(self) -> Path:
-        """Sources without references, JSONL like a split; empty if the corpus has none."""
-        return self.split("unlabelled")
-
-    @property
-    def calibration_set(self) -> Path:
-        return self.calibration / "calibration.jsonl"
-
-    @property
-    def held_out_calibration(self) -> Path:
-        return self.calibration / "validation.jsonl"
-
-    @property
-    def control_set(self) -> Path:
-        """The inputs of the calibration set with the corpus' references, which the control of an alignment learns from."""
-        return self.calibration / "calibration-references.jsonl"
 
     def model(self, name: str, seed: int | None = None) -> Path:
         """The folder of a trained model: large, small (the start of all drafters), or one of `ARMS` and its seed."""
@@ -83,10 +60,6 @@ class TaskPaths:
     def rows(self, arm: str, seed: int | None = None, test: str = "") -> Path:
         """The rows of a sweep, or those of one of `further_tests`; see `sweep`."""
         return self.sweep(arm, seed) / (f"rows-{test}.jsonl" if test else "rows.jsonl")
-
-    @property
-    def results(self) -> Path:
-        return Path("results") / self.task
 
     def forget_metrics(self) -> None:
         """Empty what DVC compares: it is of files that a stage is about to replace, and the report writes it anew.
