@@ -71,12 +71,7 @@ class LoadedPair:
 
 
 def load_for_sweep(
-    params: Params,
-    task: Task,
-    paths: TaskPaths,
-    drafter: Path,
-    grid: Sequence[SweepPoint],
-    beside: LoadedPair | None = None,
+    params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint], beside: LoadedPair | None = None
 ) -> LoadedPair:
     """Load the models once for all points.
 

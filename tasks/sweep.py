@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from tasks import loaded_pair
 from tasks.config import Params, Task, load, task_parser
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
@@ -34,30 +35,10 @@ from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import Drafter, expand
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
-from tasks.evaluation.sweep.run import (
-    Grids,
-    Rows,
-    SweepRunner,
-    TaskSweep,
-    expected,
-    measured_costs,
-    points_at,
-)
+from tasks.evaluation.sweep.run import Grids, Rows, SweepRunner, TaskSweep, expected, measured_costs, points_at
 from tasks.files import remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
-from tasks.loaded_pair import (
-    LoadedPairs,
-    failures_named,
-    fan_out_of,
-    load_drafter,
-    measure_pair,
-    open_timer,
-    point_timer,
-    require_composable,
-    with_fitting_batch,
-    work_fingerprint,
-)
 from tasks.locks import timing_lock
 from tasks.models.settings import read_training_record
 from tasks.paths import ARMS, TaskPaths
@@ -82,7 +63,7 @@ class DrafterSweep:
     """What the stage knows of one drafter: its rows' file, its run in MLflow, and what its sweep records of the pair."""
 
     def __init__(
-        self, params: Params, task: Task, paths: TaskPaths, drafter: Drafter, pairs: LoadedPairs, grids: Grids
+        self, params: Params, task: Task, paths: TaskPaths, drafter: Drafter, pairs: loaded_pair.LoadedPairs, grids: Grids
     ) -> None:
         """Load the pair, refuse points that it cannot run, and open the files.
 
@@ -95,20 +76,19 @@ class DrafterSweep:
         self._pairs, self._other = pairs, None if self.first else drafter.seed
         loaded = pairs.of(drafter)
         self.request = Request(task.text.max_target_tokens, settings.sampling, settings.seed, drafter=settings.drafter_sampling)
-        require_composable(grid, loaded.pair, self.request)
+        loaded_pair.require_composable(grid, loaded.pair, self.request)
         for temperature in settings.temperatures if self.first else ():
-            require_composable(points_at(temperature, grid), loaded.pair, self.request.at(temperature))
+            loaded_pair.require_composable(points_at(temperature, grid), loaded.pair, self.request.at(temperature))
         # The rows of an interrupted sweep are valid while what they depend on stays the same, predictions longer: they depend
         # on one drafter, rows on all that are timed in turn.
         self._inputs = [*loaded.inputs, *map(paths.split, paths.further_tests())]
         inputs = list(map(str, self._inputs))
         self._origin = {name: value for name, value in lineage(inputs=inputs).items() if not name.startswith("mlflow.")}
-        self.cache = paths.resume(f"sweep-{drafter.arm}-{drafter.seed}") / work_fingerprint(params, task, loaded, self._origin)
+        work_of = functools.partial(loaded_pair.work_fingerprint, params, task, loaded, self._origin)
+        self.cache = paths.resume(f"sweep-{drafter.arm}-{drafter.seed}") / work_of()
         discard_others(self.cache)
         folders = [paths.model(*one) for one in grids if one != drafter]
-        self.rows = SweepRowFile(
-            paths.rows(drafter.arm, self._other), work_fingerprint(params, task, loaded, self._origin, folders)
-        )
+        self.rows = SweepRowFile(paths.rows(drafter.arm, self._other), work_of(folders))
         described = {
             "points": len(grid),
             "latency_examples": settings.latency_examples,
@@ -131,9 +111,9 @@ class DrafterSweep:
         """Measure what does not depend on the method."""
         machine, task, loaded = self.params.machine, self.task, self._pairs.of(self.drafter)
         texts = self._pairs.large_texts
-        acceptance, sizes = measure_pair(loaded, validation.sources, self.request, task, machine, self.grid, texts)
+        acceptance, sizes = loaded_pair.measure_pair(loaded, validation.sources, self.request, task, machine, self.grid, texts)
         if task.sweep.agreeing_layers and self._pairs.agreeing_layers is None:
-            with failures_named(task.sweep.quality_batch):
+            with loaded_pair.failures_named(task.sweep.quality_batch):
                 self._pairs.agreeing_layers = agreeing_layers(loaded.pair.large, validation.sources, texts[SamplingSettings()])
         self.pair = PairRecord(
             arm=self.drafter.arm,
@@ -151,7 +131,7 @@ class DrafterSweep:
         """What prepares this drafter's points, in several processes where there are some."""
         fan_out = None
         if metric_of(self.task.metric).name != PERPLEXITY:
-            fan_out = fan_out_of(self.params, self.task, self.paths, self.drafter, self.grid, self._pairs, workers)
+            fan_out = loaded_pair.fan_out_of(self.params, self.task, self.paths, self.drafter, self.grid, self._pairs, workers)
         writer = RowWriter(self.evaluator, self.rows, self.paths.task, self.drafter.arm, self.record.point)
         return SweepRunner(self.drafter, writer, self.cache, fan_out, costs)
 
@@ -189,8 +169,8 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     # 1. Load the pair of each drafter; replay reads one at a time, and none is open while another process times.
     grids = grids_of(task, arms)
     remove_other_seeds(paths, task.seeds)
-    pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
-    task = with_fitting_batch(task, pairs.of(next(iter(grids))), params.machine)
+    pairs = loaded_pair.LoadedPairs(functools.partial(loaded_pair.load_drafter, params, task, paths, grids))
+    task = loaded_pair.with_fitting_batch(task, pairs.of(next(iter(grids))), params.machine)
     drafters = {drafter: DrafterSweep(params, task, paths, drafter, pairs, grids) for drafter in grids}
     settings, workers = task.sweep, Workers()
 
@@ -221,10 +201,10 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         given = metric_of(task.metric).name == PERPLEXITY
         costs = None
         if settings.plan and not given:
-            timer = functools.partial(point_timer, pairs, task, grids)
+            timer = functools.partial(loaded_pair.point_timer, pairs, task, grids)
             costs = measured_costs(main.cache / "costs.json", validation, main.request, timer)
         # 3. The grids on validation, and their choices on test.
-        start = start_elsewhere(functools.partial(open_timer, params, task, paths, grids, pairs.handed), close)
+        start = start_elsewhere(functools.partial(loaded_pair.open_timer, params, task, paths, grids, pairs.handed), close)
         whole = TaskSweep({drafter: one.runner(costs, workers) for drafter, one in drafters.items()}, grids, start)
         done = whole.validate(validation)
         tested = whole.report(done, test)
@@ -237,13 +217,9 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         if settings.batch_sizes and not given:
             points = {drafter: points_by_batch(done[drafter], grids[drafter], settings.margins) for drafter in first}
             vanilla = expected(main.evaluator.vanilla(test))
-            batches = point_timer(pairs, task, grids).batches(points, vanilla, test, main.request)
+            batches = loaded_pair.point_timer(pairs, task, grids).batches(points, vanilla, test, main.request)
         # 5. The records of the pairs.
-        of_all = {
-            "outputs": main.evaluator.check_vanilla(validation),
-            "costs": costs,
-            "null_test": whole.null_test(),
-        }
+        of_all = {"outputs": main.evaluator.check_vanilla(validation), "costs": costs, "null_test": whole.null_test()}
         found = {
             drafter: one.finish({**of_all, "batches": batches.get(drafter), "plan": whole.plans.get(drafter)})
             for drafter, one in drafters.items()

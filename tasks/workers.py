@@ -92,11 +92,7 @@ def _work_on(opener: bytes, unit: Any) -> Any:
 
 
 def shared(
-    units: Sequence[Unit],
-    work: Work[Unit, Result],
-    submit: Submit,
-    on_done: Callable[[Unit], object],
-    threads: int,
+    units: Sequence[Unit], work: Work[Unit, Result], submit: Submit, on_done: Callable[[Unit], object], threads: int
 ) -> list[Result]:
     """Return the result of each unit, in the order of the units.
 

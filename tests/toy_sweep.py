@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import pytest
 
+from tasks import loaded_pair
 from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.decoding.inference import DEFAULT, DecodingPair
@@ -73,9 +74,9 @@ def use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def timer(task: Task, grids: Grids) -> PointTimer:
         return PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu")
 
-    monkeypatch.setattr(stage, "load_drafter", lambda *_: opened(pair))
-    monkeypatch.setattr(stage, "open_timer", lambda _, task, __, grids, ___: timer(task, grids))
-    monkeypatch.setattr(stage, "point_timer", lambda _, task, grids: timer(task, grids))
+    monkeypatch.setattr(loaded_pair, "load_drafter", lambda *_: opened(pair))
+    monkeypatch.setattr(loaded_pair, "open_timer", lambda _, task, __, grids, ___: timer(task, grids))
+    monkeypatch.setattr(loaded_pair, "point_timer", lambda _, task, grids: timer(task, grids))
     monkeypatch.setattr(stage, "start_elsewhere", lambda open_timer, close: here(open_timer()))
 
 

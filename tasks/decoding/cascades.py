@@ -17,17 +17,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from tasks.decoding import rules
 from tasks.decoding.distributions import Mask, PredictionBlock, TokenStatistics, Values
-from tasks.decoding.rules import (
-    AcceptanceRule,
-    AcceptMask,
-    BonusToken,
-    GreedyDeferral,
-    SampledRule,
-    cross_entropy,
-    deterministic_rule,
-    match_target,
-)
 
 Deferral = Callable[[TokenStatistics, TokenStatistics, float], Mask]
 """Maps (q, p, α) to the positions that defer to the large model: bool, (rows, positions)."""
@@ -70,7 +61,7 @@ def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
     # Sampling: the expectation under q, over the vocabulary.
     if isinstance(q, PredictionBlock) and isinstance(p, PredictionBlock) and not q.sampling.greedy:
-        return cross_entropy(q, p) > alpha
+        return rules.cross_entropy(q, p) > alpha
     # Greedy: q is one-hot on its argmax.
     return p.surprisal(q.argmax) > alpha
 
@@ -108,7 +99,7 @@ RULES = (*DEFERRALS, *TOKEN_DEFERRALS)
 """All of them, in the order of the kernel's `CascadeRule`."""
 
 
-def defers(rule: str, alpha: float) -> AcceptMask:
+def defers(rule: str, alpha: float) -> rules.AcceptMask:
     """Return the function of (token, q, p) that says whether a drafted token defers to the large model."""
     if rule in DEFERRALS:
         return lambda token, q, p: DEFERRALS[rule](q, p, alpha)
@@ -155,21 +146,21 @@ Diff. Where both have one argmax, x is kept in either case.
 """
 
 
-def in_numbers(rule: str, alpha: float) -> GreedyDeferral:
+def in_numbers(rule: str, alpha: float) -> rules.GreedyDeferral:
     """Return a rule as a bound for the compiled kernel."""
-    return GreedyDeferral(**{_BOUNDED[rule]: 1 - alpha if rule in ("chow", "token_v3") else alpha})
+    return rules.GreedyDeferral(**{_BOUNDED[rule]: 1 - alpha if rule in ("chow", "token_v3") else alpha})
 
 
-def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
+def cascade_rule(rule: str, alpha: float) -> rules.AcceptanceRule:
     """Match T(q, p) of a rule; greedy, accept a token where the rule does not defer, or where it is p's argmax."""
     asks = defers(rule, alpha)
     # Greedily, a deferral to p would write its argmax: a drafted token that is this argmax stays in any case.
-    matched = match_target(
+    matched = rules.match_target(
         cascade_target(rule, alpha), accept_mask=lambda token, q, p: (p.argmax == token) | (asks(token, q, p) ^ True)
     )
-    return replace(matched, deferral=in_numbers(rule, alpha), sampled=SampledRule("cascade", alpha, RULES.index(rule)))
+    return replace(matched, deferral=in_numbers(rule, alpha), sampled=rules.SampledRule("cascade", alpha, RULES.index(rule)))
 
 
-def oracle(rule: str, alpha: float) -> AcceptanceRule:
+def oracle(rule: str, alpha: float) -> rules.AcceptanceRule:
     """Draw from p where a rule of whole positions defers, else from q: (1 - δ) q + δ p (Algorithm 3)."""
-    return deterministic_rule(lambda tokens, q, p: DEFERRALS[rule](q, p, alpha) ^ True, bonus=BonusToken.NONE)
+    return rules.deterministic_rule(lambda tokens, q, p: DEFERRALS[rule](q, p, alpha) ^ True, bonus=rules.BonusToken.NONE)

@@ -21,21 +21,8 @@ from tasks.decoding.drafters.look_ups import TableDrafter
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
 from tasks.decoding.rules import SAMPLED_RULES, BonusToken
-from tasks.decoding.runtimes.layout import (
-    CHOOSE,
-    Deferral,
-    Integers,
-    LoopModel,
-    LoopRow,
-    LoopRules,
-    NativeLoopModel,
-    NativeTurn,
-    Sampling,
-    Text,
-    Transform,
-    integers,
-    pack_acceptance,
-)
+from tasks.decoding.runtimes import layout
+from tasks.decoding.runtimes.layout import Integers, NativeTurn, Text
 from tasks.decoding.runtimes.packed import empty_floats
 from tasks.decoding.turn import AbandonedError, LoopParts, RowState, TurnRules
 
@@ -43,7 +30,7 @@ _ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=
 """A cascade's deferral decides in place of this rule."""
 
 
-def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
+def native_rules(parts: LoopParts) -> tuple[layout.LoopRules, object] | None:
     """Return the rules of decoding in numbers, and what they point into; their `limit` is the caller's to set.
 
     None where they have another form, or where no token follows a fully accepted draft.
@@ -62,10 +49,10 @@ def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
         if sampling is None:
             return None
     drafter = parts.drafter.decoder or parts.target  # a table ends texts with the target's tokens
-    ends = [integers(sorted(tokens)) for tokens in (drafter.end_tokens, parts.target.end_tokens)]
-    bounds = None if deferral is None else Deferral(*astuple(deferral))
-    packed = LoopRules(
-        acceptance=pack_acceptance(greedy),
+    ends = [layout.integers(sorted(tokens)) for tokens in (drafter.end_tokens, parts.target.end_tokens)]
+    bounds = None if deferral is None else layout.Deferral(*astuple(deferral))
+    packed = layout.LoopRules(
+        acceptance=layout.pack_acceptance(greedy),
         fallback_threshold=draft_rule.fallback_threshold,
         stop_below=draft_rule.stop_below,
         max_entropy=draft_rule.max_entropy,
@@ -81,7 +68,7 @@ def native_rules(parts: LoopParts) -> tuple[LoopRules, object] | None:
     return packed, (ends, bounds, sampling)
 
 
-def _native_sampling(parts: LoopParts) -> Sampling | None:
+def _native_sampling(parts: LoopParts) -> layout.Sampling | None:
     """Return how tokens are drawn and drafts accepted when sampling; none for a rule that the kernel does not have."""
     rule, sampling, source = parts.acceptance.in_numbers, parts.sampling, parts.source
     drafting = parts.drafter.sampling if isinstance(parts.drafter, ModelDrafter) else sampling
@@ -94,15 +81,15 @@ def _native_sampling(parts: LoopParts) -> Sampling | None:
             return int(source.uniform(key) < weights[0])
         return source.draw(torch.tensor([weights[:count]], dtype=torch.float64), [key])[0]
 
-    return Sampling(
-        small=Transform(drafting.temperature, drafting.top_p, drafting.top_k),
-        large=Transform(sampling.temperature, sampling.top_p, sampling.top_k),
+    return layout.Sampling(
+        small=layout.Transform(drafting.temperature, drafting.top_p, drafting.top_k),
+        large=layout.Transform(sampling.temperature, sampling.top_p, sampling.top_k),
         rule=SAMPLED_RULES.index(rule.form),
         cascade=rule.cascade,
         value=rule.value,
         seed=source.seed,  # ctypes keeps its low 64 bits
         stream=source.stream,
-        choose=CHOOSE(choose) if source.kernel == "asks" else CHOOSE(),
+        choose=layout.CHOOSE(choose) if source.kernel == "asks" else layout.CHOOSE(),
     )
 
 
@@ -142,9 +129,9 @@ def account(
 class _NativeParts:
     """What the kernel needs of a method."""
 
-    small: NativeLoopModel
-    large: NativeLoopModel
-    rules: LoopRules
+    small: layout.NativeLoopModel
+    large: layout.NativeLoopModel
+    rules: layout.LoopRules
     buffers: object
     """What the rules point into."""
 
@@ -163,11 +150,11 @@ def _native_parts(parts: LoopParts) -> _NativeParts | None:
     return None if rules is None or small is None else _NativeParts(small, large, *rules)
 
 
-def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel | None:
+def _native_drafter(parts: LoopParts, large: layout.NativeLoopModel) -> layout.NativeLoopModel | None:
     """Return the drafter as the kernel takes it: a model, the table of all its predictions, or nothing."""
     decoder, vocabulary = parts.drafter.decoder, parts.target.vocabulary
     if parts.undrafted:
-        return NativeLoopModel(large.functions, vocabulary, True, lambda *_: (LoopModel(), None))
+        return layout.NativeLoopModel(large.functions, vocabulary, True, lambda *_: (layout.LoopModel(), None))
     if decoder is not None:
         small = decoder.capabilities.native_loop
         if small is None or not decoder.vocabulary == vocabulary <= small.known_tokens:
@@ -179,12 +166,8 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
     if parts.acceptance.deferral is not None or not parts.sampling.greedy or not isinstance(parts.drafter, TableDrafter):
         return None
     table = parts.drafter.greedy_table(large.known_tokens)
-    view = LoopModel(
-        vocabulary=vocabulary,
-        next=table.next.data_ptr(),
-        confidence=table.confidence.data_ptr(),
-    )
-    return NativeLoopModel(large.functions, len(table.next), True, lambda *_: (view, table))
+    view = layout.LoopModel(vocabulary=vocabulary, next=table.next.data_ptr(), confidence=table.confidence.data_ptr())
+    return layout.NativeLoopModel(large.functions, len(table.next), True, lambda *_: (view, table))
 
 
 def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
@@ -249,7 +232,7 @@ class _Batch:
         self._known = [0] * count
         """Turns of each row that it has accounted for."""
         texts = [Text(ctypes.addressof(tokens), len(row), len(row)) for tokens, row in zip(self._tokens, prompts, strict=True)]
-        self._rows = (LoopRow * count)(*map(LoopRow, texts, map(ctypes.addressof, self._turns)))
+        self._rows = (layout.LoopRow * count)(*map(layout.LoopRow, texts, map(ctypes.addressof, self._turns)))
         numbers = dict[tuple[int, ...], int]()
         for native_row, example, source in zip(self._rows, examples, sources, strict=True):
             native_row.example, native_row.source = example, numbers.setdefault(tuple(source), len(numbers))

@@ -14,6 +14,7 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 
+from tasks import loaded_pair
 from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
@@ -219,7 +220,7 @@ def test_no_model_is_in_memory_while_another_process_times(records: list[Recorde
 
         return start
 
-    monkeypatch.setattr(stage, "load_drafter", load)
+    monkeypatch.setattr(loaded_pair, "load_drafter", load)
     monkeypatch.setattr(stage, "start_elsewhere", start_elsewhere)
     assert swept(SPECULATIVE) and len(loaded) > 1
 

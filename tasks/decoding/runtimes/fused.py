@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import (
-    Capabilities,
-    CheckedDraft,
-    Continuation,
-    Draws,
-    EncoderOutput,
-    GreedyAcceptance,
-    Rows,
-    Step,
-)
+from tasks.decoding.decoder import Capabilities, CheckedDraft, Continuation, Draws, EncoderOutput, GreedyAcceptance, Rows, Step
 from tasks.decoding.distributions import entropy, invert, probability, transform
 from tasks.decoding.draft_rule import DraftBuilder, DraftRule
 from tasks.decoding.method import GREEDY, SamplingSettings

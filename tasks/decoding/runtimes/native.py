@@ -21,14 +21,7 @@ from tasks.decoding.decoder import Capabilities, CheckedDraft, Continuation, Enc
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes import compiled, layout
 from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack, Table, blueprint_of
-from tasks.decoding.runtimes.layout import (
-    LoopModel,
-    NativeLoopModel,
-    SingleRow,
-    integers,
-    pack_acceptance,
-    several_rows,
-)
+from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, SingleRow, integers, pack_acceptance, several_rows
 from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, skipped_columns
 from tasks.decoding.runtimes.packed import PackedStack, empty_floats, tied_head
 from tasks.errors import InputError

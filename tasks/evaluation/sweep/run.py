@@ -503,10 +503,7 @@ class TaskSweep:
             yield dataclasses.replace(self, runners=runners).report(done, split)
 
     def vary_temperature(
-        self,
-        temperatures: Sequence[float],
-        evaluators: Mapping[Drafter, Callable[[float], PointEvaluator]],
-        validation: Split,
+        self, temperatures: Sequence[float], evaluators: Mapping[Drafter, Callable[[float], PointEvaluator]], validation: Split
     ) -> Iterator[Rows]:
         """Measure the grids on validation at each further temperature, beside vanilla at the same one.
 
