@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -66,6 +67,10 @@ class TrieNode:
         if found is None:
             found = self.children[token] = TrieNode(self, token)
         return found
+
+    def path(self, tokens: Iterable[int]) -> list[TrieNode]:
+        """Return this prefix, and those that are longer by the first, by the first two, … of the tokens."""
+        return list(itertools.accumulate(tokens, TrieNode.step, initial=self))
 
     def tokens(self) -> list[int]:
         """Return the prefix, without the tokens that every text starts with."""
@@ -250,10 +255,7 @@ class PredictionCache:
         found = continuation(tokens[kept:], budget, DraftRule())
         started.cached = tokens + found.tokens[:-1]
         # The last token was predicted and not fed: no node follows it.
-        nodes = [node]
-        for token in found.tokens[:-1]:
-            nodes.append(nodes[-1].step(token))
-        self._record(model, nodes, _Predictions(found.logits[0].float(), found.tokens))
+        self._record(model, node.path(found.tokens[:-1]), _Predictions(found.logits[0].float(), found.tokens))
 
     def _record(self, model: int, nodes: Sequence[TrieNode], found: _Predictions) -> None:
         """Record what a model predicts at these nodes.

@@ -161,10 +161,7 @@ class _Replayer:
 
     def _cut(self, tokens: list[int], q: Sequence[TokenStatistics], fallback: bool, steps: int) -> CachedDraft:
         tokens, fallback = self.turns.cut(tokens, fallback)
-        nodes = [self.node]
-        for token in tokens:
-            nodes.append(nodes[-1].step(token))
-        return CachedDraft(tokens, q, fallback, steps, nodes)
+        return CachedDraft(tokens, q, fallback, steps, self.node.path(tokens))
 
     def _verify(self, draft: CachedDraft) -> tuple[int, int | None, int]:
         """3. Read the target along the draft; 4. keep a prefix; 5. add one token.

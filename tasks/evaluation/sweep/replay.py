@@ -259,9 +259,7 @@ def _collector_paused() -> Iterator[None]:
 
 def _predict_along(cache: PredictionCache, text: Sequence[int]) -> None:
     """Cache both models' predictions at every prefix of the text; a point that reaches broken logits reports them itself."""
-    nodes = [cache.trie.root]
-    for token in text[:-1]:
-        nodes.append(nodes[-1].step(token))
+    nodes = cache.trie.root.path(text[:-1])
     for side in (SMALL_MODEL, LARGE_MODEL):
         with contextlib.suppress(BrokenLogitsError):
             cache.read(side, nodes)
