@@ -21,22 +21,10 @@ from starlette.requests import ClientDisconnect
 
 from tasks.decoding.inference import DecodingPair
 from tasks.decoding.method import Request as DecodingRequest
+from tasks.serve import protocol
 from tasks.serve.door import Door
 from tasks.serve.pacing import Engine
-from tasks.serve.protocol import (
-    CHAT,
-    COMPLETION,
-    Asked,
-    ChatRequest,
-    CompletionRequest,
-    Form,
-    NewText,
-    RefusedError,
-    answer,
-    cut,
-    decoding_facts,
-    error_body,
-)
+from tasks.serve.protocol import Form, NewText, RefusedError, cut
 from tasks.serve.scheduler import Job, QueueFullError, Scheduler, ServerMetrics, ServerSettings, finish_reason
 
 _FULL = "the queue is full; try again later"
@@ -52,7 +40,7 @@ class _Texts:
     """The texts of one request: the jobs that the worker thread runs, and their events, which reach the event loop in order."""
 
     def __init__(
-        self, pair: DecodingPair, rows: list[list[int]], decoding: DecodingRequest, asked: Asked, form: Form, name: str
+        self, pair: DecodingPair, rows: list[list[int]], decoding: DecodingRequest, asked: protocol.Asked, form: Form, name: str
     ) -> None:
         """Make a job of each row of token ids; its draws are those of its position where the request has a seed."""
         self.stops, self.form, self.name = asked.stops, form, name
@@ -111,15 +99,7 @@ class Completions:
     _encoded: int = 0
     """Requests whose texts are encoded, or wait for that."""
 
-    async def complete(self, request: Request) -> Response:
-        """Answer with what follows each prompt."""
-        return await self._answer(request, COMPLETION)
-
-    async def chat(self, request: Request) -> Response:
-        """Answer with the next message of a conversation."""
-        return await self._answer(request, CHAT)
-
-    async def _answer(self, request: Request, form: Form) -> Response:
+    async def answer(self, request: Request, form: Form) -> Response:
         """Queue the texts of a request and answer with their outputs, or with a stream of them."""
         asked, text = self._parsed(await self._body(request), form), self.pair.manifest.text
         decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
@@ -154,7 +134,7 @@ class Completions:
             raise RefusedError(400, "the connection was closed before the whole body had arrived") from None
         return bytes(body)
 
-    def _parsed(self, body: bytes, form: Form) -> CompletionRequest | ChatRequest:
+    def _parsed(self, body: bytes, form: Form) -> protocol.CompletionRequest | protocol.ChatRequest:
         try:
             asked = form.request.model_validate_json(body)
         except ValidationError as error:
@@ -192,12 +172,12 @@ class Completions:
             text, stopped = cut(self.pair.decode(generation.tokens), texts.stops)
             reason = "stop" if stopped else finish_reason(generation, self.engine.ends)
             said = texts.form.choice(index, text, reason, streamed=False)
-            choices[index] = {**said, "draftline": decoding_facts(generation, method)}
+            choices[index] = {**said, "draftline": protocol.decoding_facts(generation, method)}
             tokens += len(generation.tokens)
         prompt = sum(len(job.row) for job in texts.jobs)
         usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
         found = [choices[index] for index in sorted(choices)]
-        return JSONResponse(answer(texts.name, texts.form.whole, self.name, found, usage=usage))
+        return JSONResponse(protocol.answer(texts.name, texts.form.whole, self.name, found, usage=usage))
 
     async def _events(self, texts: _Texts) -> AsyncIterator[str]:
         """Server-sent events: a piece of text for each turn, the reason with the last one, then `[DONE]`."""
@@ -205,7 +185,7 @@ class Completions:
 
         def event_of(index: int, piece: str, reason: str | None, **facts: object) -> str:
             said = texts.form.choice(index, piece, reason, streamed=True)
-            return _event(answer(texts.name, texts.form.piece, self.name, [said | facts]))
+            return _event(protocol.answer(texts.name, texts.form.piece, self.name, [said | facts]))
 
         begun: set[int] = set()
         left = len(texts.jobs)
@@ -229,7 +209,7 @@ class Completions:
                 generation, method = value
                 piece = written[index].rest(generation.tokens)
                 reason = "stop" if written[index].stopped else finish_reason(generation, self.engine.ends)
-                yield event_of(index, piece, reason, draftline=decoding_facts(generation, method))
+                yield event_of(index, piece, reason, draftline=protocol.decoding_facts(generation, method))
                 left -= 1
             yield "data: [DONE]\n\n"
         finally:
@@ -241,7 +221,8 @@ class Completions:
 def _failure(error: Exception) -> dict[str, Any]:
     """What a client reads of a failure: our own words. Those of a library name its insides, and are in the log."""
     own = type(error).__module__.startswith("tasks.")
-    return error_body(str(error) if own else "this text could not be decoded; the server's log says why", "server_error")
+    said = str(error) if own else "this text could not be decoded; the server's log says why"
+    return protocol.error_body(said, "server_error")
 
 
 def _event(body: dict[str, Any]) -> str:
@@ -271,7 +252,7 @@ def create_app(completions: Completions, key: str = "") -> Door:
 
     def refusal(status: int, message: str, param: str | None = None) -> dict[str, Any]:
         metrics.refused.labels(str(status)).inc()
-        return error_body(message, _KINDS.get(status, "invalid_request_error"), param)
+        return protocol.error_body(message, _KINDS.get(status, "invalid_request_error"), param)
 
     @app.exception_handler(RefusedError)
     async def refused(_: Request, error: RefusedError) -> JSONResponse:
@@ -280,7 +261,7 @@ def create_app(completions: Completions, key: str = "") -> Door:
 
     @app.exception_handler(Exception)
     async def failed(_: Request, __: Exception) -> JSONResponse:
-        return JSONResponse(error_body("the server failed; its log says why", "server_error"), 500)
+        return JSONResponse(protocol.error_body("the server failed; its log says why", "server_error"), 500)
 
     @app.exception_handler(404)
     async def unknown(request: Request, _: Exception) -> JSONResponse:
@@ -293,8 +274,8 @@ def create_app(completions: Completions, key: str = "") -> Door:
         return JSONResponse(refusal(405, said), 405, error.headers)
 
     # Plain routes: `Completions` checks the body itself, with the protocol's own errors.
-    app.add_route("/v1/completions", completions.complete, methods=["POST"])
-    app.add_route("/v1/chat/completions", completions.chat, methods=["POST"])
+    app.add_route("/v1/completions", functools.partial(completions.answer, form=protocol.COMPLETION), methods=["POST"])
+    app.add_route("/v1/chat/completions", functools.partial(completions.answer, form=protocol.CHAT), methods=["POST"])
 
     @app.get("/v1/models")
     def models() -> dict[str, Any]:

@@ -49,21 +49,16 @@ class Door:
             await send(message)
 
         scope.setdefault("state", {})["number"] = number
-        app = self._app if self._lets_in(scope) else self._refusal()
+        app, sent = self._app, dict(scope["headers"]).get(b"authorization", b"")
+        if self._key and scope["path"].startswith("/v1/") and not hmac.compare_digest(sent, self._key):
+            body = self._refused(401, "the key is missing or wrong; send it as Authorization: Bearer KEY")
+            app = JSONResponse(body, 401, {"WWW-Authenticate": "Bearer"})
         try:
             await app(scope, receive, numbered)
         finally:
             said = "request %s: %s %s, status %d after %.1f ms"
             seconds = time.perf_counter() - begun
             (log.warning if status >= 500 else log.debug)(said, number, scope["method"], scope["path"], status, 1000 * seconds)
-
-    def _lets_in(self, scope: Scope) -> bool:
-        sent = dict(scope["headers"]).get(b"authorization", b"")
-        return not self._key or not scope["path"].startswith("/v1/") or hmac.compare_digest(sent, self._key)
-
-    def _refusal(self) -> ASGIApp:
-        body = self._refused(401, "the key is missing or wrong; send it as Authorization: Bearer KEY")
-        return JSONResponse(body, 401, {"WWW-Authenticate": "Bearer"})
 
 
 class PatientProtocol(H11Protocol):

@@ -10,6 +10,7 @@ model alone is always among the ways.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -278,19 +279,15 @@ class PairEngine:
         positions = list(range(len(batch.rows)))
         for part in [positions] if way.together else [[position] for position in positions]:
             examples = [batch.examples[one] for one in part]
-            shown = method if batch.watch is None else watched(method, _by_position(batch.watch, part, examples))
+            seen = functools.partial(_seen, batch.watch, dict(zip(examples, part, strict=True)))
+            shown = method if batch.watch is None else watched(method, seen)
             found = shown.run([batch.rows[one] for one in part], examples, batch.request.max_new_tokens)
             for position, generation in zip(part, found, strict=True):
                 batch.finish(position, generation)
 
 
-def _by_position(watch: Watch, part: Sequence[int], examples: Sequence[int]) -> Callable[[RowState], bool]:
-    by_example = dict(zip(examples, part, strict=True))
-
-    def seen(row: RowState) -> bool:
-        return watch(by_example[row.example], row.tokens[row.prompt :])
-
-    return seen
+def _seen(watch: Watch | None, positions: Mapping[int, int], row: RowState) -> bool:
+    return watch is not None and watch(positions[row.example], row.tokens[row.prompt :])
 
 
 _TEXTS, _ROUNDS = 8, 2
