@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -243,13 +243,8 @@ def _packaged(name: str) -> Any:
     return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-def _variants() -> Iterator[Variant]:
-    for entry in _packaged("variants.yaml")["variants"]:
-        yield Variant(**entry)
-
-
 _PUBLISHED = _packaged("models.yaml")
 MODELS: dict[str, Section] = _PUBLISHED["models"]
 """For each published model its tokenizer, its number format, and its shape as its configuration names it."""
 CARDS = {name: Card(name, **values) for name, values in _PUBLISHED["cards"].items()}
-VARIANTS = list(_variants())
+VARIANTS = [Variant(**entry) for entry in _packaged("variants.yaml")["variants"]]

@@ -23,7 +23,7 @@ from tasks.evaluation.sweep.grid import expand
 from tasks.machine import processes_for, require_memory
 from tasks.models import spread
 from tasks.presets import CARDS, MODELS, Card
-from tasks.training.memory import TextCost, fitting, text_cost, with_depths
+from tasks.training.memory import fitting, text_cost, with_depths
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -201,32 +201,24 @@ class Plan:
         if training.zero_stage or training.offload != "none":
             # What ZeRO takes of each card depends on their number, and is not estimated.
             return StagePlan(stage, math.nan, math.nan, 16 * cost.parameters, math.nan, math.nan)
-        half = self._in_half(training)
-        settings, memory = self._fitting(stage, cost, training, beside, half=half)
-        # One forward pass, one backward pass of twice the work, and one more forward where activations are recomputed.
-        passes = 4 if settings["activation_checkpointing"] else 3
-        trained = len(self._task.seeds) if beside else 1
-        texts = training.steps * training.texts_of_step(sum(self._lengths)) * trained
-        operations = texts * passes * cost.operations
-        if stage == "align" and self._task.align.loss != "sequence" and not self._task.align.reads_stored:
-            operations += texts * self._costs["large"].operations
-        speed = _TRAINING * (self._card.bfloat16 if half else self._card.float32)
-        kept = (16 if training.optimizer == "adamw" else 8) * cost.parameters * trained
-        return StagePlan(
-            stage, memory, 4 * cost.parameters, kept, operations, operations / speed / self._processes / 3600, settings
-        )
-
-    def _fitting(
-        self, stage: str, cost: TextCost, training: TrainingSettings, beside: float, *, half: bool
-    ) -> tuple[dict[str, Any], float]:
-        """The settings of micro-batches that fit, as the stage itself chooses them, and their peak."""
-        texts = math.ceil(training.texts_of_step(sum(self._lengths)) / self._processes)
+        # The settings of micro-batches that fit, as the stage itself chooses them, and their peak.
+        half, texts = self._in_half(training), math.ceil(training.texts_of_step(sum(self._lengths)) / self._processes)
         found, peak = fitting(cost, training, texts, USABLE * self._card.memory - beside, half=half)
         if found is None:
             fix = "take optimizer adamw with zero_stage 3, offload parameters and accumulation 1, or a smaller pair"
             raise InputError(self._too_small(stage, beside + peak, fix))
-        chosen = {name: getattr(found, name) for name in ("accumulation", "activation_checkpointing")}
-        return chosen, beside + peak
+        settings = {name: getattr(found, name) for name in ("accumulation", "activation_checkpointing")}
+        # One forward pass, one backward pass of twice the work, and one more forward where activations are recomputed.
+        passes = 4 if settings["activation_checkpointing"] else 3
+        trained = len(self._task.seeds) if beside else 1
+        seen = training.steps * training.texts_of_step(sum(self._lengths)) * trained
+        operations = seen * passes * cost.operations
+        if stage == "align" and self._task.align.loss != "sequence" and not self._task.align.reads_stored:
+            operations += seen * self._costs["large"].operations
+        speed = _TRAINING * (self._card.bfloat16 if half else self._card.float32)
+        kept = (16 if training.optimizer == "adamw" else 8) * cost.parameters * trained
+        hours = operations / speed / self._processes / 3600
+        return StagePlan(stage, beside + peak, 4 * cost.parameters, kept, operations, hours, settings)
 
     def _calibration(self) -> StagePlan:
         calibrate, held = self._task.calibrate, self._decoded["large"]
