@@ -207,9 +207,8 @@ def _is_torn(file: Path, read: Callable[[str], object]) -> bool:
     """Whether what a file holds cannot be read, also after a second: another `dvc` may be writing it at this moment."""
     for pause in (1.0, 0.0):
         try:
-            read(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return False
+            with contextlib.suppress(FileNotFoundError):
+                read(file.read_text(encoding="utf-8"))
         except ValueError:
             time.sleep(pause)
         else:
