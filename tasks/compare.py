@@ -305,9 +305,8 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
     """
     metrics = [one.summary.metric for one in (first, second)]
     if metrics[0] != metrics[1]:
-        raise InputError(
-            f"{first.name} is measured in {metrics[0]} and {second.name} in {metrics[1]}; compare results of one metric"
-        )
+        fix = "compare results of one metric"
+        raise InputError(f"{first.name} is measured in {metrics[0]} and {second.name} in {metrics[1]}; {fix}")
     costs = next((known.costs for one in (first, second) if (known := one.summary.alignment) is not None), None)
     chosen, choices = _choices(first, second)
     numbers = list(_of_models(first, second))

@@ -186,9 +186,8 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if twice := _named_twice(node):
-            raise InputError(
-                f"{path}, line {twice[1]}: {twice[0]} is there a second time, and would replace the first; rename one"
-            )
+            fix = "rename one"
+            raise InputError(f"{path}, line {twice[1]}: {twice[0]} is there a second time, and would replace the first; {fix}")
         plain = json.dumps(None if node is None else loader.construct_document(node), default=str)
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {error}") from None

@@ -206,9 +206,8 @@ def handed_pairs(handed: Handed) -> dict[Drafter, Pair]:
         InputError: the file is another one now.
     """
     if checksum(handed.file) != handed.sha256:
-        raise InputError(
-            f"{handed.file} is not what this sweep wrote for its processes; run the sweep again, alone in its folder"
-        )
+        fix = "run the sweep again, alone in its folder"
+        raise InputError(f"{handed.file} is not what this sweep wrote for its processes; {fix}")
     # Weights are mapped from the file until they are packed.
     found: dict[Drafter, Pair] = torch.load(handed.file, mmap=True, weights_only=False)
     return found

@@ -72,9 +72,8 @@ class MachineSettings:
             raise ValueError("runtime is native, which runs on a CPU, but device is cuda; set runtime to auto")
         for name in ("dtype", "drafter_dtype"):
             if getattr(self, name) == "int8" and self.runtime not in ("auto", "native"):
-                raise ValueError(
-                    f"{name} is int8, which takes the native runtime, but runtime is {self.runtime}; set it to auto"
-                )
+                fix = "set it to auto"
+                raise ValueError(f"{name} is int8, which takes the native runtime, but runtime is {self.runtime}; {fix}")
 
 
 def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:

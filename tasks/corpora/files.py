@@ -53,9 +53,8 @@ def read_bytes(path: Path) -> bytes:
             with gzip.open(path) as file:
                 content = file.read(most + 1)
             if len(content) > most:
-                raise InputError(
-                    f"{path} holds over {_LARGEST_GROWTH} times its own size, as no text does; decompress it by hand"
-                )
+                fix = "decompress it by hand"
+                raise InputError(f"{path} holds over {_LARGEST_GROWTH} times its own size, as no text does; {fix}")
     except FileNotFoundError:
         fix = "check the folder under active and the names under files in params.yaml"
         raise InputError(f"{path} does not exist; {fix}") from None

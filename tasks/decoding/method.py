@@ -53,9 +53,8 @@ class SamplingSettings:
 
     def validate(self) -> None:
         if 0 < self.temperature < COLDEST:
-            raise ValueError(
-                f"temperature is {self.temperature}, which float32 does not tell from 0; set it to 0, which is greedy"
-            )
+            fix = "set it to 0, which is greedy"
+            raise ValueError(f"temperature is {self.temperature}, which float32 does not tell from 0; {fix}")
 
     @property
     def greedy(self) -> bool:

@@ -154,14 +154,12 @@ class SweepSettings:
         found, own = list(self.temperatures), self.sampling.temperature
         _ = [SamplingSettings(temperature=temperature) for temperature in found]
         if found != sorted(set(found)) or min(found, default=0) < 0 or own in found or not all(map(math.isfinite, found)):
-            raise ValueError(
-                f"temperatures is {found}; it must ascend from 0 or more without sampling.temperature, which is {own:g}"
-            )
+            rule = f"it must ascend from 0 or more without sampling.temperature, which is {own:g}"
+            raise ValueError(f"temperatures is {found}; {rule}")
         drawn = self.samples > 1 or self.drafter_sampling is not None
         if drawn and self.sampling.greedy and not any(found):
-            raise ValueError(
-                "samples or drafter_sampling is set, but sampling.temperature is 0, which draws nothing; raise or remove it"
-            )
+            fix = "raise or remove it"
+            raise ValueError(f"samples or drafter_sampling is set, but sampling.temperature is 0, which draws nothing; {fix}")
         sizes = list(self.batch_sizes)
         if sizes and (sizes[0] != 1 or sizes != sorted(set(sizes))):
             raise ValueError(f"batch_sizes is {sizes}; it must ascend from 1, for example [1, 4, 16], or be empty")

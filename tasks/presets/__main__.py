@@ -173,9 +173,8 @@ def main() -> None:
     if given.run_generated_code and not runs:
         raise InputError(f"{variant.name} runs no programs of models; leave out --run-generated-code")
     if given.action == "add" and runs and not given.run_generated_code:
-        raise InputError(
-            f"the metric of {variant.name} runs programs that models write, on this machine; give --run-generated-code"
-        )
+        fix = "give --run-generated-code"
+        raise InputError(f"the metric of {variant.name} runs programs that models write, on this machine; {fix}")
     if runs:
         section["run_generated_code"] = given.run_generated_code
     if given.card:

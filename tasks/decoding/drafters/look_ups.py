@@ -53,10 +53,8 @@ def require_calibration(rows: Rows, vocabulary: int) -> None:
         InputError: there is no text, or one has a token outside the vocabulary.
     """
     if not any(rows):
-        raise InputError(
-            f"the drafters {', '.join(CALIBRATED)} read the calibration set and there is none; "
-            "run the stage calibrate (dvc repro) or name another drafter"
-        )
+        fix = "run the stage calibrate (dvc repro) or name another drafter"
+        raise InputError(f"the drafters {', '.join(CALIBRATED)} read the calibration set and there is none; {fix}")
     largest = max(max(row, default=0) for row in rows)
     if largest >= vocabulary:
         raise InputError(

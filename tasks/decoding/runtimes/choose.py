@@ -45,10 +45,8 @@ def open_decoder(
     _require_rewindable(model, name)
     if places := places_of(model):
         if runtime.name not in ("auto", "reference") or runtime.int8:
-            raise InputError(
-                f"the {name} model is spread over {places}, where the reference runtime alone decodes; set machine.runtime to "
-                "auto and machine.dtype to bfloat16 or float32"
-            )
+            fix = "set machine.runtime to auto and machine.dtype to bfloat16 or float32"
+            raise InputError(f"the {name} model is spread over {places}, where the reference runtime alone decodes; {fix}")
         return _reference(model, name, vocabulary)
     opened: NativeDecoder | FusedDecoder | str
     for kind in ("native", "fused"):
@@ -66,10 +64,8 @@ def open_decoder(
         if runtime.name == kind:
             raise InputError(f"the {kind} runtime {opened}; set machine.runtime to auto")
     if runtime.int8:
-        raise InputError(
-            f"int8 takes the native runtime, which does not take the {name} model here; set machine.dtype to float32 (and "
-            "machine.drafter_dtype to same)"
-        )
+        fix = "set machine.dtype to float32 (and machine.drafter_dtype to same)"
+        raise InputError(f"int8 takes the native runtime, which does not take the {name} model here; {fix}")
     if runtime.name == "auto":
         log.info("the %s runtime %s; the %s model runs in the reference runtime", kind, opened, name)
     return _reference(model, name, vocabulary)
@@ -134,10 +130,8 @@ def _require_rewindable(model: PreTrainedModel, name: str) -> None:
     odd = set(getattr(model.config, "layer_types", None) or ()) - _ATTENTION
     if odd or "past_key_values" not in inspect.signature(model.forward).parameters:
         what = f"layers of {', '.join(sorted(odd))}" if odd else "no cache of keys and values"
-        raise InputError(
-            f"the {name} model is of type {model.config.model_type}, with {what}, and cannot be wound back; "
-            "name one with attention alone"
-        )
+        fix = "name one with attention alone"
+        raise InputError(f"the {name} model is of type {model.config.model_type}, with {what}, and cannot be wound back; {fix}")
 
 
 def open_decoders(

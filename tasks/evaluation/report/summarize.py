@@ -157,10 +157,8 @@ def points_of(
         timed, margins = _timed_rows(rows), pairs[arm].margins
         vanilla = {row.split: row.value for row in timed if row.method == VANILLA}
         if CHOSEN_ON not in vanilla:
-            raise InputError(
-                f"the {arm} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
-                f"make it by: {parts.sweep_command(task)}"
-            )
+            fix = f"make it by: {parts.sweep_command(task)}"
+            raise InputError(f"the {arm} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; {fix}")
         tests = {
             _setting_key(row): _measured(records.TimedMeasurements, row, vanilla) for row in timed if row.split == REPORTED_ON
         }

@@ -324,10 +324,8 @@ def require_bleu_tokenizer(tokenizer: str) -> None:
     """
     module, package = _PACKAGES.get(tokenizer, ("", ""))
     if module and not find_spec(module):
-        raise InputError(
-            f"metric: bleu_tokenizer {tokenizer} needs the package {package}, which is not installed; run "
-            f"pip install '{package}', or choose another tokenizer"
-        )
+        fix = f"run pip install '{package}', or choose another tokenizer"
+        raise InputError(f"metric: bleu_tokenizer {tokenizer} needs the package {package}, which is not installed; {fix}")
     if tokenizer == "flores200":
         from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
         from sacrebleu.utils import SACREBLEU_DIR

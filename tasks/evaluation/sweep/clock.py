@@ -275,9 +275,8 @@ def start_elsewhere(open_timer: Callable[[], PointTimer], close: Callable[[], ob
             with supervisor.workers(1, _open, open_timer) as executor:
                 yield lambda *about: executor.submit(_lap, *about).result()
         except BrokenProcessPool as error:
-            raise OSError(
-                f"the process that times has ended ({error}); start the sweep again, which goes on from here"
-            ) from None
+            fix = "start the sweep again, which goes on from here"
+            raise OSError(f"the process that times has ended ({error}); {fix}") from None
 
     return start
 
