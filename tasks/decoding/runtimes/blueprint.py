@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -258,26 +258,33 @@ class _DistanceBias:
 
 
 def _llama(model: PreTrainedModel) -> Blueprint | None:
+    rotary, norm = model.model.rotary_emb, model.model.norm
+    decoder = _llama_stack(model, _epsilon(norm), model.config.hidden_act, _llama_layer, Norm(norm.weight))
+    return Blueprint(replace(decoder, rotary=_rotary(rotary, rotary.rope_type, decoder.head_width)))
+
+
+def _llama_stack(
+    model: PreTrainedModel, epsilon: float, activation: str, layer_of: Callable[[Any], Layer], norm: Norm
+) -> Stack:
+    """The decoder of a model whose modules have Llama's names, without its angles."""
     config, inner = model.config, model.model
-    attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
+    attention = inner.layers[0].self_attn
     head, tokens = _head(model.lm_head)
-    decoder = Stack(
+    return Stack(
         heads=config.num_attention_heads,
         key_value_heads=config.num_key_value_heads,
         head_width=attention.head_dim,
-        epsilon=_epsilon(inner.norm),
-        activation=_activation(config.hidden_act),
+        epsilon=epsilon,
+        activation=_activation(activation),
         gated=True,
         causal=True,
         score_scale=attention.scaling,
         embedding=inner.embed_tokens.weight,
-        layers=tuple(_llama_layer(layer) for layer in inner.layers),
-        norm=Norm(inner.norm.weight),
+        layers=tuple(layer_of(layer) for layer in inner.layers),
+        norm=norm,
         head=head,
         head_tokens=tokens,
-        rotary=_rotary(rotary, rotary.rope_type, attention.head_dim),
     )
-    return Blueprint(decoder)
 
 
 def _llama_layer(layer: LlamaDecoderLayer | Gemma2DecoderLayer) -> Layer:
@@ -352,25 +359,12 @@ def _gemma3(model: PreTrainedModel) -> Blueprint | None:
 
 
 def _gemma_stack(model: PreTrainedModel) -> Stack:
-    config, inner = model.config, model.model
-    attention, embedding = inner.layers[0].self_attn, inner.embed_tokens
+    config, embedding = model.config, model.model.embed_tokens
     if config.use_bidirectional_attention:
         raise _UnknownError
-    head, tokens = _head(model.lm_head)
-    return Stack(
-        heads=config.num_attention_heads,
-        key_value_heads=config.num_key_value_heads,
-        head_width=attention.head_dim,
-        epsilon=config.rms_norm_eps,
-        activation=_activation(config.hidden_activation),
-        gated=True,
-        causal=True,
-        score_scale=attention.scaling,
-        embedding=embedding.weight,
-        layers=tuple(_gemma_layer(layer) for layer in inner.layers),
-        norm=_gemma_norm(inner.norm),
-        head=head,
-        head_tokens=tokens,
+    norm = _gemma_norm(model.model.norm)
+    return replace(
+        _llama_stack(model, config.rms_norm_eps, config.hidden_activation, _gemma_layer, norm),
         # In the number format of the embedding, to which the model rounds it.
         embedding_scale=float(embedding.embed_scale.to(embedding.weight.dtype)),
         logit_cap=config.final_logit_softcapping or 0.0,
