@@ -36,10 +36,9 @@ from tasks.evaluation.sweep.given_text import GivenTextTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import OfLarge
 from tasks.evaluation.sweep.run import Grids
-from tasks.evaluation.timing import on_threads
 from tasks.files import checksum
 from tasks.fingerprint import code_of, fingerprint
-from tasks.machine import MachineSettings, processes_of_a_device, set_up, worker_count
+from tasks.machine import MachineSettings, on_threads, processes_of_a_device, set_up, worker_count
 from tasks.models.layers import shared_parameters
 from tasks.models.spread import places_of
 from tasks.paths import TaskPaths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -129,6 +130,24 @@ def require_cores(name: str, count: int) -> None:
     most = max(16, 4 * (os.cpu_count() or 1))
     if count > most:
         raise InputError(f"{name} is {count}, which is too many for the cores here; set it to at most {most}")
+
+
+@contextlib.contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """Limit torch to `count` CPU threads inside the block; 0 leaves the number unchanged.
+
+    Raises:
+        InputError: they are too many for the cores of this machine.
+    """
+    import torch
+
+    require_cores("sweep.latency_threads", count)
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _own_gpu() -> torch.device:

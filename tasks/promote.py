@@ -41,11 +41,11 @@ from tasks.evaluation.selection import normal_bounds, paired_differences, upper_
 from tasks.evaluation.settings import REPORTED_ON, SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split, decoded_outputs
-from tasks.evaluation.timing import count_mismatches, measure_in_turn, on_threads, synchronised_clock
+from tasks.evaluation.timing import count_mismatches, measure_in_turn, synchronised_clock
 from tasks.files import checksum, folder_checksum
 from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock
-from tasks.machine import MachineSettings, set_up
+from tasks.machine import MachineSettings, on_threads, set_up
 from tasks.paths import CACHE, TaskPaths
 from tasks.tracking.registry import CANDIDATE, CONTENT_TAG
 from tasks.tracking.upload import Unavailable, connect, one_line

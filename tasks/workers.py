@@ -11,7 +11,7 @@ import functools
 import multiprocessing
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ import torch
 
 from tasks import supervisor
 from tasks.console import log
+from tasks.machine import on_threads
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -106,7 +107,7 @@ def shared(
     Raises:
         Exception: What `work` raises. A unit that fails in another process is done again here.
     """
-    with _on_threads(threads):
+    with on_threads(threads):
         waiting, own = [submit(unit) for unit in units], dict[int, Result]()
         # 1. From the last unit on, what no other process has begun.
         for index in reversed(range(len(units))):
@@ -130,13 +131,3 @@ def shared(
                 on_done(unit)
             found.append(result)
     return found
-
-
-@contextlib.contextmanager
-def _on_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

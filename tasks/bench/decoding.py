@@ -44,7 +44,7 @@ from tasks.decoding.runtimes.choose import open_decoder, open_decoders
 from tasks.errors import InputError
 from tasks.evaluation.scoring.quality import Quality, score
 from tasks.evaluation.settings import CHOSEN_ON
-from tasks.evaluation.timing import on_threads
+from tasks.machine import on_threads
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size
 from tasks.models.prompting import encode_sources

@@ -26,8 +26,8 @@ from tasks.decoding.decoder import Decoder, GreedyAcceptance
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.runtimes import compiled
 from tasks.errors import InputError
-from tasks.evaluation.timing import on_threads
 from tasks.lineage import lineage
+from tasks.machine import on_threads
 
 Name = TypeVar("Name", bound=Hashable)
 Found = dict[str, Any]

@@ -6,10 +6,9 @@ expected ones, the top-2 logit margin of that place says whether the guarantee o
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
@@ -17,7 +16,6 @@ import torch
 from tasks.decoding.decoder import MARGIN_TOLERANCE, TokenGuarantee, first_mismatch, top_two_margin
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
-from tasks.machine import require_cores
 
 if TYPE_CHECKING:  # a machine with a GPU may lack what a sweep needs
     from tasks.evaluation.sweep.grid import SweepPoint
@@ -38,22 +36,6 @@ def synchronised_clock(device: str) -> Callable[[], float]:
         return time.perf_counter()
 
     return clock
-
-
-@contextlib.contextmanager
-def on_threads(count: int) -> Iterator[None]:
-    """Limit torch to `count` CPU threads inside the block; 0 leaves the number unchanged.
-
-    Raises:
-        InputError: they are too many for the cores of this machine.
-    """
-    require_cores("sweep.latency_threads", count)
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def measure_in_turn(

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tasks.errors import InputError
-from tasks.evaluation.timing import on_threads
-from tasks.machine import MachineSettings, core_limit, memory_limit, set_up
+from tasks.machine import MachineSettings, core_limit, memory_limit, on_threads, set_up
 
 
 def test_auto_chooses_an_available_device(monkeypatch: pytest.MonkeyPatch) -> None:

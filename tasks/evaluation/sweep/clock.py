@@ -33,7 +33,8 @@ from tasks.evaluation.settings import CHOICES, MarginSettings, SweepSettings
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint, is_vanillas_output
 from tasks.evaluation.sweep.plan import measure_costs
 from tasks.evaluation.sweep.replay import Split
-from tasks.evaluation.timing import Expected, TimedTokensError, guarantee_of, on_threads
+from tasks.evaluation.timing import Expected, TimedTokensError, guarantee_of
+from tasks.machine import on_threads
 
 
 class Visit(NamedTuple):

@@ -35,9 +35,10 @@ from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint,
 from tasks.evaluation.sweep.plan import Candidate, Plan, work_of
 from tasks.evaluation.sweep.replay import GridReplay, Outputs, PointDecoder, ReplayedGrid, Split, replay_grid
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
-from tasks.evaluation.timing import Expected, on_threads
+from tasks.evaluation.timing import Expected
 from tasks.files import remove
 from tasks.fingerprint import fingerprint
+from tasks.machine import on_threads
 from tasks.paths import ARMS
 
 Known = tuple[Outputs, Outcome]

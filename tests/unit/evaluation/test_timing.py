@@ -22,7 +22,8 @@ from tasks.decoding.turn import LoopParts
 from tasks.evaluation.sweep import clock
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweep.replay import GridReplay, Outputs, Split, replay_grid
-from tasks.evaluation.timing import TimedTokensError, count_mismatches, guarantee_of, measure_in_turn, on_threads
+from tasks.evaluation.timing import TimedTokensError, count_mismatches, guarantee_of, measure_in_turn
+from tasks.machine import on_threads
 from tasks.models.settings import TextSettings
 from tests.architectures import pair_of
 from tests.sweeps import GRID, Sweep, by_name, in_file, named
