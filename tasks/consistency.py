@@ -63,10 +63,7 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
     yield from _calibration(task)
     if _is_perplexity(task):
         yield from _perplexity(task)
-    if not task.sweep.grid:
-        yield "sweep: grid is empty, so that no method would be measured; name one, or leave grid out for the default points"
-    yield from _seed_methods(task)
-    yield from _temperatures(task)
+    yield from _of_the_grid(task)
     for index, entry in enumerate(task.sweep.grid):
         for point in expand_entry(entry):
             yield from (f"sweep.grid.{index}: {problem}" for problem in _point(point, task))
@@ -82,10 +79,8 @@ def _from_large(task: Task) -> Iterator[str]:
     if large.pretrained is None:
         yield from _missing_layers(small, large)
     if task.align.start != "pretrained":
-        yield (
-            f"align: start is {task.align.start}, but with models.small.from_large stages control and align begin with layers "
-            "of the large model; set it to pretrained"
-        )
+        begin = "stages control and align begin with layers of the large model"
+        yield f"align: start is {task.align.start}, but with models.small.from_large {begin}; set it to pretrained"
 
 
 def _missing_layers(small: LayersSettings, large: ModelSettings) -> Iterator[str]:
@@ -108,10 +103,8 @@ def _small(task: Task) -> ModelSettings:
 def _pair(task: Task) -> Iterator[str]:
     small, large = _small(task), task.models.large
     if small.pretrained is None and large.pretrained is None and (small.architecture == "t5") != (large.architecture == "t5"):
-        yield (
-            f"models: small is {small.architecture} but large is {large.architecture}, and an encoder-decoder (t5) makes no "
-            "pair with a decoder-only model (llama, gpt2); give both one architecture"
-        )
+        rule = "an encoder-decoder (t5) makes no pair with a decoder-only model (llama, gpt2); give both one architecture"
+        yield f"models: small is {small.architecture} but large is {large.architecture}, and {rule}"
     if small.pretrained is None and large.pretrained is None and _width(small) >= _width(large):
         yield "models: small is as large as large, so that its drafts could save nothing; make its layers fewer or narrower"
     elif task.models.small.pretrained is not None and small.pretrained == large.pretrained:
@@ -156,10 +149,9 @@ def _is_perplexity(task: Task) -> bool:
 def _perplexity(task: Task) -> Iterator[str]:
     """Problems of a task whose metric is of given texts; `_scored_point` has those of its grid."""
     if task.sweep.sampling != SamplingSettings(temperature=1.0):
-        yield (
-            "sweep: with the metric perplexity sampling must be {temperature: 1.0} without top_k and top_p, since a "
-            "perplexity is of the distribution that tokens are drawn from; set it"
-        )
+        why = "a perplexity is of the distribution that tokens are drawn from"
+        must = "sampling must be {temperature: 1.0} without top_k and top_p"
+        yield f"sweep: with the metric perplexity {must}, since {why}; set it"
     if task.sweep.temperatures:
         yield "sweep: temperatures is set, but a perplexity is of temperature 1 alone; remove it"
     if task.sweep.samples > 1 or task.sweep.drafter_sampling is not None:
@@ -169,10 +161,8 @@ def _perplexity(task: Task) -> Iterator[str]:
         if training.choose_by == "quality":
             yield f"{name}: choose_by is quality, which is of outputs; set it to validation_loss, the logarithm of a perplexity"
     if task.align.draft_vocabulary:
-        yield (
-            f"align: draft_vocabulary is {task.align.draft_vocabulary}, so that all other tokens have no probability and a "
-            "text with one of them an infinite perplexity; set it to 0"
-        )
+        result = "all other tokens have no probability and a text with one of them an infinite perplexity"
+        yield f"align: draft_vocabulary is {task.align.draft_vocabulary}, so that {result}; set it to 0"
 
 
 def _scored_point(point: SweepPoint) -> Iterator[str]:
@@ -184,26 +174,24 @@ def _scored_point(point: SweepPoint) -> Iterator[str]:
         )
     settings = point.settings
     if isinstance(settings, BildSettings) and settings.rollback_threshold < math.inf:
-        yield (
-            f"bild has a rollback_threshold of {settings.rollback_threshold:g}, but no token of a given text is replaced; set "
-            "it to .inf"
-        )
+        said = f"bild has a rollback_threshold of {settings.rollback_threshold:g}"
+        yield f"{said}, but no token of a given text is replaced; set it to .inf"
     if isinstance(settings, BildSettings) and settings.drafter != "small":
         said = f"bild has the drafter {settings.drafter}, whose drafts a given text replaces"
         yield f"{said}; with the metric perplexity use small"
 
 
-def _seed_methods(task: Task) -> Iterator[str]:
+def _of_the_grid(task: Task) -> Iterator[str]:
+    """Problems of the grid as a whole, and of settings that it has no use for."""
+    if not task.sweep.grid:
+        yield "sweep: grid is empty, so that no method would be measured; name one, or leave grid out for the default points"
     swept, asked = {entry.method for entry in task.sweep.grid}, task.sweep.seed_methods
     if unknown := [method for method in asked if method not in METHODS]:
         yield f"sweep: seed_methods names {unknown[0]}, which is no method; it must be some of {', '.join(METHODS)}"
     elif len(task.seeds) > 1 and swept and swept.isdisjoint(asked):
         yield "sweep: seed_methods has no method of the grid, so that further seeds would measure nothing; add one"
-
-
-def _temperatures(task: Task) -> Iterator[str]:
     warm = [temperature for temperature in task.sweep.temperatures if temperature > 0]
-    if warm and all(entry.method in GREEDY_ONLY for entry in task.sweep.grid):
+    if warm and swept.issubset(GREEDY_ONLY):
         yield f"sweep: temperatures has {warm[0]:g}, but no method of the grid draws tokens; add one or remove the value"
 
 
@@ -212,16 +200,13 @@ def _calibration(task: Task) -> Iterator[str]:
     if task.align.reads_stored and not kept:
         yield "align: reference is stored, but calibrate.top_logits is 0, so nothing is stored; set one of the two"
     if task.calibrate.texts == "references" and task.align.loss == "sequence":
-        yield (
-            f"align: loss is {task.align.loss}, which reads the text alone, but with calibrate.texts references that is the "
-            "control's own text; set loss to a divergence, for example forward_kl, or calibrate.texts to outputs"
-        )
+        said = f"align: loss is {task.align.loss}, which reads the text alone"
+        fix = "set loss to a divergence, for example forward_kl, or calibrate.texts to outputs"
+        yield f"{said}, but with calibrate.texts references that is the control's own text; {fix}"
     drafted = task.align.draft_vocabulary
     if task.align.reads_stored and 0 < drafted <= kept:
-        yield (
-            f"align: draft_vocabulary is {drafted}, of which the {kept} stored predictions (calibrate.top_logits) might "
-            "leave no token to the rest; raise the one or lower the other"
-        )
+        said = f"align: draft_vocabulary is {drafted}, of which the {kept} stored predictions (calibrate.top_logits)"
+        yield f"{said} might leave no token to the rest; raise the one or lower the other"
     if task.tokenizer.pretrained is None and drafted > task.tokenizer.vocabulary:
         yield f"align: draft_vocabulary is {drafted}, but tokenizer.vocabulary is {task.tokenizer.vocabulary}; lower it"
     if task.tokenizer.pretrained is None and kept > task.tokenizer.vocabulary:
