@@ -308,9 +308,8 @@ def verdict(curve: LearningCurve, measure: str) -> str:
     """Return the first line: whether more texts would help."""
     twice, whole = curve.forecasts[0], curve.points[-1].texts
     if curve.read <= whole:
-        return (
-            f"More calibration texts would bring nothing: the steps read {curve.read:,} of {whole:,}. Raise align.steps first."
-        )
+        fix = "Raise align.steps first."
+        return f"More calibration texts would bring nothing: the steps read {curve.read:,} of {whole:,}. {fix}"
     gain = f"{twice.gain:+.4f} {_interval(twice.gain_interval)}"
     if not all(check.held for check in curve.checks if check.law == curve.law):
         gain += " (do not rely on it: the law misses the last point)"
@@ -330,9 +329,8 @@ def described(curve: LearningCurve, measure: str) -> list[str]:
     for check in curve.checks:
         said = "inside" if check.held else "outside: do not rely on the forecast" if check.law == curve.law else "outside"
         expected = f"{check.rate:.4f} {_interval(check.interval)}"
-        lines.append(
-            f"the last point as the {check.law} predicts it from the others: {expected}, measured {whole.rate:.4f}, {said}"
-        )
+        compared = f"{expected}, measured {whole.rate:.4f}, {said}"
+        lines.append(f"the last point as the {check.law} predicts it from the others: {compared}")
     for one in curve.forecasts:
         gain = f"{one.gain:+.4f} {_interval(one.gain_interval)}"
         far = ", an extrapolation" if one.multiple == max(MULTIPLES) else ""

@@ -84,10 +84,8 @@ def check_starts(large: ModelSettings, small: ModelSettings) -> None:
     opened = {name: _without_weights(config) for name, config in found.items() if config is not None}
     sizes = {name: sum(one.numel() for one in model.parameters()) / 1e6 for name, model in opened.items()}
     if len(sizes) == len(found) and sizes["small"] >= sizes["large"]:
-        raise InputError(
-            f"models.small.pretrained: {small.pretrained} has {sizes['small']:.3g} M parameters and {large.pretrained} "
-            f"{sizes['large']:.3g} M, so that drafts could save nothing; name a smaller one"
-        )
+        said = f"{small.pretrained} has {sizes['small']:.3g} M parameters and {large.pretrained} {sizes['large']:.3g} M"
+        raise InputError(f"models.small.pretrained: {said}, so that drafts could save nothing; name a smaller one")
 
 
 def _configuration(name: str, model: ModelSettings) -> PreTrainedConfig | None:
@@ -139,10 +137,9 @@ def check_references(corpus: Mapping[str, Sequence[Example]], metric: str) -> li
     if metric == metrics.PROGRAMS:
         for name, number, example in ((name, *one) for name, own in labelled.items() for one in enumerate(own, start=1)):
             if len(example.references) < 2:
-                raise InputError(
-                    f"{name}, example {number}: the metric pass_at_1 needs a program and then its tests as references; "
-                    "name the field of the tests in reference_fields, after that of the program"
-                )
+                needed = "the metric pass_at_1 needs a program and then its tests as references"
+                fix = "name the field of the tests in reference_fields, after that of the program"
+                raise InputError(f"{name}, example {number}: {needed}; {fix}")
         metrics.require_sandbox()
     for name, own in labelled.items() if metric == "numeric_answer" else ():
         without = sum(all(metrics.last_number(text) is None for text in one.references) for one in own)
@@ -167,10 +164,8 @@ def unsupported_script(texts: Iterable[str], metric: str) -> str:
     dropped = (sum(letters.values()) - letters["ascii"]) / total
     found, changes = list[str](), dict[str, str]()
     if "bleu" in shown and unsplit >= (_OFF if settings.name == "bleu" else _FAR_OFF):
-        found.append(
-            f"BLEU's tokenizer {settings.bleu_tokenizer} does not split {unsplit:.1%} of the references' letters, whose script "
-            "has no spaces"
-        )
+        share = f"{unsplit:.1%} of the references' letters, whose script has no spaces"
+        found.append(f"BLEU's tokenizer {settings.bleu_tokenizer} does not split {share}")
         changes["bleu_tokenizer"] = _bleu_tokenizer_for(letters)
     by_default = "rougeL" in shown and settings.rouge_tokenizer == "default"
     if by_default and dropped >= (_OFF if settings.name in metrics.ROUGES else _FAR_OFF):

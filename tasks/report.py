@@ -131,8 +131,7 @@ def frontier_rows(summary: Summary) -> Iterator[FrontierRow]:
         return measured.relative_latency, measured.speedup, measured.quality, arm, method, settings_text(settings)
 
     yield row(summary.vanilla.large, "", "vanilla_large", {})
-    for arm, model in summary.vanilla.small_models():
-        yield row(model, arm, "vanilla_small", {})
+    yield from (row(model, arm, "vanilla_small", {}) for arm, model in summary.vanilla.small_models())
     for front in summary.pareto:
         if front.method != ALL_METHODS:
             for point in map(summary.timed_point, front.points):

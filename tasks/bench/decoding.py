@@ -530,8 +530,7 @@ def case_lines(one: Found) -> Iterator[str]:
         differing = f"{found['differ']} of {found['texts']} texts differ, {margins}"
         yield f"  vanilla in {name:10}{shown(found['over_float32'])} times as fast as in float32{peer}; {differing}"
         yield from harness.step_lines(name, found["step"])
-    for name, found in one["sampled"].items():
-        yield f"  {name:34}{shown(found)}"
+    yield from (f"  {name:34}{shown(found)}" for name, found in one["sampled"].items())
     if "bild" in one:
         kept = one["bild"]["quality"]
         low, high = kept["difference_interval"]

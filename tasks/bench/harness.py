@@ -168,10 +168,8 @@ def step_lines(number_format: str, found: Found) -> Iterator[str]:
     """Yield a line for the step of a number format, and a warning where it uses less than half of the bandwidth."""
     if found.get("bandwidth_share") is None:
         return
-    yield (
-        f"  a step in {number_format:10}{found['step_ms']:>8.3f} ms for {found['read_mib']:.1f} MiB of weights: "
-        f"{found['bandwidth_share']:.0%} of the bandwidth; five tokens take {found['check_over_step']:.2f} steps"
-    )
+    share = f"{found['bandwidth_share']:.0%} of the bandwidth; five tokens take {found['check_over_step']:.2f} steps"
+    yield f"  a step in {number_format:10}{found['step_ms']:>8.3f} ms for {found['read_mib']:.1f} MiB of weights: {share}"
     if found["bandwidth_share"] < compiled.LEAST_SHARE:
         least = f"{compiled.LEAST_SHARE:.0%}"
         yield f"  warning: a step in {number_format} uses less than {least} of what this machine reads"

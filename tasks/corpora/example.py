@@ -50,8 +50,7 @@ def stream_jsonl(path: Path) -> Iterator[Example]:
     try:
         # Lines end at line feeds only: universal newlines would split a text at a carriage return.
         with path.open(encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                yield _parse(line, f"{path}, line {number}")
+            yield from (_parse(line, f"{path}, line {number}") for number, line in enumerate(file, start=1))
     except FileNotFoundError:
         raise InputError(f"{path} is missing; run the stage that makes it (dvc repro)") from None
     except UnicodeDecodeError:

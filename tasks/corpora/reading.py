@@ -48,10 +48,9 @@ def _split(columns: Sequence[Sequence[Path]], kind: str, settings: FileSettings,
         counts = [len(paths) for paths in columns]
         if len({*counts}) > 1:
             wrong = next(index for index, count in enumerate(counts) if count != counts[0])
-            raise InputError(
-                f"{columns[0][0]} is the first of {counts[0]} source files of {name}, but {columns[wrong][0]} the first of "
-                f"{counts[wrong]} with references; file n of one glob must belong to file n of the other"
-            )
+            said = f"{columns[0][0]} is the first of {counts[0]} source files of {name}"
+            other = f"{columns[wrong][0]} the first of {counts[wrong]} with references"
+            raise InputError(f"{said}, but {other}; file n of one glob must belong to file n of the other")
         groups = list(zip(*columns, strict=True))
     else:
         groups = [(path,) for paths in columns for path in paths]

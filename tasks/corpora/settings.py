@@ -389,10 +389,9 @@ class CorpusSettings:
             cutting, fix = "hub.splits", "name the whole split"
         elif self.source == "files" and self.files is not None:
             if not {*SPLITS} <= {*self.files.files}:
-                raise ValueError(
-                    f"dataset is {self.dataset}, but files names no file for validation or test, and no published number is of "
-                    "examples held out from train; name its own files, or set dataset to none"
-                )
+                said = f"dataset is {self.dataset}, but files names no file for validation or test"
+                why = "no published number is of examples held out from train"
+                raise ValueError(f"{said}, and {why}; name its own files, or set dataset to none")
             cut = [split for split in measured if self.files.limit.get(split)]
             cutting, fix = "files.limit", "remove the limit"
         else:

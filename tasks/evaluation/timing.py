@@ -122,10 +122,9 @@ def count_mismatches(
             continue
         mismatches += 1
         if not _tolerated(guarantee, pair, split.sources[example], tokens[:position]):
-            raise TimedTokensError(
-                f"{point}: {split.name} example {example}, position {position}: the timed call generated "
-                f"{_token(generation.tokens, position)} where {_token(tokens, position)} was {expected.how}"
-            )
+            place = f"{point}: {split.name} example {example}, position {position}"
+            found, wanted = _token(generation.tokens, position), _token(tokens, position)
+            raise TimedTokensError(f"{place}: the timed call generated {found} where {wanted} was {expected.how}")
     return mismatches
 
 

@@ -57,10 +57,9 @@ def require_calibration(rows: Rows, vocabulary: int) -> None:
         raise InputError(f"the drafters {', '.join(CALIBRATED)} read the calibration set and there is none; {fix}")
     largest = max(max(row, default=0) for row in rows)
     if largest >= vocabulary:
-        raise InputError(
-            f"the calibration set has a token {largest}, outside the large model's vocabulary of {vocabulary}; "
-            "run the stage calibrate again with this model and its tokenizer (dvc repro)"
-        )
+        fix = "run the stage calibrate again with this model and its tokenizer (dvc repro)"
+        said = f"the calibration set has a token {largest}, outside the large model's vocabulary of {vocabulary}"
+        raise InputError(f"{said}; {fix}")
 
 
 def count_ngrams(rows: Rows, vocabulary: int, specials: frozenset[int]) -> NgramTables:

@@ -162,10 +162,8 @@ def open_decoders(
     if shared:
         keep_encoder_once(small, large)
     elif reads_large_encoder(small):
-        raise InputError(
-            "the small model was trained on the frozen encoder of its large model, but the encoder of this large model is "
-            "another; name the large model that it was made of"
-        )
+        said = "the small model was trained on the frozen encoder of its large model"
+        raise InputError(f"{said}, but the encoder of this large model is another; name the large model that it was made of")
     verifier = opened or open_decoder(large, "large", vocabulary, runtime)
     return Pair(
         open_decoder(small, "small", vocabulary, drafter_runtime or runtime, verifier if shared else None),

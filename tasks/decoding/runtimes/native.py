@@ -218,9 +218,8 @@ class NativeDecoder(SlotDecoder):
         self._outputs = self.vocabulary if self._draft_tokens is None else len(self._draft_tokens)
         """Logits that a run computes for each position."""
         if self._draft_tokens is not None and int(self._draft_tokens[-1]) >= self.vocabulary:
-            raise ValueError(
-                f"the draft vocabulary of the {name} model has tokens beyond the {self.vocabulary} of its tokenizer"
-            )
+            beyond = f"tokens beyond the {self.vocabulary} of its tokenizer"
+            raise ValueError(f"the draft vocabulary of the {name} model has {beyond}")
         # What the large model holds already is not packed again, and has to outlive this one.
         self._large = large
         self._unpacked = {**vars(self)}

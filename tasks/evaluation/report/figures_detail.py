@@ -46,9 +46,7 @@ def latency(summary: Summary, sweeps: Sweeps) -> list[Panel]:
 
 def _fastest_choices(summary: Summary) -> Iterator[tuple[str, str, TimedPoint]]:
     """Each arm's fastest chosen point, with its arm and what it was chosen for."""
-    for arm in COLORS:
-        if found := fastest_choice(summary, arm):
-            yield arm, *found
+    yield from ((arm, *found) for arm in COLORS if (found := fastest_choice(summary, arm)))
 
 
 @figure("Work and speed", "BiLD, Figure 8", zoom=False)

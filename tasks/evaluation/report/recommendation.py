@@ -266,10 +266,8 @@ def _evidence(summary: Summary, found: Candidate | None) -> Iterator[str]:
     counted = None if summary.alignment is None else summary.alignment.counted
     favoured = None if counted is None else {"helps": "aligned", "hurts": "unaligned"}.get(counted.finding)
     if counted is not None and found is not None and favoured not in (None, found.point.arm):
-        yield (
-            f"That alignment {counted.finding} is about BiLD over all settings and seeds; the choice, with one drafter seed, "
-            "is between the fastest settings of all methods."
-        )
+        choice = "the choice, with one drafter seed, is between the fastest settings of all methods"
+        yield f"That alignment {counted.finding} is about BiLD over all settings and seeds; {choice}."
     points, timed = len(summary.points), len(summary.timed_points())
     counts = f"The choice was among {timed} timed settings of {points}; counts use all of BiLD and speculative decoding."
     yield counts if points else "Nothing was measured but the models alone."

@@ -145,10 +145,9 @@ def notes(summary: Summary) -> list[str]:
     limits = {"no_loss": f"{margins.no_loss:g}", "one_point": f"{margins.one_point:g}", "sure": f"{margins.confidence:.0%}"}
     found = [note.format(**limits) for note in formatting.packaged("tables.yaml")["table_1"]["notes"]]
     if best is not None and best.test is not None and large is not None:
-        found.append(
-            f"On test vanilla large takes {best.test.latency_ms * best.test.speedup:.2f} ms beside the recommended point, as "
-            f"the verdict says, and {large.latency_ms:.2f} ms in its own row, from other calls of the same rounds."
-        )
+        beside = f"{best.test.latency_ms * best.test.speedup:.2f} ms beside the recommended point, as the verdict says"
+        own = f"{large.latency_ms:.2f} ms in its own row, from other calls of the same rounds"
+        found.append(f"On test vanilla large takes {beside}, and {own}.")
     if metric_of(summary.metric).name == PERPLEXITY:
         found.append("Quality is minus the perplexity, so that more is better; a point is a point of perplexity.")
     if summary.failed:
@@ -204,10 +203,8 @@ def clock_warning(summary: Summary) -> str:
     if test is None or test.finding == "equal":
         return ""
     ratio = number_text(test.ratio, test.interval, digits=3)
-    return (
-        f"The clock of this sweep cannot be trusted: two small models of one architecture differ by {ratio} on {test.split} at "
-        "equal work. Sweep again on an idle machine; the counts remain valid."
-    )
+    said = f"two small models of one architecture differ by {ratio} on {test.split} at equal work"
+    return f"The clock of this sweep cannot be trusted: {said}. Sweep again on an idle machine; the counts remain valid."
 
 
 # All tables as text.

@@ -264,9 +264,7 @@ class Summary:
 
     def chosen_points(self) -> Iterator[tuple[records.Choice, TimedPoint]]:
         """The choices that found a point, in order."""
-        for choice in self.choices:
-            if choice.point is not None:
-                yield choice, self.timed_point(choice.point)
+        yield from ((one, self.timed_point(one.point)) for one in self.choices if one.point is not None)
 
     @property
     def recommended(self) -> TimedPoint | None:

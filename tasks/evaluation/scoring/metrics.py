@@ -246,10 +246,9 @@ def require_sandbox() -> None:
         InputError: there is no sandbox, or it does not run.
     """
     if not sandbox("") or not passes("x = 1", "assert x == 1") or passes("x = 1", "assert x == 2"):
-        raise InputError(
-            "metric: pass_at_1 runs generated programs, and nothing here runs them apart from everything else; install "
-            f"bubblewrap (bwrap), or podman or docker with the image {_image()}, or choose another metric"
-        )
+        said = "metric: pass_at_1 runs generated programs, and nothing here runs them apart from everything else"
+        fix = f"install bubblewrap (bwrap), or podman or docker with the image {_image()}, or choose another metric"
+        raise InputError(f"{said}; {fix}")
 
 
 # ROUGE (Lin, 2004), by rouge-score: F-measure, the best of several references.
@@ -332,10 +331,9 @@ def require_bleu_tokenizer(tokenizer: str) -> None:
 
         model = Path(SACREBLEU_DIR) / "models" / Path(SPM_MODELS[tokenizer]["url"]).name
         if not model.is_file():
-            raise InputError(
-                f"metric: bleu_tokenizer {tokenizer} needs the model {model}, which is not there; run "
-                f"python -c \"import sacrebleu; sacrebleu.BLEU(tokenize='{tokenizer}')\" once with a network, or choose char"
-            )
+            command = f"python -c \"import sacrebleu; sacrebleu.BLEU(tokenize='{tokenizer}')\""
+            fix = f"run {command} once with a network, or choose char"
+            raise InputError(f"metric: bleu_tokenizer {tokenizer} needs the model {model}, which is not there; {fix}")
 
 
 def bleu_statistics(hypotheses: Texts, references: References, tokenizer: str = "13a") -> NDArray[np.int32]:

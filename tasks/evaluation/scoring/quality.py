@@ -254,18 +254,15 @@ def against_teacher(check: OutputCheck, model: str = "the large model") -> list[
     if (same and unlike) or check.distinct < DISTINCT_SHARE * check.distinct_references:
         text = check.most_common if len(check.most_common) <= _SHOWN else f"{check.most_common[: _SHOWN - 3]}..."
         share = check.most_common_count / check.examples
-        found.append(
-            f"{model} gives {check.distinct} distinct output{'s' if check.distinct > 1 else ''} for {check.examples} inputs, "
-            f"{text!r} for {share:.0%} of them, where the references have {check.distinct_references}"
-        )
+        outputs = f"{check.distinct} distinct output{'s' if check.distinct > 1 else ''} for {check.examples} inputs"
+        frequent = f"{text!r} for {share:.0%} of them"
+        found.append(f"{model} gives {outputs}, {frequent}, where the references have {check.distinct_references}")
     for baseline in check.baselines:
         if baseline.difference_interval[0] <= 0:
             low, high = baseline.difference_interval
-            found.append(
-                f"{model} is not shown to be better than {BASELINE_NAMES[baseline.name]}: {check.quality:.2f} "
-                f"against {baseline.quality:.2f} points on {check.examples} inputs, difference {baseline.difference:+.2f} "
-                f"[{low:+.2f}, {high:+.2f}]"
-            )
+            points = f"{check.quality:.2f} against {baseline.quality:.2f} points on {check.examples} inputs"
+            difference = f"difference {baseline.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
+            found.append(f"{model} is not shown to be better than {BASELINE_NAMES[baseline.name]}: {points}, {difference}")
     return found
 
 
@@ -299,10 +296,8 @@ def described(check: OutputCheck) -> str:
     """Return the check as one line: quality beside the baselines', distinct outputs, length."""
     baselines = ", ".join(f"{one.name} {one.quality:.2f}" for one in check.baselines)
     length = "" if check.length_ratio is None else f", {check.length_ratio:.2f} times the references' words"
-    return (
-        f"{check.metric} {check.quality:.2f} on {check.examples} held-out inputs ({baselines}), "
-        f"{check.distinct / check.examples:.0%} of the outputs distinct{length}"
-    )
+    distinct = f"{check.distinct / check.examples:.0%} of the outputs distinct"
+    return f"{check.metric} {check.quality:.2f} on {check.examples} held-out inputs ({baselines}), {distinct}{length}"
 
 
 def check_outputs(

@@ -126,10 +126,9 @@ class GivenTextTimer(PointTimer):
                 mismatches += 1
                 turned = timed.proposers[position] != expected.proposers[position]
                 if exact and not (turned and on_the_edge(known, position, _parts_of(method))):
-                    raise TimedTokensError(
-                        f"{visit.point}: {split.name} example {example}, position {position}: the timed call scored the given "
-                        "text otherwise than one run of each model over it"
-                    )
+                    place = f"{visit.point}: {split.name} example {example}, position {position}"
+                    otherwise = "otherwise than one run of each model over it"
+                    raise TimedTokensError(f"{place}: the timed call scored the given text {otherwise}")
         return mismatches
 
 
