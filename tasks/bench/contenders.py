@@ -19,7 +19,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -249,20 +249,32 @@ def compute_types() -> frozenset[str]:
     return frozenset(ctranslate2.get_supported_compute_types("cpu"))
 
 
+class Converted(NamedTuple):
+    """A converted model that does one translation at a time."""
+
+    folder: Path
+    threads: int
+    number_format: str = "float32"
+    """One of `compute_types`."""
+
+
 @functools.cache
-def open_translator(folder: str, threads: int, number_format: str = "float32") -> Any:
-    """Open a converted model that does one translation at a time on `threads` threads."""
+def _opened(model: Converted) -> Any:
     import ctranslate2
 
-    return ctranslate2.Translator(folder, device="cpu", compute_type=number_format, inter_threads=1, intra_threads=threads)
+    options = {"compute_type": model.number_format, "inter_threads": 1, "intra_threads": model.threads}
+    return ctranslate2.Translator(str(model.folder), device="cpu", **options)
 
 
-def translate(translator: Any, sources: Rows, limit: int, *, batched: bool, sampled: bool = False) -> tuple[float, Rows]:
-    """Translate the sources in this process, one after the other or as one batch.
+def translate(
+    model: Converted, sources: Rows, limit: int, *, batched: bool = False, sampled: bool = False
+) -> tuple[float, Rows]:
+    """Translate the sources in this process, where the model stays open, one after the other or as one batch.
 
     Returns:
         Seconds, and the new tokens of each source without the end token.
     """
+    translator = _opened(model)
     named = [[str(token) for token in source] for source in sources]
     drawn = {"sampling_topk": 0, "sampling_temperature": 1.0} if sampled else {}  # of all tokens
     begun = time.perf_counter()
@@ -271,29 +283,6 @@ def translate(translator: Any, sources: Rows, limit: int, *, batched: bool, samp
         results += translator.translate_batch(batch, beam_size=1, max_decoding_length=limit, max_input_length=0, **drawn)
     seconds = time.perf_counter() - begun
     return seconds, [[int(token) for token in result.hypotheses[0]] for result in results]
-
-
-def translate_in(
-    process: Executor,
-    folder: Path,
-    sources: Rows,
-    limit: int,
-    threads: int,
-    *,
-    batched: bool = False,
-    sampled: bool = False,
-    number_format: str = "float32",
-) -> tuple[float, Rows]:
-    """Do what `translate` does in a process, where models stay open, in one of `compute_types`.
-
-    Raises:
-        BrokenProcessPool: the process ended.
-    """
-    return process.submit(_translate_here, (str(folder), threads, number_format), sources, limit, batched, sampled).result()
-
-
-def _translate_here(model: tuple[str, int, str], sources: Rows, limit: int, batched: bool, sampled: bool) -> tuple[float, Rows]:
-    return translate(open_translator(*model), sources, limit, batched=batched, sampled=sampled)
 
 
 def _use_environment(variables: Mapping[str, str]) -> None:

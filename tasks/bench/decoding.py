@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tasks.bench import contenders, harness
-from tasks.bench.contenders import Shape, translate_in, window
+from tasks.bench.contenders import Converted, Shape, translate, window
 from tasks.bench.harness import Found, TimedWork, UnequalError, Work, shown, timed_by
 from tasks.config import Params, load
 from tasks.console import log, quieten_transformers
@@ -282,13 +282,17 @@ def _on_threads(works: Mapping[str, Work], counts: list[int]) -> Settings:
 
 
 def _translated(case: Case, converted: Path, translators: Translators, counts: list[int], *, batched: bool) -> Settings:
+    return {
+        label(name, one): _by_ctranslate2(case, process, Converted(converted, one), batched=batched)
+        for name, process in translators.items()
+        for one in counts
+    }
+
+
+def _by_ctranslate2(case: Case, process: Executor, model: Converted, *, batched: bool = False) -> TimedWork:
     count, limit = (case.batch, case.batch_limit) if batched else (case.examples, case.limit)
-
-    def timed(process: Executor, threads: int) -> TimedWork:
-        sources = partial(window, case.sources, count=count)
-        return lambda index: translate_in(process, converted, sources(index), limit, threads, batched=batched)[0]
-
-    return {label(name, one): timed(process, one) for name, process in translators.items() for one in counts}
+    sources = partial(window, case.sources, count=count)
+    return lambda index: process.submit(translate, model, sources(index), limit, batched=batched).result()[0]
 
 
 def label(name: str, threads: int) -> str:
@@ -361,7 +365,7 @@ def require_equal(case: Case, converted: Path, translators: Translators) -> tupl
             margin = f"a top-2 logit margin of {widest_margin(different):.2g}"
             raise UnequalError(f"{case.name}: the tokens of {name} differ at {margin}")
     for process in list(translators.values())[:1]:
-        texts = translate_in(process, converted, sources, limit, 1)[1]
+        _, texts = process.submit(translate, Converted(converted, 1), sources, limit).result()
         found["vanilla and ctranslate2"] = find_mismatches(case.reference, sources, ours, texts)
     counted = {
         name: {"texts": len(sources), "differ": len(different), "worst_margin": widest_margin(different)}
@@ -425,13 +429,10 @@ def number_formats(
     def ours(decoder: Decoder) -> TimedWork:
         return timed_by(lambda index: [texts_of(decoder, [one]) for one in window(case.sources, index, case.examples)])
 
-    def theirs(process: Executor, name: str) -> TimedWork:
-        sources = partial(window, case.sources, count=case.examples)
-        return lambda index: translate_in(process, converted, sources(index), case.limit, threads, number_format=name)[0]
-
     supported = contenders.compute_types() & set(decoders)
     runs = {(name, ""): ours(decoder) for name, decoder in decoders.items()}
-    runs |= {(name, one): theirs(process, name) for name in supported for one, process in translators.items()}
+    models = [Converted(converted, threads, name) for name in supported]
+    runs |= {(one.number_format, name): _by_ctranslate2(case, translators[name], one) for one in models for name in translators}
     seconds = harness.time_interleaved(runs, rounds)
     texts = {name: texts_of(decoder, case.sources) for name, decoder in decoders.items()}
     found: Found = {}
@@ -477,7 +478,7 @@ def sampled(case: Case, converted: Path, translators: Translators, threads: int,
 
     def translated(name: str, process: Executor, index: int) -> float:
         some = window(case.sources, index, case.examples)
-        seconds, texts = translate_in(process, converted, some, case.limit, threads, sampled=True)
+        seconds, texts = process.submit(translate, Converted(converted, threads), some, case.limit, sampled=True).result()
         made[name, index] = sum(len(text) + 1 for text in texts), 0
         return seconds
 

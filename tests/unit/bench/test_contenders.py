@@ -75,8 +75,9 @@ def test_all_end_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
     texts = vanilla(large)
     assert {len(text) for text in texts} != {LIMIT}, "no text ends"
     contenders.convert(large, tmp_path)
-    translator = contenders.open_translator(str(tmp_path), 1)
-    taken = [contenders.translate(translator, SOURCES, LIMIT, batched=batched) for batched in (False, True)]
+    taken = [
+        contenders.translate(contenders.Converted(tmp_path, 1), SOURCES, LIMIT, batched=batched) for batched in (False, True)
+    ]
     assert all(seconds > 0 for seconds, _ in taken)
     reference = open_decoder(large, "large", runtime=REFERENCE)
     for theirs in (*(found for _, found in taken), new_tokens(large, generate(large, SOURCES, LIMIT), SOURCES)):
@@ -85,4 +86,4 @@ def test_all_end_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
 
 def test_a_model_that_does_not_open_is_reported(tmp_path: Path) -> None:
     with contenders.all_environments() as processes, pytest.raises(RuntimeError, match="nowhere"):
-        contenders.translate_in(processes["MKL"], tmp_path / "nowhere", SOURCES, 4, 1)
+        processes["MKL"].submit(contenders.translate, contenders.Converted(tmp_path / "nowhere", 1), SOURCES, 4).result()
