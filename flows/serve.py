@@ -92,18 +92,6 @@ def _mark_all_crashed(flow_name: str, deployment: str) -> None:
         log.info("marked %d unfinished runs of an earlier process as crashed", len(stale))
 
 
-def _parser() -> argparse.ArgumentParser:
-    description = "Run flows on their schedules, with a Prefect server of its own if none is configured."
-    parser = pipeline_parser(description)
-    parser.add_argument("--cron", metavar="'M H D M W'", help="minute, hour, day, month and weekday of nightly, in UTC")
-    parser.add_argument("--interval-minutes", type=float, metavar="N", help="minutes between the starts of two pipelines")
-    name = "name of the deployments; repositories that share a server need different names [scheduled]"
-    parser.add_argument("--name", default="scheduled", help=name)
-    text = "nightly does not set new pairs beside the champions"
-    parser.add_argument("--no-promotion", dest="promotes", action="store_false", help=text)
-    return parser
-
-
 def _schedules(options: argparse.Namespace) -> list[tuple[Flow[..., State[None]], dict[str, Any]]]:
     """Return the flows that the options schedule, each with its schedule as arguments of `Flow.to_deployment`.
 
@@ -128,8 +116,16 @@ def _schedules(options: argparse.Namespace) -> list[tuple[Flow[..., State[None]]
 
 def main() -> None:
     """Serve the flows until the process is stopped."""
+    description = "Run flows on their schedules, with a Prefect server of its own if none is configured."
+    parser = pipeline_parser(description)
+    parser.add_argument("--cron", metavar="'M H D M W'", help="minute, hour, day, month and weekday of nightly, in UTC")
+    parser.add_argument("--interval-minutes", type=float, metavar="N", help="minutes between the starts of two pipelines")
+    name = "name of the deployments; repositories that share a server need different names [scheduled]"
+    parser.add_argument("--name", default="scheduled", help=name)
+    text = "nightly does not set new pairs beside the champions"
+    parser.add_argument("--no-promotion", dest="promotes", action="store_false", help=text)
     with one_line_errors():
-        options = _parser().parse_args()
+        options = parser.parse_args()
         execution = dataclasses.asdict(read_options(PipelineSettings, options))
         parameters = {"targets": options.targets or None, "execution": execution}
         schedules = _schedules(options)

@@ -352,17 +352,12 @@ def _interval(interval: Interval) -> str:
     return "[{:.4f}, {:.4f}]".format(*interval)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command's arguments."""
-    found = task_parser(__doc__)
-    distributed.add_arguments(found)
-    add_json(found)
-    return found
-
-
 def main() -> None:
     """Measure, forecast, print, and write the results beside those of the task."""
-    arguments = parser().parse_args()
+    parser = task_parser(__doc__)
+    distributed.add_arguments(parser)
+    add_json(parser)
+    arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
     distributed.run(params.machine, arguments.nproc, lambda: _forecast(arguments, task, params.machine, paths))

@@ -412,9 +412,8 @@ def main() -> int:
     asked.add_argument("--engine", choices=(TransformersEngine.name,), help="the engine to run the pair in")
     asked.add_argument("--large", metavar="NEW", help="another large model: a folder, a GGUF file or a name on the hub")
     parser.add_argument("--dtype", default="float32", choices=FORMATS, help="of that model (default: %(default)s)")
-    parser.add_argument(
-        "--bound", type=float, default=TOLERANCE, help="fall of the accepted share there (default: %(default)s)"
-    )
+    fall = "fall of the accepted share there (default: %(default)s)"
+    parser.add_argument("--bound", type=float, default=TOLERANCE, help=fall)
     parser.add_argument("--file", type=Path, metavar="TEXTS", help="texts, one a line, UTF-8 (default: the folder's examples)")
     parser.add_argument("--draft-length", type=int, metavar="N", help="tokens drafted at a time (default: the point's)")
     add_json(parser)

@@ -347,12 +347,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("large", type=Path, metavar="LARGE", help="the large model: a folder, a GGUF file or a name on the hub")
     found.add_argument("small", type=Path, nargs="?", metavar="SMALL", help="a small model that could draft for it")
     found.add_argument("--texts", type=Path, required=True, metavar="FILE", help="what the models read, one text a line, UTF-8")
-    found.add_argument(
-        "--count", type=int, default=40, metavar="N", help="texts to read, from the first (default: %(default)s)"
-    )
-    found.add_argument(
-        "--max-tokens", type=int, default=128, metavar="N", help="most tokens of an output (default: %(default)s)"
-    )
+    count, longest = "texts to read, from the first (default: %(default)s)", "most tokens of an output (default: %(default)s)"
+    found.add_argument("--count", type=int, default=40, metavar="N", help=count)
+    found.add_argument("--max-tokens", type=int, default=128, metavar="N", help=longest)
     found.add_argument("--chat-template", action="store_true", help="put each text as a user's message")
     found.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "int8"), help="default: %(default)s")
     found.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads (default: torch's number)")

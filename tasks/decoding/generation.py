@@ -11,6 +11,8 @@ from itertools import groupby
 from tasks.models.prompting import common_prefix
 
 SMALL, LARGE, CORRECTED = "s", "l", "c"
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""How tokenizers write the first bytes of a character whose others have not come yet."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from tasks.console import command_parser, log
-from tasks.decoding.generation import CORRECTED, SMALL, Counts, Detokenise, Generation, pieces_by_proposer
+from tasks.decoding.generation import CORRECTED, SMALL, UNFINISHED, Counts, Detokenise, Generation, pieces_by_proposer
 from tasks.decoding.inference import VANILLA, DecodingPair
 from tasks.decoding.loop import watched
 from tasks.decoding.method import Request
@@ -39,8 +39,6 @@ Marks = dict[str, tuple[str, str]]
 """What stands before and behind a piece of each proposer."""
 COLOURS: Marks = {SMALL: ("\033[32m", "\033[0m"), CORRECTED: ("\033[31m", "\033[0m")}
 BRACKETS: Marks = {SMALL: ("[", "]"), CORRECTED: ("{", "}")}
-_UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""How tokenizers write the first bytes of a character whose others have not come yet."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,7 +128,7 @@ class TextWriter:
     def _write(self, tokens: list[int], proposers: str, *, whole: bool = False) -> None:
         pieces = pieces_by_proposer(tokens, proposers, self._text)
         written = "".join(piece for piece, _ in pieces)
-        if not whole and written.endswith(_UNFINISHED):
+        if not whole and written.endswith(UNFINISHED):
             return
         begin = 0
         for piece, proposer in pieces:

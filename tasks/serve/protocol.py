@@ -9,15 +9,12 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from tasks.decoding.generation import Generation
+from tasks.decoding.generation import UNFINISHED, Generation
 from tasks.decoding.inference import DecodingPair
 from tasks.decoding.method import COLDEST, SamplingSettings
 from tasks.decoding.method import Request as DecodingRequest
 from tasks.errors import InputError
 from tasks.models.prompting import SourceEncoder
-
-_UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""How tokenizers write the first bytes of a character whose others have not come yet."""
 
 
 class RefusedError(Exception):
@@ -67,9 +64,8 @@ def encode_chat(pair: DecodingPair, messages: list[Message]) -> list[list[int]]:
     text = pair.manifest.text
     if not text.chat_template:
         if [message.role for message in messages] != ["user"]:
-            raise RefusedError(
-                400, "this pair reads one text and has no chat template; send one message of the user", "messages"
-            )
+            said = "this pair reads one text and has no chat template; send one message of the user"
+            raise RefusedError(400, said, "messages")
         return encode_prompts(pair, [messages[0].content])
     if (characters := sum(len(message.content) for message in messages)) > _CHARACTERS * text.max_source_tokens:
         raise RefusedError(400, f"the messages have {characters} characters; at most {_CHARACTERS * text.max_source_tokens}")
@@ -107,7 +103,7 @@ class NewText:
             begun = [size for stop in self._stops for size in range(1, len(stop)) if text.endswith(stop[:size])]
             text = text[: len(text) - max(begun, default=0)]
         # A later token may still change the end of a text, as the second half of a character does.
-        if text.endswith(_UNFINISHED) or not text.startswith(self._given):
+        if text.endswith(UNFINISHED) or not text.startswith(self._given):
             return ""
         return self._new(text)
 
