@@ -131,7 +131,9 @@ class _Replayer:
         """1. The drafter proposes; a model's draft is the same for every method with the same draft rule."""
         rule, budget = self.turns.draft_rule, self.turns.budget(self.row)
         if self.drafter is None and budget > 0:
-            return self._by_look_up(budget)
+            made = self.parts.drafter.draft([self._text()], [self.row.example], [budget], rule)
+            q = [_statistics(made.q, position) for position in range(len(made.tokens[0]))]
+            return self._cut(made.tokens[0], q, made.fallback[0], made.steps[0])
         # Methods with the same draft rule share their drafts.
         stops = rule.fallback_threshold, rule.stop_below, rule.max_entropy
         key = (self.target.model, *stops, budget)
@@ -153,11 +155,6 @@ class _Replayer:
             builder.add(statistics.argmax, statistics.top, statistics.entropy)
             node = node.step(statistics.argmax)
         return self._cut(builder.tokens, q, builder.fallback, builder.predictions)
-
-    def _by_look_up(self, budget: int) -> CachedDraft:
-        made = self.parts.drafter.draft([self._text()], [self.row.example], [budget], self.turns.draft_rule)
-        q = [_statistics(made.q, position) for position in range(len(made.tokens[0]))]
-        return self._cut(made.tokens[0], q, made.fallback[0], made.steps[0])
 
     def _cut(self, tokens: list[int], q: Sequence[TokenStatistics], fallback: bool, steps: int) -> CachedDraft:
         tokens, fallback = self.turns.cut(tokens, fallback)

@@ -90,7 +90,10 @@ def recommend(summary: Summary, warnings: Sequence[str] = ()) -> Recommendation:
         summary: With points, choices, vanilla, arms and pairs; its own recommendation is not read.
         warnings: Of the stages before the sweep.
     """
-    warned = [*warnings, *_sweep_warnings(summary)]
+    # What a sweep found beside its points: a baseline that flatters speed-ups.
+    costs = (summary.pairs[arm].costs for arm in ARMS)
+    flattering = dict.fromkeys(one.baseline_warning for one in costs if one is not None and one.baseline_warning)
+    warned = [*warnings, *flattering]
     if reasons := reasons_against(summary):
         return Recommendation(
             headline="These models support no recommendation: the large model is not shown to beat something cheaper, so a "
@@ -122,12 +125,6 @@ def recommend(summary: Summary, warnings: Sequence[str] = ()) -> Recommendation:
         evidence=list(_evidence(summary, found)),
         changes=list(_conditions(summary, found)),
     )
-
-
-def _sweep_warnings(summary: Summary) -> list[str]:
-    """What a sweep found beside its points: a baseline that flatters speed-ups."""
-    costs = (summary.pairs[arm].costs for arm in ARMS)
-    return list(dict.fromkeys(one.baseline_warning for one in costs if one is not None and one.baseline_warning))
 
 
 def reasons_against(summary: Summary) -> list[str]:

@@ -297,7 +297,9 @@ class RowWriter:
         row = joined(MeasuredRow, self._header(point, split), outcome, predicted=predicted, same_as=same_as)
         if isinstance(found, TimedRow):
             return self._report(self._with_bounds(found, outcome))
-        if found is not None and _agrees(found, row):
+        new = {field.name: getattr(row, field.name) for field in dataclasses.fields(row) if field.name != "fingerprint"}
+        # A row in the file that holds every value of the new one.
+        if found is not None and all(value is None or getattr(found, name, None) == value for name, value in new.items()):
             return self._report(found)
         return self._report(self.rows.append(row))
 
@@ -352,9 +354,3 @@ class RowWriter:
 
 def _key(point: SweepPoint) -> tuple[str, str]:
     return point_key(point.method, point.plain_settings)
-
-
-def _agrees(found: SweepRow, row: MeasuredRow) -> bool:
-    """Whether a row in the file holds every value of a new row."""
-    new = {field.name: getattr(row, field.name) for field in dataclasses.fields(row) if field.name != "fingerprint"}
-    return all(value is None or getattr(found, name, None) == value for name, value in new.items())
