@@ -31,18 +31,15 @@ from tasks.evaluation.results.pair import AcceptanceRate, PairSizes
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.clock import PointTimer
-from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.given_text import GivenTextTimer
 from tasks.evaluation.sweep.grid import Drafter, SweepPoint
 from tasks.evaluation.sweep.rows import OfLarge
 from tasks.evaluation.sweep.run import Grids
 from tasks.files import checksum
 from tasks.fingerprint import code_of, fingerprint
-from tasks.machine import MachineSettings, on_threads, processes_of_a_device, set_up, worker_count
+from tasks.machine import MachineSettings, on_threads, processes_of_a_device, set_up
 from tasks.models.layers import shared_parameters
-from tasks.models.spread import places_of
 from tasks.paths import TaskPaths
-from tasks.workers import Workers
 
 
 def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:
@@ -282,24 +279,6 @@ _PLANNING = {
 
 Margins select points by bounds that the rows hold; their confidence changes the bounds and is part of the fingerprint.
 """
-
-
-def fan_out_of(
-    params: Params,
-    task: Task,
-    paths: TaskPaths,
-    drafter: Drafter,
-    grid: Sequence[SweepPoint],
-    pairs: LoadedPairs,
-    workers: Workers,
-) -> FanOut | None:
-    """The processes of this machine that share what is not timed; None: this one alone."""
-    size, own = worker_count(params.machine), functools.partial(worker_pair, params, task, paths, paths.model(*drafter), grid)
-    if pairs.handed is not None:
-        own = functools.partial(handed_pair, pairs.handed, drafter)
-    elif size > 1 and places_of(pairs.of(drafter).opened.models["large"]):
-        size = 1  # a large model that is spread over the cards takes all of them
-    return None if size == 1 else FanOut(size, own, workers)
 
 
 def worker_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> Pair:

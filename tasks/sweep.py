@@ -31,6 +31,7 @@ from tasks.evaluation.results.rows import FailedRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.sweep.clock import points_by_batch, start_elsewhere
+from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.given_text import GivenTextEvaluator
 from tasks.evaluation.sweep.grid import Drafter, expand
 from tasks.evaluation.sweep.replay import Split
@@ -40,7 +41,9 @@ from tasks.files import remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
 from tasks.locks import timing_lock
+from tasks.machine import worker_count
 from tasks.models.settings import read_training_record
+from tasks.models.spread import places_of
 from tasks.paths import ARMS, TaskPaths
 from tasks.workers import Workers
 
@@ -129,11 +132,19 @@ class DrafterSweep:
 
     def runner(self, costs: Costs | None, workers: Workers) -> SweepRunner:
         """What prepares this drafter's points, in several processes where there are some."""
-        fan_out = None
-        if metric_of(self.task.metric).name != PERPLEXITY:
-            fan_out = loaded_pair.fan_out_of(self.params, self.task, self.paths, self.drafter, self.grid, self._pairs, workers)
+        fan_out = None if metric_of(self.task.metric).name == PERPLEXITY else self._fan_out(workers)
         writer = RowWriter(self.evaluator, self.rows, self.paths.task, self.drafter.arm, self.record.point)
         return SweepRunner(self.drafter, writer, self.cache, fan_out, costs)
+
+    def _fan_out(self, workers: Workers) -> FanOut | None:
+        """The processes of this machine that share what is not timed; None: this one alone."""
+        size, task = worker_count(self.params.machine), (self.params, self.task, self.paths)
+        own = functools.partial(loaded_pair.worker_pair, *task, self.paths.model(*self.drafter), self.grid)
+        if self._pairs.handed is not None:
+            own = functools.partial(loaded_pair.handed_pair, self._pairs.handed, self.drafter)
+        elif size > 1 and places_of(self._pairs.of(self.drafter).opened.models["large"]):
+            size = 1  # a large model that is spread over the cards takes all of them
+        return None if size == 1 else FanOut(size, own, workers)
 
     def finish(self, known: Mapping[str, Any]) -> PairRecord:
         """Write the record of the pair, and attach all files to the run."""

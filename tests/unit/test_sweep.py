@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -41,9 +41,10 @@ from tasks.evaluation.scoring.quality import value_of
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
-from tasks.loaded_pair import LoadedPair, LoadedPairs, fan_out_of, require_composable
+from tasks.loaded_pair import LoadedPair, LoadedPairs, require_composable
 from tasks.locks import timing_lock
-from tasks.paths import ARMS, TaskPaths
+from tasks.machine import worker_count
+from tasks.paths import ARMS
 from tasks.report import read_rows_of
 from tests.architectures import models, pair_of, whole_rows
 from tests.sandbox import sandboxed
@@ -126,9 +127,8 @@ def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
     assert stage.with_workers(params, 3).machine.workers == 3
     with pytest.raises(InputError, match="--workers: workers"):
         stage.with_workers(params, -1)
-    many, none = stage.with_workers(params, 250), cast("Any", None)
     with pytest.raises(InputError, match=r"machine.workers is 250, which is too many for the cores here"):
-        fan_out_of(many, params.task("toy"), TaskPaths("toy"), Drafter("aligned", 1), (), none, none)
+        worker_count(stage.with_workers(params, 250).machine)
 
 
 def test_pairs_are_handed_over_where_other_processes_need_no_transformers(
