@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tasks.console import aligned_columns
 from tasks.corpora.example import read_jsonl
@@ -32,8 +33,11 @@ from tasks.evaluation.selection import BASELINES
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON, Experiment
 from tasks.files import atomic_path
 from tasks.locks import folder_lock, host_lock
-from tasks.models.settings import TextSettings, read_training_record
+from tasks.models.settings import read_training_record
 from tasks.paths import ARMS, PROVENANCE, TaskPaths
+
+if TYPE_CHECKING:
+    from tasks.config import Task
 
 _TERMINAL = 120
 """Characters in a line of the recommendation."""
@@ -210,17 +214,9 @@ def stage_warnings(paths: TaskPaths, seeds: Sequence[int] = ()) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def make_report(
-    metric: str,
-    text: TextSettings,
-    paths: TaskPaths,
-    seeds: Sequence[int],
-    experiment: Experiment,
-    test_names: Sequence[str] = (),
-    corpus: str = "",
-    note: str = "",
-) -> Summary:
+def make_report(task: Task, paths: TaskPaths, experiment: Experiment) -> Summary:
     """Summarise the sweeps of a task, write every file of the report and the recommended pair, and record all in MLflow."""
+    metric, seeds, corpus, test_names = task.metric, task.seeds, task.corpus, list(task.corpus.test_sets)
     swept = read_seeds(paths, metric, seeds)
     sweeps = {arm: swept[arm, seeds[0]][0] for arm in ARMS}
     inputs = [paths.rows(arm, seed) for arm in ARMS for seed in (None, *seeds[1:])]
@@ -245,15 +241,15 @@ def make_report(
         for split in (CHOSEN_ON, REPORTED_ON, *(f"{REPORTED_ON}.{name}" for name in test_names[1:]))
         if (path := paths.sweep(arm, None if seed == seeds[0] else seed) / f"hypotheses-{split}.parquet").is_file()
     }
-    known = (experiment, test_names, further, corpus, temperatures, outputs, read_jsonl(paths.split(CHOSEN_ON)))
-    summary = summarize(paths.task, metric, swept, *known, [*([note] if note else []), *stage_warnings(paths, seeds)])
+    known = (experiment, test_names, further, corpus.described, temperatures, outputs, read_jsonl(paths.split(CHOSEN_ON)))
+    summary = summarize(paths.task, metric, swept, *known, [*filter(None, [corpus.note]), *stage_warnings(paths, seeds)])
     files = []
     for name, write in writers(summary, sweeps).items():
         files.append(paths.results / name)
         files[-1].parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(files[-1]) as partial_file:
             write(partial_file)
-    pair = registered_pair(export_pair(summary, text, paths, seeds[0]))
+    pair = registered_pair(export_pair(summary, task.text, paths, seeds[0]))
     verdict, compared = as_lines(summary), alignment_sentences(summary)
     frontier = dict(zip(_CSV, map(list, zip(*frontier_rows(summary), strict=True)), strict=True))
     record_report(paths, metric, flat_metrics(summary), files, inputs, pair, verdict, frontier, compared)
@@ -269,8 +265,7 @@ def main() -> None:
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
     # Neither the computation nor the upload of the record may disturb a timing.
     with folder_lock(paths.resume("report")), host_lock():
-        experiment, names, corpus = params.experiment(arguments.task), list(task.corpus.test_sets), task.corpus.described
-        summary = make_report(task.metric, task.text, paths, task.seeds, experiment, names, corpus, task.corpus.note)
+        summary = make_report(task, paths, params.experiment(arguments.task))
     print(as_text(summary))
     print(as_lines(summary, width=_TERMINAL))
     print(f"\n{summary.recommendation.headline}\nThe whole report: {paths.results / 'report.html'}")
