@@ -26,7 +26,7 @@ from tasks.evaluation.acceptance import agreeing_layers
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.files import SweepRowFile
-from tasks.evaluation.results.pair import BatchTimings, Costs, GridPoint, PairRecord, write_pair
+from tasks.evaluation.results.pair import BatchTimings, Costs, GridPoint, PairRecord
 from tasks.evaluation.results.rows import FailedRow, TimedRow
 from tasks.evaluation.scoring.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.settings import CHOSEN_ON, REPORTED_ON
@@ -37,7 +37,7 @@ from tasks.evaluation.sweep.grid import Drafter, expand
 from tasks.evaluation.sweep.replay import Split
 from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
 from tasks.evaluation.sweep.run import Grids, Rows, SweepRunner, TaskSweep, expected, measured_costs, points_at
-from tasks.files import remove
+from tasks.files import atomic_write, remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
 from tasks.locks import timing_lock
@@ -159,7 +159,7 @@ class DrafterSweep:
             **known,
         )
         self.record.pair(self.pair)
-        written = write_pair(self.pair, self.paths.sweep(self.drafter.arm, self._other) / "pair.json")
+        written = atomic_write(self.paths.sweep(self.drafter.arm, self._other) / "pair.json", codec.text_of(self.pair))
         kept = sorted(written.parent.glob("rows*.jsonl"))
         self.record.keep([*kept, written, *uploaded_hypotheses(written.parent)])
         return self.pair

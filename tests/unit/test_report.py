@@ -18,12 +18,13 @@ from tasks.decoding.pair_folder import read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.evaluation.report import page
 from tasks.evaluation.report.summarize import summarize
+from tasks.evaluation.results.codec import text_of
 from tasks.evaluation.results.files import HypothesisFile, KeptOutputs, point_key
-from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
+from tasks.evaluation.results.pair import GridPoint, PairRecord
 from tasks.evaluation.results.summary import Summary, read_summary
 from tasks.evaluation.selection import BASELINES
 from tasks.evaluation.settings import Experiment
-from tasks.files import seal
+from tasks.files import atomic_write, seal
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
@@ -57,7 +58,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     for arm, best in (("unaligned", 1.5), ("aligned", 2.0)):
         found.rows(arm).parent.mkdir(parents=True)
         found.rows(arm).write_text("".join(json.dumps(one) + "\n" for one in sweep(arm, best)), encoding="utf-8")
-        write_pair(PairRecord(arm=arm, seed=1), found.sweep(arm) / "pair.json")
+        atomic_write(found.sweep(arm) / "pair.json", text_of(PairRecord(arm=arm, seed=1)))
     for folder in (found.model("large"), found.model("unaligned", 1), found.model("aligned", 1)):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(str(folder), encoding="utf-8")
@@ -70,7 +71,7 @@ def count(paths: TaskPaths, split: str) -> None:
     """Outputs of both arms on a split: BiLD needs three large calls a text with the unaligned drafter, two with the aligned."""
     costs = costs_of(0.0, 0.0, 0.1, {1: 1.0, 2: 1.0})
     for arm, calls in (("unaligned", 3), ("aligned", 2)):
-        write_pair(PairRecord(arm=arm, seed=1, costs=costs), paths.sweep(arm) / "pair.json")
+        atomic_write(paths.sweep(arm) / "pair.json", text_of(PairRecord(arm=arm, seed=1, costs=costs)))
         texts = ["output"] * 20
         outputs = {
             point_key("vanilla_large", {}): KeptOutputs(texts, np.full((20, 3), (9, 9, 0))),

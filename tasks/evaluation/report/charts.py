@@ -96,12 +96,12 @@ def curves(records: Sequence[Record], names: Sequence[str], x: str, y: str, *, b
     return [*areas, base.mark_line(strokeWidth=1.6).encode(detail=alt.Detail("curve:N")), marks]
 
 
-def reference_line(y: float, text: str, x: float | None = None, dotted: bool = False) -> list[alt.Chart]:
-    """A level line to compare with, named at its left end or right of `x`; it is left out where the panel does not reach it."""
+def reference_line(y: float, text: str, dotted: bool = False) -> list[alt.Chart]:
+    """A level line to compare with, named at its left end; it is left out where the panel does not reach it."""
     line = chart([{}], x=alt.Undefined, y=alt.YDatum(y)).mark_rule(
         color=REFERENCE, strokeDash=[2, 3] if dotted else [1, 0], clip=True
     )
-    name = chart([{}], x=alt.value(0) if x is None else alt.XDatum(x), y=alt.YDatum(y))
+    name = chart([{}], x=alt.value(0), y=alt.YDatum(y))
     look = alt.MarkDef("text", text=text, align="left", dy=8 if dotted else -7, dx=4, color=REFERENCE, fontSize=11, clip=True)
     return [line, name.properties(mark=look)]
 

@@ -11,11 +11,10 @@ from typing import Literal
 from pydantic import JsonValue
 
 from tasks.decoding.runtimes.compiled import LEAST_SHARE
-from tasks.evaluation.results.codec import Settings, Source, read, text_of
+from tasks.evaluation.results.codec import Settings, Source, read
 from tasks.evaluation.scoring.quality import OutputCheck
 from tasks.evaluation.scoring.statistics import Interval
 from tasks.evaluation.settings import MarginSettings
-from tasks.files import atomic_write
 from tasks.models.settings import TrainingRecord
 
 
@@ -278,8 +277,3 @@ def read_pair(path: Path, fix: str) -> PairRecord:
     if not path.is_file():
         raise source.error("missing, so that the sweep has not ended")
     return read(PairRecord, path, source)
-
-
-def write_pair(pair: PairRecord, path: Path) -> Path:
-    """Writes `pair.json` in one step."""
-    return atomic_write(path, text_of(pair))

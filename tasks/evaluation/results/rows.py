@@ -201,13 +201,12 @@ def row_from(value: Json, source: Source) -> SweepRow:
     return decode(TimedRow if "speedup" in value or "latency_ms" in value else MeasuredRow, value, source)
 
 
-def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:
+def read_rows(path: Path, fix: str) -> list[SweepRow]:
     """The rows of a file; an unfinished last line, which a kill leaves behind, is not a row.
 
     Args:
         path: A `rows.jsonl`; without such a file there are no rows.
         fix: What the user does about a damaged file, as an imperative clause.
-        name: What errors call the file, where its path says nothing to the user.
 
     Raises:
         InputError: a line is damaged or of another version.
@@ -215,7 +214,7 @@ def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    sources = [Source(f"{name or path}, line {number}", fix) for number in range(1, len(lines) + 1)]
+    sources = [Source(f"{path}, line {number}", fix) for number in range(1, len(lines) + 1)]
     return [row_from(parse(line, source), source) for line, source in zip(lines, sources, strict=True) if line.strip()]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
-from tasks.evaluation.results.codec import VERSION
-from tasks.evaluation.results.pair import PairRecord, read_pair, write_pair
+from tasks.evaluation.results.codec import VERSION, text_of
+from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import read_summary, rounded, summary_json
-from tasks.files import unsealed
+from tasks.files import atomic_write, unsealed
 from tests.unit.evaluation.conftest import Sweeps, pair_record, summary_record, untimed
 from tests.unit.evaluation.report.test_recommendation import ABOUT
 
@@ -87,7 +87,7 @@ def test_a_timed_point_without_its_speed_up_is_refused(path: Path) -> None:
 
 def test_a_pair_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     pair = pair_record(ABOUT)
-    file = write_pair(pair, tmp_path / "pair.json")
+    file = atomic_write(tmp_path / "pair.json", text_of(pair))
     assert read_pair(file, FIX) == pair
     assert json.loads(file.read_text(encoding="utf-8"))["version"] == VERSION
     greedy, sampled = pair.acceptance_rate(), pair.acceptance_rate(sampled=True)
