@@ -94,9 +94,15 @@ def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
     found = torch.cuda.is_available()
     if machine.device == "cuda" and not found:
         raise InputError("machine.device is cuda in params.yaml, but torch finds no GPU here; set it to auto or cpu")
-    device = torch.device("cpu")
-    if found and machine.device != "cpu":
-        device = _own_gpu() if "LOCAL_RANK" in os.environ else torch.device("cuda")
+    device = torch.device("cuda" if found and machine.device != "cpu" else "cpu")
+    if device.type == "cuda" and "LOCAL_RANK" in os.environ:
+        # The GPU with the number of this process on this machine.
+        local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= count:
+            fix = "start at most that many (--nproc, machine.processes), or set machine.device to cpu"
+            raise InputError(f"process {local + 1} of this machine has no GPU, because the machine has {count}; {fix}")
+        torch.cuda.set_device(local)
+        device = torch.device("cuda", local)
     return device, torch.bfloat16 if machine.dtype == "bfloat16" else torch.float32
 
 
@@ -148,18 +154,6 @@ def on_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _own_gpu() -> torch.device:
-    """Select the GPU with the number of this process on this machine."""
-    import torch
-
-    local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if local >= count:
-        fix = "start at most that many (--nproc, machine.processes), or set machine.device to cpu"
-        raise InputError(f"process {local + 1} of this machine has no GPU, because the machine has {count}; {fix}")
-    torch.cuda.set_device(local)
-    return torch.device("cuda", local)
 
 
 ROOT = Path("/sys/fs/cgroup")

@@ -20,7 +20,7 @@ from tasks.corpora.checks import TextCounts, count_texts, measure_corpus, summar
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.hub import read as read_data_set
 from tasks.corpora.reading import read
-from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
+from tasks.corpora.settings import CorpusSettings
 from tasks.errors import InputError, stage
 from tasks.evaluation.scoring import metrics
 from tasks.evaluation.scoring.metrics import metric_of
@@ -52,19 +52,15 @@ def load_corpus(settings: CorpusSettings, source: Path) -> Corpus:
     elif settings.source == "hub" and settings.hub is not None:
         corpus = read_data_set(settings.hub, source)
     else:
-        corpus = _embedded(settings.embedded)
+        own = settings.embedded
+        sizes = {split: getattr(own, split) for split in SPLITS}
+        # Training examples are drawn last, so that drawing more of them leaves the other splits unchanged.
+        sizes["train"] += own.unlabelled
+        corpus = translation.generate(sizes, own.seed, own.variation)
+        corpus = {**corpus, "train": corpus["train"][: own.train], UNLABELLED: corpus["train"][own.train :]}
     labelled = {example.source for split in corpus if split != UNLABELLED for example in corpus[split]}
     unlabelled = dict.fromkeys(example.source for example in corpus.get(UNLABELLED, []))
     return {**corpus, UNLABELLED: [Example(text, ()) for text in unlabelled if text not in labelled]}
-
-
-def _embedded(settings: EmbeddedSettings) -> Corpus:
-    sizes = {split: getattr(settings, split) for split in SPLITS}
-    # Training examples are drawn last, so that drawing more of them leaves the other splits unchanged.
-    sizes["train"] += settings.unlabelled
-    corpus = translation.generate(sizes, settings.seed, settings.variation)
-    drawn = corpus["train"]
-    return {**corpus, "train": drawn[: settings.train], UNLABELLED: drawn[settings.train :]}
 
 
 def check_starts(large: ModelSettings, small: ModelSettings) -> None:
