@@ -119,10 +119,7 @@ class FileSettings:
         found: dict[str, list[str]] = {}
         for split in sorted(self.files, key=[*SPLITS, UNLABELLED].index):
             given = self.files[split]
-            if not isinstance(given, dict):
-                found[split] = _as_list(given)
-                continue
-            for number, (name, names) in enumerate(given.items()):
+            for number, (name, names) in enumerate((given if isinstance(given, dict) else {split: given}).items()):
                 found[f"{split}.{name}" if number else split] = _as_list(names)
         return found
 

@@ -35,10 +35,6 @@ class DataSet:
     """As `corpus.dataset` names it, where the report shows published numbers."""
 
 
-def _data_sets() -> dict[str, DataSet]:
-    entries = yaml.safe_load(Path(__file__).with_name("data_sets.yaml").read_text(encoding="utf-8"))
-    return {name: DataSet(**{**entry, "reference_fields": tuple(entry["reference_fields"])}) for name, entry in entries.items()}
-
-
-DATA_SETS = _data_sets()
+_READ = yaml.safe_load(Path(__file__).with_name("data_sets.yaml").read_text(encoding="utf-8"))
+DATA_SETS = {name: DataSet(**{**one, "reference_fields": tuple(one["reference_fields"])}) for name, one in _READ.items()}
 """By the name that `corpus.hub.preset` takes."""

@@ -275,10 +275,8 @@ def _predict_small_text(cache: PredictionCache, limit: int) -> None:
 def _composed(points: Sequence[SweepPoint], replaying: Pair, request: Request) -> dict[int, DecodingMethod]:
     methods = {}
     for index, point in enumerate(points):
-        try:
+        with contextlib.suppress(InputError):  # the method needs a model's layers or heads, which the cache does not hold
             methods[index] = METHODS[point.method].make(point.settings, replaying, request)
-        except InputError:  # the method needs a model's layers or heads, which the cache does not hold
-            continue
     return methods
 
 
@@ -289,12 +287,8 @@ def duplicates(outputs: Mapping[int, Outputs], points: Sequence[SweepPoint]) -> 
         Index of the point to the index of the first point like it.
     """
     first: dict[tuple[str, int], int] = {}
-    found = {}
-    for index in sorted(outputs):
-        earliest = first.setdefault((points[index].method, outputs[index].behaviour), index)
-        if earliest != index:
-            found[index] = earliest
-    return found
+    found = {index: first.setdefault((points[index].method, outputs[index].behaviour), index) for index in sorted(outputs)}
+    return {index: earliest for index, earliest in found.items() if earliest != index}
 
 
 # Decoding ahead, in several processes, before any point is timed.
