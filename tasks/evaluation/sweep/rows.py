@@ -214,6 +214,19 @@ def shown_examples(
 
 # Writing rows.
 
+Known = tuple[Outputs, Outcome]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Why a point is timed, and what is known of it before."""
+
+    why: str
+    known: Known
+    index: int | None = None
+    """In the grid, of a point that the plan asked for."""
+    predicted: records.Prediction | None = None
+
 
 @dataclass
 class RowWriter:
@@ -246,31 +259,21 @@ class RowWriter:
             self._report(row)
         return row
 
-    def write_round(
-        self,
-        point: SweepPoint,
-        split: Split,
-        lap: Lap,
-        known: tuple[Outputs, Outcome],
-        why: str,
-        predicted: records.Prediction | None = None,
-    ) -> SweepRow:
+    def write_round(self, point: SweepPoint, split: Split, lap: Lap, asked: Asked) -> SweepRow:
         """One more round of a point, and its row so far, which is reported when it has all its rounds.
 
         Args:
             point: The point.
             split: The examples.
             lap: What the clock measured.
-            known: Outputs and their outcome.
-            why: The reason for timing it.
-            predicted: The prediction that it is timed on.
+            asked: What the point is timed for.
         """
-        earlier = self._find(point, split)
+        earlier, why, predicted = self._find(point, split), asked.why, asked.predicted
         if not isinstance(earlier, TimedRow):
             earlier = None
         else:
             why, predicted = earlier.why or why, earlier.predicted or predicted
-        parts = self._header(point, split), known[1], self.evaluator.timing(lap, split, earlier)
+        parts = self._header(point, split), asked.known[1], self.evaluator.timing(lap, split, earlier)
         row = self.rows.append(joined(TimedRow, *parts, why=why, predicted=predicted))
         return self._report(row) if self.finished(row) else row
 

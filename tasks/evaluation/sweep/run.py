@@ -34,14 +34,12 @@ from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output, runs_no_small_model
 from tasks.evaluation.sweep.plan import Candidate, Plan, work_of
 from tasks.evaluation.sweep.replay import GridReplay, Outputs, PointDecoder, ReplayedGrid, Split, replay_grid
-from tasks.evaluation.sweep.rows import PointEvaluator, RowWriter
+from tasks.evaluation.sweep.rows import Asked, Known, PointEvaluator, RowWriter
 from tasks.evaluation.timing import Expected
 from tasks.files import remove
 from tasks.fingerprint import fingerprint
 from tasks.machine import on_threads
 from tasks.paths import ARMS
-
-Known = tuple[Outputs, Outcome]
 
 
 @dataclass
@@ -60,17 +58,6 @@ class AssessedGrid:
     """What the parts of decoding cost."""
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Why a point is timed, and what is known of it before."""
-
-    why: str
-    known: Known
-    index: int | None = None
-    """In the grid, of a point that the plan asked for."""
-    predicted: Prediction | None = None
-
-
 @dataclass
 class SplitSweep:
     """What one drafter's sweep times on one split, and its rows."""
@@ -80,14 +67,14 @@ class SplitSweep:
     split: Split
     rows: dict[SweepPoint, SweepRow] = field(default_factory=dict)
     """Of the points that were timed or failed."""
-    asked: dict[SweepPoint, _Asked] = field(default_factory=dict)
+    asked: dict[SweepPoint, Asked] = field(default_factory=dict)
     """The points that are timed."""
     grid: AssessedGrid | None = None
     """The replayed grid, whose points a plan asks for; None where every point is timed."""
     plan: Plan | None = None
     """Begins when the baselines are timed."""
 
-    def time(self, point: SweepPoint, asked: _Asked) -> None:
+    def time(self, point: SweepPoint, asked: Asked) -> None:
         """Let a point be timed; the rounds of an earlier process count."""
         self.asked[point] = asked
         found = self.writer.resumed(point, self.split, None if point in BASELINES else asked.known[1])
@@ -108,7 +95,7 @@ class SplitSweep:
         if isinstance(lap, str):
             self._keep(point, self.fail(point, lap))
         else:
-            self._keep(point, self.writer.write_round(point, self.split, lap, asked.known, asked.why, asked.predicted))
+            self._keep(point, self.writer.write_round(point, self.split, lap, asked))
 
     def fail(self, point: SweepPoint, error: str) -> SweepRow:
         """Write the row of a point that cannot be measured.
@@ -137,7 +124,7 @@ class SplitSweep:
             plan = self.plan = self.plan or self._new_plan(grid)
             for index in plan.next():
                 known = grid.replayed.outputs[index], grid.outcomes[index]
-                self.time(grid.points[index], _Asked(plan.why[index], known, index, _prediction(plan, plan.predicted[index])))
+                self.time(grid.points[index], Asked(plan.why[index], known, index, _prediction(plan, plan.predicted[index])))
         return len(self.asked) - before
 
     def _new_plan(self, grid: AssessedGrid) -> Plan:
@@ -450,7 +437,7 @@ class SweepRunner:
         # All at once: the file is written as a whole each time.
         self.writer.keep({point: outputs for point, (outputs, _) in known.items()}, split)
         for point, found in known.items():
-            sweep.time(point, _Asked(why[point], found))
+            sweep.time(point, Asked(why[point], found))
 
 
 # The splits, one after the other; of each the sweeps of all drafters.

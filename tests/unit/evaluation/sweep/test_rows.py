@@ -164,6 +164,6 @@ def test_a_row_is_written_again_where_a_value_differs_and_keeps_why_it_was_timed
     for why, predicted in (("frontier", prediction), ("grid", None)):
         lap = evaluator.lap(BILD, outputs, split)
         assert isinstance(lap, Lap)
-        written.append(writer.write_round(BILD, split, lap, (outputs, outcome), why, predicted))
+        written.append(writer.write_round(BILD, split, lap, rows.Asked(why, (outputs, outcome), predicted=predicted)))
     assert (written[-1].why, written[-1].predicted) == ("frontier", prediction)
     assert read_rows(tmp_path / "rows.jsonl", "") == written
