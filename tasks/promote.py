@@ -41,7 +41,7 @@ from tasks.evaluation.selection import normal_bounds, paired_differences, upper_
 from tasks.evaluation.settings import REPORTED_ON, SweepSettings
 from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.evaluation.sweep.replay import Outputs, Split, decoded_outputs
-from tasks.evaluation.timing import count_mismatches, measure_in_turn, synchronised_clock
+from tasks.evaluation.timing import Clock, count_mismatches, measure_in_turn, synchronised_clock
 from tasks.files import checksum, folder_checksum
 from tasks.lineage import datasets, hardware, lineage
 from tasks.locks import host_lock, timing_lock
@@ -206,11 +206,7 @@ def _decode(side: Side, setting: Setting) -> tuple[Outputs, Quality]:
 
 
 def _time_round(
-    sides: tuple[Side, Side],
-    outputs: Sequence[Outputs],
-    setting: Setting,
-    number: int,
-    clock_of: Callable[[str], Callable[[], float]],
+    sides: tuple[Side, Side], outputs: Sequence[Outputs], setting: Setting, number: int, clock_of: Callable[[str], Clock]
 ) -> TimedRound:
     """Open both sides and time each timed example with both, back to back in random order.
 

@@ -32,7 +32,7 @@ from tasks.evaluation.acceptance import Drafting, measure_acceptance, write_text
 from tasks.evaluation.results.pair import AcceptanceRate, Costs
 from tasks.evaluation.scoring.statistics import Interval, ratio_interval
 from tasks.evaluation.sweep.plan import measure_costs
-from tasks.evaluation.timing import measure_in_turn, synchronised_clock
+from tasks.evaluation.timing import Clock, measure_in_turn, synchronised_clock
 from tasks.lineage import hardware
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
@@ -182,7 +182,7 @@ def forecast(groups: Sequence[Group], agreement: AcceptanceRate) -> Forecast:
 # --- the measurement ------------------------------------------------------------------------------------------------------
 
 
-def measure(pair: Pair, sources: Rows, request: Request, clock: Callable[[], float]) -> list[Group]:
+def measure(pair: Pair, sources: Rows, request: Request, clock: Clock) -> list[Group]:
     """Time groups of texts one after the other.
 
     Args:
@@ -211,7 +211,7 @@ def measure_agreement(pair: Pair, sources: Rows, request: Request) -> list[Accep
     return found
 
 
-def time_beside_vanilla(pair: Pair, sources: Rows, request: Request, draft_length: int, clock: Callable[[], float]) -> Timed:
+def time_beside_vanilla(pair: Pair, sources: Rows, request: Request, draft_length: int, clock: Clock) -> Timed:
     """Time greedy speculative decoding in turn with the large model alone."""
     points = {"vanilla": configure_method("vanilla_large", {})}
     points["speculative"] = configure_method("speculative", {"draft_length": draft_length})

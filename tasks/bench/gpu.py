@@ -43,7 +43,7 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoders
 from tasks.decoding.runtimes.fused import WHOLE_DRAFT
 from tasks.errors import InputError
-from tasks.evaluation.timing import synchronised_clock
+from tasks.evaluation.timing import Clock, synchronised_clock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -140,7 +140,7 @@ def agreement(ours: Pair, reference: Pair, sources: Rows, limit: int) -> tuple[i
 # --- the bandwidth limit --------------------------------------------------------------------------------------------------
 
 
-def copy_bandwidth(device: torch.device, size: int, clock: Callable[[], float]) -> float:
+def copy_bandwidth(device: torch.device, size: int, clock: Clock) -> float:
     """Return the bytes read and written per second while copying `size` random bytes on the device; a median."""
     source = torch.randint(0, 255, (size,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -189,7 +189,7 @@ class PairBenchmark:
     sources: Rows
     limit: int
     rounds: int
-    clock: Callable[[], float]
+    clock: Clock
 
     def decoded(self, method: str, settings: object, count: int = 1) -> Work:
         """Decode the sources of a round with a method of this project."""
@@ -441,7 +441,7 @@ def milliseconds(seconds: list[float]) -> float:
 class PairRun:
     """The measurements of one pair of models."""
 
-    def __init__(self, shape: PairShape, rounds: int, device: torch.device, clock: Callable[[], float]) -> None:
+    def __init__(self, shape: PairShape, rounds: int, device: torch.device, clock: Clock) -> None:
         self.shape = shape
         self.wrong = 0
         """Texts whose float32 tokens differ at a margin of `MARGIN_TOLERANCE` or more."""

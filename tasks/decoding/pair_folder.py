@@ -56,12 +56,7 @@ class PairManifest:
 
 
 def write_pair_folder(
-    folder: Path,
-    manifest: PairManifest,
-    large: Path,
-    drafter: Path,
-    examples: Sequence[str] = (),
-    calibration: Rows | None = None,
+    folder: Path, manifest: PairManifest, large: Path, drafter: Path, examples: Sequence[str], calibration: Rows | None = None
 ) -> Path:
     """Copy two models and what belongs to them into a folder, which appears whole or not at all.
 

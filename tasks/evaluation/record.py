@@ -16,6 +16,7 @@ from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, Measurements, SweepRow, TimedRow, numbers_of
 from tasks.lineage import datasets, lineage
 from tasks.paths import TaskPaths
+from tasks.tracking.recorder import Values
 
 _TAGS = ("method", "lossless", "split", "how", "why", "error")
 _COSTS = ("encode_small_ms", "encode_large_ms", "small_step_ms", "cost_ratio")
@@ -51,13 +52,7 @@ class SweepRecord(tracking.Recorder):
     """
 
     def __init__(
-        self,
-        paths: TaskPaths,
-        arm: str,
-        runtime: str,
-        settings: Mapping[str, object],
-        inputs: Sequence[Path | str],
-        seed: int | None = None,
+        self, paths: TaskPaths, arm: str, runtime: str, settings: Values, inputs: Sequence[Path | str], seed: int | None = None
     ) -> None:
         self._table = dict[str, dict[str, object]]()
         self._tags = {"kind": "sweep", "stage": "sweep", "arm": arm, "runtime": runtime, _COLOR_TAG: _COLORS[arm]}

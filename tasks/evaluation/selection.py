@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
@@ -211,7 +211,7 @@ def grid_bounds(
     vanilla: Quality,
     margins: MarginSettings,
     *,
-    lossless: Container[int],
+    lossless: set[int],
     sampled: bool,
     compared: int,
     seed: int,

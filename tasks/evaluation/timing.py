@@ -26,7 +26,11 @@ Output = TypeVar("Output")
 Name = TypeVar("Name", bound=Hashable)
 
 
-def synchronised_clock(device: str) -> Callable[[], float]:
+Clock = Callable[[], float]
+"""Seconds."""
+
+
+def synchronised_clock(device: str) -> Clock:
     """A clock in seconds that waits for the device to finish its queued work before each reading."""
     if device == "cpu":
         return time.perf_counter
@@ -44,7 +48,7 @@ def measure_in_turn(
     *,
     warmup: int,
     rng: random.Random,
-    clock: Callable[[], float],
+    clock: Clock,
 ) -> tuple[dict[Name, list[float]], dict[Name, list[Output]]]:
     """Time all contenders once on each example, in a random order.
 

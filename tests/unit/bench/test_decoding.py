@@ -104,7 +104,7 @@ def test_bild_runs_at_the_operating_point_of_the_pair(trained: Path) -> None:
     paths = TaskPaths("translation")
     point = configure_method("bild", {"fallback_threshold": 0.9, "rollback_threshold": 3.0})
     manifest = PairManifest(point, TextSettings(max_source_tokens=16, max_target_tokens=6))
-    write_pair_folder(paths.results / "pair", manifest, paths.model("large"), paths.model("aligned", 1))
+    write_pair_folder(paths.results / "pair", manifest, paths.model("large"), paths.model("aligned", 1), [])
     case = TrainedTask("translation", load(Path("params.yaml"))).case(quick=True)
     assert case.bild == BildSettings(fallback_threshold=0.9, rollback_threshold=3.0)
     assert case.bild_from == "the operating point of results/translation/pair"

@@ -139,7 +139,7 @@ def test_each_model_opens_alone_in_transformers(folder: Path, pair: DecodingPair
 def test_the_two_models_keep_their_places(folder: Path, tmp_path: Path) -> None:
     smaller = initial_model(ModelSettings(d_model=16, d_ff=16, d_kv=8, heads=2, decoder_layers=1, encoder_layers=1), 64, 0, 1)
     save_model(smaller, AutoTokenizer.from_pretrained(folder / "large"), tmp_path / "small")
-    found = load_pair(write_pair_folder(tmp_path / "pair", PairManifest(POINT, TEXT), folder / "large", tmp_path / "small"))
+    found = load_pair(write_pair_folder(tmp_path / "pair", PairManifest(POINT, TEXT), folder / "large", tmp_path / "small", []))
     own = load_pair(large=folder / "large", drafter=tmp_path / "small", text=TEXT)
     for one in (found, own):
         widths = {name: model.config.d_model for name, model in one.models.items()}
