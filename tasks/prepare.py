@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tasks.console import log, progress
 from tasks.corpora import translation
-from tasks.corpora.checks import TextCounts, count_texts, measure_corpus, summary, text_errors, token_errors, warnings
+from tasks.corpora.checks import Counts, count_texts, measure_corpus, summary, text_errors, token_errors, warnings
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.hub import read as read_data_set
 from tasks.corpora.reading import read
@@ -227,12 +227,7 @@ def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -
 
 
 def report_corpus(
-    task: str,
-    corpus: Corpus,
-    counts: Mapping[str, TextCounts],
-    tokenizer: PreTrainedTokenizerBase,
-    text: TextSettings,
-    also: Sequence[str] = (),
+    task: str, corpus: Corpus, counts: Counts, tokenizer: PreTrainedTokenizerBase, text: TextSettings, also: Sequence[str]
 ) -> None:
     """Write the report of a corpus, and log its summary and warnings.
 

@@ -68,6 +68,10 @@ class TextCounts:
     """Texts with a NUL or with U+FFFD, which stands for bytes that were no text."""
 
 
+Counts = Mapping[str, TextCounts]
+"""By split."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SplitReport(TextCounts):
     """One split, or the unlabelled sources, which have no references; with its texts in tokens."""
@@ -121,12 +125,7 @@ def count_texts(corpus: Corpus) -> dict[str, TextCounts]:
 
 
 def measure_corpus(
-    task: str,
-    corpus: Corpus,
-    counts: Mapping[str, TextCounts],
-    tokenise: tuple[Tokenise, Tokenise],
-    unknown: int | None,
-    limits: tuple[int, int],
+    task: str, corpus: Corpus, counts: Counts, tokenise: tuple[Tokenise, Tokenise], unknown: int | None, limits: tuple[int, int]
 ) -> CorpusReport:
     """Measure the texts of every split in tokens.
 
@@ -226,7 +225,7 @@ _LEGEND = (
 )
 
 
-def text_errors(counts: Mapping[str, TextCounts]) -> list[str]:
+def text_errors(counts: Counts) -> list[str]:
     """What makes training or its measurement senseless, each in a line with its fix; empty where nothing does."""
     return [f"{name}: {line}" for name, split in counts.items() for line in _text_errors(name, split)]
 
