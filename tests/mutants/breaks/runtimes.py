@@ -6,6 +6,7 @@ _UNIT, _RUNTIMES = "tests/unit/decoding", "tests/unit/decoding/runtimes"
 _KERNEL = "tasks/decoding/runtimes/kernel"
 _LOOP = (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",)
 _DRAWN = (f"{_UNIT}/test_native_loop.py::test_sampled_rows_equal_the_general_loop",)
+_KEPT = (f"{_UNIT}/test_native_loop.py::test_kept_predictions_change_nothing",)
 _CHECK = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_check_equals_a_plain_run_and_the_rule",)
 _SAMPLED = (f"{_RUNTIMES}/test_fused.py::test_sampled_tokens_and_counts_are_the_references",)
 _CONTINUATION = (f"{_RUNTIMES}/test_fast_runtimes.py::test_a_continuation_equals_single_steps",)
@@ -69,6 +70,14 @@ BREAKS = (
           "kDraft, row.text.count", "kDraft, 0", _DRAWN),
     Break("kernel-acceptance-by-another-number", f"{_KERNEL}/sampling.h", "accepts", "number(position, kAccept, 0)",
           "number(position, kTarget, 0)", _DRAWN),
+    Break("kept-of-another-source", f"{_KERNEL}/kept.h", "beginnings", "step(0, source)", "step(0, 0)", _KEPT),
+    Break("kept-slot-holds-rejected-tokens", f"{_KERNEL}/kept.h", "begin", "&& here[known] == tokens[known]", "", _KEPT),
+    Break("kept-of-the-last-batch", "tasks.decoding.runtimes.native", "NativeDecoder.start",
+          "encoder_output is self._kept.started", "True", _KEPT),
+    Break("kept-slots-after-runs-from-python", "tasks.decoding.runtimes.native", "NativeDecoder.start",
+          "clean = not any(self.lengths)", "clean = True", _KEPT),
+    Break("kept-for-nothing", f"{_KERNEL}/kept.h", "keep", "if (best < 0 ||", "if (best >= 0 ||",
+          (f"{_UNIT}/test_native_loop.py::test_what_is_kept_is_not_computed_again",)),
     Break("native-drafts-into-the-limit", f"{_KERNEL}/speculative_loop.h", "budget_of",
           " - !rules.ends_unverified", "", _LOOP),
     Break("native-rows-read-each-others-logits", f"{_KERNEL}/speculative_loop.h", "run_target", "row->at = positions;",
