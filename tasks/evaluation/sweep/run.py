@@ -406,7 +406,8 @@ class SweepRunner:
             texts = evaluator.vanilla(split).tokens
             drawn = {} if request.sampling.greedy else {"samples": samples, "batch": evaluator.sweep.quality_batch}
             grid = GridReplay(points, request, split, self.cache, texts, **drawn)
-            return replay_grid(grid, evaluator.pair, f"replay {split.name}, {self.drafter}", self.fan_out)
+            how = "decode" if drawn else "replay"
+            return replay_grid(grid, evaluator.pair, f"{how} {split.name}, {self.drafter}", self.fan_out)
 
     def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str]) -> None:
         """Decode points before anything is timed, in several processes where there are some; one that fails has its row.
