@@ -31,6 +31,8 @@ _SLOWEST = 1.15
 """Relative latency up to which the close view shows points that are not chosen."""
 _MOST_METHODS = 6
 """Entries of the legend beside the two arms; the last stands for all further methods."""
+_WIDEST = 1.5
+"""Relative latency at which the bar of an interval on test ends: of few rounds it may reach many times as far."""
 _OTHERS = "other methods"
 _STATES = {
     "beaten": alt.MarkDef("point", filled=True, opacity=0.35, size=36),
@@ -106,7 +108,8 @@ def _lettered(summary: Summary, shown: Sequence[str]) -> tuple[list[Record], lis
         test_keys.append(f"{letter}  {test.speedup:.2f}×, {lost} points{', contradicted' if red else ''}")
         fast, slow = test.speedup_interval or (test.speedup, test.speedup)
         low, high = test.quality_difference_interval or (difference, difference)
-        place = {"x": test.relative_latency, "left": 1 / slow, "right": 1 / fast, "y": difference, "low": low, "high": high}
+        x = test.relative_latency
+        place = {"x": x, "left": 1 / slow, "right": min(1 / fast, max(x, _WIDEST)), "y": difference, "low": low, "high": high}
         tested.append({**place, **look, "name": f"{letter} contradicted" if red else letter})
     return named, tested, keys, test_keys
 

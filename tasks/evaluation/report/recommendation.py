@@ -80,7 +80,7 @@ def _objection(summary: Summary, candidate: Candidate) -> str | None:
     if excused if status is None else status.speed not in ("contradicted", "open") and status.quality not in refused:
         return None
     what, words = point_text(candidate.point), mark_of(status, summary.margins.of(candidate.held_to)).words
-    return f"{what[0].upper()}{what[1:]} is faster on validation, but test says: {words}."
+    return f"{what[0].upper()}{what[1:]} is faster on validation; on test it is {words}."
 
 
 def recommend(summary: Summary, warnings: Sequence[str] = ()) -> Recommendation:
