@@ -65,6 +65,10 @@ class GivenTextEvaluator(PointEvaluator):
     def _predictions(self) -> dict[str, list[TextPredictions]]:
         return {}
 
+    @property
+    def decodes_together(self) -> bool:
+        return False
+
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The tokens of the texts with the counts of the point, and how likely it finds each text."""
         endless, outputs, timed = without_end_tokens(self.pair), Outputs("scored"), set(split.timed)

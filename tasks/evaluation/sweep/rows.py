@@ -62,6 +62,11 @@ class PointEvaluator:
         """The models, opened anew where they were closed."""
         return self.open_pair()
 
+    @property
+    def decodes_together(self) -> bool:
+        """Whether all points are decoded on one batch after the other (`GridReplay`): where a planned sweep draws tokens."""
+        return self.sweep.plan and not self.request.sampling.greedy
+
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The point's outputs on the whole split, decoded in batches."""
         return decoded_outputs(point, self.pair, split, self.request, self.sweep)

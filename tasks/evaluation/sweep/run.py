@@ -421,7 +421,9 @@ class SweepRunner:
         new = [point for point in why if point not in sweep.asked]
         waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
         waiting = [point for point in waiting if not evaluator.has_outputs(point, split)]
-        if self.fan_out is not None and waiting:
+        if waiting and evaluator.decodes_together:
+            decoded = {waiting[index]: outputs for index, outputs in self._replayed(waiting, split).outputs.items()}
+        elif waiting and self.fan_out is not None:
             decoder = PointDecoder(evaluator.request, evaluator.sweep, split, evaluator.pair)
             decoded = replay.decode_points(waiting, decoder, self.fan_out, f"decode {split.name}, {self.drafter}")
         known = dict[SweepPoint, Known]()
