@@ -36,7 +36,7 @@ from pydantic import JsonValue
 
 from tasks.console import add_json, aligned_columns, answer, command_parser, log
 from tasks.decoding.method import LOOK_UPS
-from tasks.errors import InputError, stage
+from tasks.errors import InputError, check_picture, stage
 from tasks.evaluation.effect import milliseconds
 from tasks.evaluation.report.formatting import CHOICE_NAMES, NOTHING, metric_name, number_text, settings_text
 from tasks.evaluation.results.codec import Settings
@@ -512,22 +512,17 @@ def draw_early_exits(results: Sequence[LoadedResult], path: Path) -> None:
     """Writes the figure of the early exits of all results.
 
     Raises:
-        InputError: no result has any, or the file is no picture or cannot be written.
+        InputError: no result has any.
     """
     from tasks.evaluation.report.charts import save
     from tasks.evaluation.report.figures import early_exits
 
-    if path.suffix not in (".png", ".svg"):
-        raise InputError(f"--early-exits {path} is neither .png nor .svg; name it so")
     # Results of one task are told apart by what the user called them.
     tasks = {one.summary.task for one in results}
     found = early_exits({one.summary.task if len(tasks) > 1 else one.name: one.summary for one in results})
     if found is None:
         raise InputError("neither result has timed points of calm or of the drafter early_layer; sweep them")
-    try:
-        save(found, path)
-    except OSError as error:
-        raise InputError(f"--early-exits {path} cannot be written ({error.strerror})") from None
+    save(found, path)
 
 
 def main() -> None:
@@ -539,6 +534,7 @@ def main() -> None:
     parser.add_argument("--early-exits", type=Path, metavar="FILE", help=figure)
     add_json(parser)
     arguments = parser.parse_args()
+    check_picture("--early-exits", arguments.early_exits)
     results = open_result(arguments.first), open_result(arguments.second)
     comparison = compare(*results)
     if arguments.early_exits is not None:

@@ -48,6 +48,18 @@ def require_whole(path: Path, fix: str = "run the stage that makes it again (dvc
         raise InputError(f"{path if path.is_dir() else path.parent}: {changed}; {fix}")
 
 
+def check_picture(option: str, file: Path | None) -> None:
+    """Check, before any work, that a figure can be written to a file; None is no figure.
+
+    Raises:
+        InputError: the name has another ending than `.svg` or `.png`, or the folder is missing or not writable.
+    """
+    if file is not None and file.suffix not in (".svg", ".png"):
+        raise InputError(f"{option} is {file}; name a file that ends in .svg or .png")
+    if file is not None and not ((folder := file.absolute().parent).is_dir() and os.access(folder, os.W_OK)):
+        raise InputError(f"{option} is {file}, but {folder} is no folder to write in; make it, or name another")
+
+
 def read_text_file(path: Path) -> str:
     """Return the text of a UTF-8 file.
 

@@ -27,7 +27,7 @@ from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.speculative import expected_speedup
 from tasks.decoding.registry import configure_method, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.errors import InputError, read_lines, stage
+from tasks.errors import InputError, check_picture, read_lines, stage
 from tasks.evaluation.acceptance import Drafting, measure_acceptance, write_texts
 from tasks.evaluation.results.pair import AcceptanceRate, Costs
 from tasks.evaluation.scoring.statistics import Interval, ratio_interval
@@ -364,8 +364,7 @@ def main() -> None:
     texts = read_lines(arguments.texts)[: max(arguments.count, 0)]
     if len(texts) < _GROUPS:
         raise InputError(f"{arguments.texts}: {len(texts)} texts are too few; give {_GROUPS} or more, and --count as many")
-    if arguments.figure is not None and arguments.figure.suffix not in (".svg", ".png"):
-        raise InputError(f"--figure is {arguments.figure}; name a file that ends in .svg or .png")
+    check_picture("--figure", arguments.figure)
     pair, encode, device = open_models(arguments)
     sources, request, clock = encode(texts), Request(arguments.max_tokens), synchronised_clock(device)
     # 1. What the models cost on groups of the texts.

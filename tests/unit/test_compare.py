@@ -347,8 +347,8 @@ def test_early_exits_of_both_are_drawn_or_said_to_be_missing(run: Run, tmp_path:
     assert run(before, other, "--early-exits", tmp_path / "exits.svg").status == 0
     drawn = (tmp_path / "exits.svg").read_text(encoding="utf-8")
     assert f"{other}: BiLD, early_layer" in drawn and "toy: BiLD" not in drawn, "both are of one task"
-    assert "neither .png nor .svg" in run(before, other, "--early-exits", tmp_path / "exits.pdf").said
-    assert "cannot be written" in run(before, other, "--early-exits", tmp_path / "none" / "exits.svg").said
+    assert "ends in .svg or .png" in run(before, other, "--early-exits", tmp_path / "exits.pdf").said
+    assert "none is no folder" in run(tmp_path, other, "--early-exits", tmp_path / "none" / "exits.svg").said
 
 
 def test_a_name_that_is_neither_path_nor_revision_is_refused() -> None:

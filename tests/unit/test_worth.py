@@ -140,6 +140,7 @@ def test_bad_input_gets_one_line(run: Run, folder: Path, tmp_path: Path) -> None
         ((tmp_path / "nowhere", "--texts", texts), "nowhere"),
         ((folder / "large", folder / "nowhere", "--texts", texts), "nowhere"),
         ((folder / "large", "--texts", texts, "--figure", "worth.pdf"), "ends in .svg or .png"),
+        ((tmp_path / "nowhere", "--texts", texts, "--figure", tmp_path / "none" / "worth.svg"), "none is no folder"),
         ((folder / "large", "--texts", texts, "--max-tokens", 1), "max_target_tokens"),
         ((folder / "large", "--texts", texts, "--threads", 100000), "threads"),
     ):
