@@ -75,7 +75,7 @@ def _load(root: Path) -> list[Stage]:
                     found.append(Stage(_address(repo, node), needs, tuple(Path(out.fs_path) for out in node.outs)))
             return found
     except NotDvcRepoError:
-        raise InputError(f"{root} is not a DVC repository; go to the folder with dvc.yaml, or run dvc init") from None
+        raise InputError(f"{root} is not a DVC repository; go to the folder of a project, which has dvc.yaml") from None
     except DvcException as error:
         raise InputError(f"DVC cannot read its stages in {root}: {error}") from error
 

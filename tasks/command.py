@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import runpy
 import sys
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import NoReturn
 
-from tasks.errors import InputError, one_line_errors
+from tasks.errors import STATUS_BAD_INPUT, InputError, causes, one_line_errors
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,12 @@ and an interrupted run goes on where it was. DVC runs the stages; of its options
   -s, --single-item  run the named stages alone, without those that they need
 
 --json prints one line for programs, at the end; what DVC and the stages print then goes to standard error."""
+_FIXES = {
+    "DependencyDoesNotExistError": "put it there, or correct its path under active in params.yaml",
+    "StageNotFound": "dvc stage list shows the stages",
+    "NotDvcRepoError": "go to the folder of a project",
+}
+"""What to do about bad input that DVC finds itself, by the name of its error."""
 _COMPLETION = 'complete -o default -W "{words}" draftline'
 
 
@@ -179,26 +186,56 @@ def _repro(words: list[str]) -> int:
     """Let DVC run stages; then print the verdicts of the named reports once more, below DVC's own last lines."""
     as_json, words = "--json" in words, [word for word in words if word != "--json"]
     # pydantic and DVC would make every other command start later.
-    from dvc.cli import main as dvc
+    from dvc.cli import parse_args
+    from dvc.cli.parser import DvcParser
 
     from tasks.config import DEFAULT, check_for_dvc, load
     from tasks.console import output_apart, print_verdicts
     from tasks.paths import TaskPaths
 
+    DvcParser.error = _refuse  # which would print all of dvc's help
+    asked = parse_args(words)
     check_for_dvc()
     active = load(DEFAULT).active
-    named = [word.partition("@")[::2] for word in words[1:] if not word.startswith("-")]
-    if "--glob" in words:
-        named = []
+    named = [] if asked.glob else [word.partition("@")[::2] for word in asked.targets]
     if wrong := next((task for _, task in named if task not in active), None):
         fix = "name one of them, or move its line there from inactive"
         raise InputError(f"{wrong} is no active task of {DEFAULT}: {', '.join(active)}; {fix}")
     with output_apart(as_json):
-        status = int(dvc(words))
+        status = _dvc(words)
     reported = [task for stage, task in named or [("report", task) for task in active] if stage == "report"]
-    done = status == 0 and "--dry" not in words
+    done = status == 0 and not asked.dry
     print_verdicts([TaskPaths(task).results / "table.md" for task in reported if done], status, as_json=as_json)
     return status
+
+
+def _refuse(_: object, message: str, *__: object) -> NoReturn:
+    raise InputError(f"{message}; draftline run --help shows how")
+
+
+def _dvc(words: list[str]) -> int:
+    """Let DVC run stages; return its exit status, or that of a stage which has refused bad input and said why.
+
+    Raises:
+        InputError: DVC found bad input itself.
+    """
+    from dvc.cli import main
+
+    refused = list[str]()
+
+    def is_for_dvc_to_say(record: logging.LogRecord) -> bool:
+        for error in causes(record.exc_info[1] if record.exc_info else None):
+            if str(error).endswith(f"exited with {STATUS_BAD_INPUT}"):
+                refused.append("")
+            if fix := _FIXES.get(type(error).__name__):
+                refused.append(f"{error}; {fix}")
+        return not refused
+
+    logging.getLogger("dvc.cli").addFilter(is_for_dvc_to_say)
+    status = int(main(words))
+    if said := next(filter(None, refused), ""):
+        raise InputError(said)
+    return STATUS_BAD_INPUT if refused else status
 
 
 def _become(words: Sequence[str]) -> NoReturn:

@@ -173,7 +173,7 @@ def disk_full(error: BaseException, path: Path) -> bool:
 
     Some libraries report a full disk in words only, and torch reports only that a file came out too short.
     """
-    for cause in _causes(error):
+    for cause in causes(error):
         words = str(cause)
         if getattr(cause, "errno", None) in _FULL or any(known in words for known in _FULL_WORDS):
             return True
@@ -192,7 +192,8 @@ def _free_bytes(path: Path) -> int:
     return shutil.disk_usage(next(folder for folder in (there, *there.parents) if folder.exists())).free
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what caused it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -249,7 +250,7 @@ def _end_without_memory(failed: threading.ExceptHookArgs | sys.UnraisableHookArg
     A thread of `concurrent.futures` that cannot start another one leaves its futures open. One that fails before it runs is
     never reported as started to whoever started it; that error is an unraisable one.
     """
-    if not any(isinstance(one, MemoryError) or "can't start new thread" in str(one) for one in _causes(failed.exc_value)):
+    if not any(isinstance(one, MemoryError) or "can't start new thread" in str(one) for one in causes(failed.exc_value)):
         show(failed)
         return
     try:

@@ -3,12 +3,16 @@
 import csv
 import difflib
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from dvc import cli  # here, since DVC logs to the standard error of its first import, which a test would close
+from dvc.repo import Repo
 from pyarrow import parquet
 
 from tasks import command, config, init
@@ -17,7 +21,8 @@ from tasks.errors import InputError
 from tasks.evaluation.settings import default_grid
 from tests.commands import Run, runner
 
-PARAMS = (Path(__file__).parents[2] / "params.yaml").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PARAMS = (ROOT / "params.yaml").read_text(encoding="utf-8")
 
 
 def chats(count: int) -> list[tuple[str, ...]]:
@@ -204,6 +209,29 @@ def test_a_run_of_no_active_task_is_refused(
         assert ended.said.startswith(
             f"error: {name} is no active task of params.yaml: translation; name one of them, or move its"
         )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["translation"], "a stage has refused it"),
+        (
+            ["needs@translation"],
+            "dependency 'none' does not exist; put it there, or correct its path under active in params.yaml",
+        ),
+        (["nope@translation"], "Stage 'nope@translation' not found inside 'dvc.yaml' file; dvc stage list shows the stages"),
+        (["--nope"], "unrecognized arguments: --nope; draftline run --help shows how"),
+    ],
+)
+def test_bad_input_of_a_run_is_one_line_and_status_2(words: list[str], said: str, tmp_path: Path) -> None:
+    Repo.init(str(tmp_path), no_scm=True).close()
+    (tmp_path / "params.yaml").write_text(PARAMS, encoding="utf-8")
+    refusing = "{foreach: {translation: x}, do: {cmd: 'echo error: a stage has refused it >&2; exit 2'}}"
+    needing = "{foreach: {translation: x}, do: {cmd: 'true', deps: [none]}}"
+    (tmp_path / "dvc.yaml").write_text(f"stages: {{report: {refusing}, needs: {needing}}}", encoding="utf-8")
+    command, variables = [sys.executable, "-m", "tasks.command", "run", *words], {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (2, f"error: {said}\n")
 
 
 def test_a_setting_that_dvc_lists_has_to_be_there(

@@ -69,7 +69,7 @@ def test_what_is_no_repository_with_that_stage_is_refused(repository: Repository
         read_graph(root, ["tabel"])
     with pytest.raises(InputError, match=f"go to {root}"):
         read_graph(root / "below")
-    with pytest.raises(InputError, match="not a DVC repository"):
+    with pytest.raises(InputError, match="not a DVC repository; go to the folder of a project"):
         read_graph(tmp_path)
     (root / "dvc.yaml").write_text("stages: {}", encoding="utf-8")
     with pytest.raises(InputError, match="no stages"):
