@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -82,6 +82,13 @@ class _SetLevel(argparse.Action):
         set_up(self.const)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong with the words of a command, without the usage of all of them."""
+        log.error("%s; %s --help shows how", " ".join(message.split()), self.prog)
+        raise SystemExit(2)
+
+
 def command_parser(description: str | None, *words: str) -> argparse.ArgumentParser:
     """Return the parser of the running command, with `--quiet` and `--verbose`, which take effect by themselves.
 
@@ -94,7 +101,7 @@ def command_parser(description: str | None, *words: str) -> argparse.ArgumentPar
     module = [] if spec is None else [f"python -m {spec.name.removesuffix('.__main__')}"]
     if front := os.environ.get("DRAFTLINE_COMMAND"):
         module = [front]
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=" ".join([*module, *words]) or None, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     group = parser.add_mutually_exclusive_group()

@@ -422,7 +422,8 @@ def main(argv: Sequence[str] | None = None, checks: Sequence[Check] = CHECKS) ->
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     options = parser.parse_args(argv)
     if not Path("dvc.yaml").is_file():
-        parser.error("there is no dvc.yaml here; run the command in the root folder of the repository")
+        log.error("there is no dvc.yaml here; run the command in the root folder of the repository")
+        return 2
     facts, results, indent = Facts(), list[dict[str, str]](), " " * (_NAMES + _STATES + 4)
     for check in checks:
         one = run(check, facts)

@@ -1,5 +1,6 @@
 """Messages go to standard error, results to standard output; progress is a bar on a terminal and lines elsewhere."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,5 +75,24 @@ def test_progress_in_a_file_is_a_line_each_tenth(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_command_reads_quiet_and_verbose() -> None:
-    made = [one for folder in ("tasks", "flows") for one in Path(folder).rglob("*.py") if "ArgumentParser(" in one.read_text()]
+    modules = [one for folder in ("tasks", "flows") for one in Path(folder).rglob("*.py")]
+    made = [one for one in modules if re.search(r"ArgumentParser\(|\(argparse.ArgumentParser\)", one.read_text())]
     assert made == [Path("tasks/console.py")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: action"),
+        (["--nope", "add"], "unrecognized arguments: --nope"),
+        (["add", "--size", "one\ntwo"], "argument --size: invalid int value: 'one\\ntwo'"),
+    ],
+)
+def test_wrong_words_are_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = console.command_parser("Does something.")
+    action = parser.add_subparsers(dest="action", required=True).add_parser("add")
+    action.add_argument("--size", type=int)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(words)
+    name = f"{parser.prog} add" if "--size" in words else parser.prog
+    assert capsys.readouterr().err == f"error: {said}; {name} --help shows how\n"
