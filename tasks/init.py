@@ -24,6 +24,7 @@ import yaml
 
 from tasks import config
 from tasks.console import add_json, answer, command_parser
+from tasks.corpora.checks import count_texts, text_errors
 from tasks.corpora.example import Corpus
 from tasks.corpora.files import open_records
 from tasks.corpora.reading import read
@@ -55,9 +56,11 @@ def guess_columns(files: Sequence[Path], kind: str, source: str | None, target: 
     Raises:
         InputError: they cannot be told; names the columns that there are.
     """
+    if source is not None and source == target:
+        raise InputError(f"--source and --target are both {source}; name two columns")
     if kind == PARQUET:
         schema = pyarrow.parquet.read_schema(files[0])
-        names = [column.name for column in schema if "string" in str(column.type)]
+        found, names = schema.names, [column.name for column in schema if "string" in str(column.type)]
     else:
         table = open_records(files[0], kind, ())
         records = [record.values for record in islice(table.records, _LOOKED_AT)]
@@ -65,13 +68,16 @@ def guess_columns(files: Sequence[Path], kind: str, source: str | None, target: 
             raise InputError(f"{files[0]} has no row; give a file with examples")
         found = table.columns or list(dict.fromkeys(name for record in records for name in record))
         names = [name for name in found if any(_is_text(record.get(name)) for record in records)]
+    for option, given in (("--source", source), ("--target", target)):
+        if given is not None and not {given, given.partition(".")[0]} & {*found}:  # a.b is b inside of a
+            raise InputError(f"{files[0]}: {option} is {given}, but its columns are {', '.join(found)}; name one of them")
     left = [name for name in names if name not in (source, target)]
     source = source or next((name for name in left if name.lower() in _SOURCES), None)
     target = target or next((name for name in left if name.lower() in _TARGETS and name != source), None)
     if source is None or target is None:
         rest = [name for name in left if name not in (source, target)]
         if len(rest) != (source is None) + (target is None):
-            raise InputError(f"{files[0]} has the columns {', '.join(names)}; say which by --source NAME and --target NAME")
+            raise InputError(f"{files[0]} has the columns {', '.join(found)}; say which by --source NAME and --target NAME")
         source, target = source or rest.pop(0), target or rest.pop(0)
     return source, target
 
@@ -89,7 +95,7 @@ def file_settings(files: Sequence[Path], source: str | None, target: str | None)
     """
     for file in files:
         if not file.is_file():
-            raise InputError(f"there is no file {file}; name files of texts")
+            raise InputError(f"{file} is {'a folder' if file.is_dir() else 'not there'}; name files of texts")
     splits: dict[str, list[str]] = {}
     for file in files:
         name = next((split for split, words in _SPLITS.items() if words.search(file.name)), "train")
@@ -101,6 +107,8 @@ def file_settings(files: Sequence[Path], source: str | None, target: str | None)
         kind = FileSettings(files=settings["files"]).format_of(file.name for file in files)
     except ValueError as error:
         raise InputError(str(error)) from None
+    if kind == PARALLEL and (source or target):
+        raise InputError(f"--source and --target name columns, which {files[0]} has not; leave them out")
     if kind != PARALLEL:
         settings["source_field"], reference = guess_columns(files, kind, source, target)
         settings["reference_fields"] = [reference]
@@ -311,14 +319,24 @@ def main() -> None:
     # One file in a folder of its own, or copies: read from where they are now.
     folder, known = placed(given.files, given.name), {file.parent.resolve() for file in given.files}
     try:
-        proposal = Proposal(settings, look_at(read(FileSettings(**settings), folder), given.metric))
+        corpus = read(FileSettings(**settings), folder)
+        for name in (one for one in corpus if len(corpus[one]) == 1):
+            fix = "at least 2" if name in settings["files"] else "at least 20, or name a file for it"
+            raise InputError(f"{folder}: {name} has a single example; give {fix}")
+        for error in text_errors(count_texts(corpus)):
+            raise InputError(f"{folder}: {error}")
+        proposal = Proposal(settings, look_at(corpus, given.metric))
         look, minutes = proposal.look, max(1, round(proposal.fit()))
         lines = proposal.lines(given.name)
         written = added(text, given.name, str(folder), lines, str(given.params))
-    except InputError:
+    except InputError as error:
         if folder.resolve() not in known:
             shutil.rmtree(folder)
-        raise
+        # Name the user's own files, not the copies.
+        why = str(error).replace(f"{folder}: ", f"{', '.join(map(str, given.files))}: ")
+        for file in given.files:
+            why = why.replace(str(folder / file.name), str(file))
+        raise InputError(why) from None
     atomic_write(given.params, written)
     named = [settings.get("source_field", ""), *settings.get("reference_fields", [])]
     columns = " → ".join(named if named[0] else settings["files"]["train"])

@@ -284,7 +284,8 @@ def _text_errors(name: str, split: TextCounts) -> Iterator[str]:
         yield f"{split.swapped:.0%} of the examples have source and target swapped, by their words; swap their columns back"
     for other, count in ((TRAIN, split.examples_in_train), (TEST, split.examples_in_test)):
         if count > _FATAL * split.examples:
-            yield f"{_count(count, split)} are in {other} as they are, which would measure memory; remove them from {other}"
+            fix = f"remove them from {other}" if 2 * count < split.examples else f"give {name} other examples"
+            yield f"{_count(count, split)} are in {other} as they are, which would measure memory; {fix}"
 
 
 def _warnings(name: str, split: SplitReport) -> Iterator[str]:

@@ -95,7 +95,7 @@ def _held_out(examples: Sequence[Example], missing: Sequence[str], settings: Fil
     for split in missing:
         if not found[split]:
             said = f"{folder}: train has {len(examples)} examples, of which too few sources are different to hold out {split}"
-            raise InputError(f"{said}; give more, or name files for {split}")
+            raise InputError(f"{said}; give at least {2 * _LARGEST_SHARE}, or name files for {split}")
         found[split] = found[split][: settings.limit.get(split, 0) or None]
     return found
 

@@ -172,7 +172,9 @@ class FileSettings:
             if not (self.source_field and self.reference_fields and all(self.reference_fields)):
                 raise ValueError(f"source_field or reference_fields is empty; {kind} needs the name of each field")
         elif split != UNLABELLED and len(names) < 2:
-            raise ValueError(f"files.{split} names {len(names)} file(s); parallel text needs a source and a reference")
+            raise ValueError(
+                f"files.{split} names {names[0]} alone; parallel text needs a file of sources and one of references"
+            )
         elif columns:
             raise ValueError(f"template names {listed(columns)}, but parallel text has no columns; name {{source}} alone")
 

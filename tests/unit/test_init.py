@@ -84,7 +84,11 @@ def test_a_trial_says_what_a_pair_to_use_would_take() -> None:
 def test_what_is_refused_leaves_no_copies(run: Run, tmp_path: Path) -> None:
     table(tmp_path / "head.csv", ["a", "b"], [])
     assert run("chat", "head.csv").said == "error: head.csv has no row; give a file with examples\n"
-    table(tmp_path / "few.csv", ["a", "b"], [(" ".join(f"{number:09b}".replace("0", "x")), "x") for number in range(300)])
+    table(
+        tmp_path / "few.csv",
+        ["a", "b"],
+        [(" ".join(f"{number:09b}".replace("0", "x")), "1" * (number % 2 + 1) + "x") for number in range(300)],
+    )
     assert "error: the texts have too few different" in run("chat", "few.csv").said
     table(tmp_path / "chat.csv", ["a", "b"], chats(300))
     assert run("my chat", "chat.csv").status == 2
@@ -131,6 +135,36 @@ def test_columns_are_told_by_their_names_or_texts(
     assert (settings["source_field"], settings["reference_fields"]) == (found[0], [found[1]])
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["few.csv"],
+            "few.csv: train has 3 examples, of which too few sources are different to hold out validation; give at least",
+        ),
+        (["some.csv"], "some.csv: validation has a single example; give at least 20, or name a file for it"),
+        (
+            ["all.csv", "valid.csv"],
+            "all.csv, valid.csv: validation: 54 of 60 examples (90.0%) are in train as they are, which",
+        ),
+        (["hole.csv"], "hole.csv, line 2: reply is empty; fill it, or remove the line"),
+        (["all.csv", "--source", "nope"], "all.csv: --source is nope, but its columns are message, reply; name one of them"),
+        (["all.csv", "--source", "reply", "--target", "reply"], "--source and --target are both reply; name two columns"),
+        (["one.txt"], "files.train names one.txt alone; parallel text needs a file of sources and one of references"),
+        (["one.txt", "two.txt", "--target", "a"], "--source and --target name columns, which one.txt has not; leave them out"),
+    ],
+)
+def test_bad_files_are_named_in_one_line_and_nothing_is_kept(words: list[str], said: str, run: Run, tmp_path: Path) -> None:
+    rows = chats(60)
+    for name, some in (("few", rows[:3]), ("some", rows[:12]), ("all", rows), ("valid", rows), ("hole", [("a", ""), *rows])):
+        table(tmp_path / f"{name}.csv", ["message", "reply"], some)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text("a\n" * 40, encoding="utf-8")
+    ended = run("chat", *words)
+    assert ended.status == 2 and ended.said.startswith(f"error: {said}") and ended.said.count("\n") == 1
+    assert not (tmp_path / "data/chat-text").exists() and (tmp_path / "params.yaml").read_text(encoding="utf-8") == PARAMS
+
+
 def test_splits_are_told_by_the_names_of_files(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("train.de", "train.en", "val.de", "val.en", "test.de", "test.en")]
     for file in files:
@@ -139,8 +173,9 @@ def test_splits_are_told_by_the_names_of_files(tmp_path: Path) -> None:
     assert init.file_settings(files, None, None) == {"files": splits}
     with pytest.raises(InputError, match="is taken for a test file by its name; name a file to train on too"):
         init.file_settings(files[4:], None, None)
-    with pytest.raises(InputError, match=r"there is no file .*nothing"):
-        init.file_settings([tmp_path / "nothing"], None, None)
+    for name, what in (("nothing", "not there"), ("", "a folder")):
+        with pytest.raises(InputError, match=f" is {what}; name files of texts"):
+            init.file_settings([tmp_path / name], None, None)
 
 
 def test_classes_and_summaries_have_metrics_of_their_own() -> None:

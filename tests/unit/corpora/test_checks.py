@@ -94,7 +94,10 @@ def test_each_warning_names_its_split_its_number_and_the_fix(splits: dict[str, A
         ({"test": [*GOOD, Example(" ", ("x",))]}, "test: 1 of 51 sources are empty"),
         ({"test": [Example("a", ("",)), Example("b", ("",))]}, "test: every reference is empty"),
         ({"train": [Example(one.source.upper(), one.references) for one in GOOD]}, "train: 89% of the source tokens are"),
-        ({"test": examples(50)}, "test: 50 of 50 examples (100.0%) are in train as they are, which would measure memory"),
+        (
+            {"test": examples(50)},
+            "test: 50 of 50 examples (100.0%) are in train as they are, which would measure memory; give test other",
+        ),
         ({"validation": GOOD, "test": GOOD}, "validation: 50 of 50 examples (100.0%) are in test as they are"),
         ({"train": [*examples(400)[:370], *swapped(examples(400)[370:])]}, "train: 8% of the examples have source and target"),
         ({"test": swapped(GOOD)}, "test: 100% of the examples have source and target swapped"),

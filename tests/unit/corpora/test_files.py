@@ -193,7 +193,7 @@ def test_lines_past_the_limit_are_not_parsed(jsonl: Path) -> None:
     [
         ({"format": "xml"}, "format is 'xml'"),
         ({"files": {"validation": ["a", "b"]}}, "it must have train, and may have validation, test and unlabelled"),
-        ({"files": {**PARALLEL_FILES, "test": ["a"]}}, "files.test names 1 file"),
+        ({"files": {**PARALLEL_FILES, "test": ["a"]}}, "files.test names a alone; parallel text needs a file of sources"),
         ({"files": {"train": ["a.csv", "b.jsonl"]}}, "endings of several formats (csv, jsonl)"),
         ({"files": {**PARALLEL_FILES, "train": {"a": ["a", "b"]}}}, "files.train is a mapping; only test may be one"),
         ({"files": {**PARALLEL_FILES, "test": {}}}, "files.test names no test set"),
