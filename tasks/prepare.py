@@ -27,7 +27,7 @@ from tasks.evaluation.scoring.metrics import metric_of
 from tasks.evaluation.scoring.words import WITHOUT_SPACES
 from tasks.files import atomic_folder, atomic_path
 from tasks.locks import folder_lock, host_lock
-from tasks.models.pair import check_vocabulary
+from tasks.models.pair import check_sizes, check_vocabulary
 from tasks.models.prompting import SourceEncoder, encode
 from tasks.models.settings import LONGEST_TEXT, ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import is_gguf, load_from, load_tokenizer, train_tokenizer
@@ -78,10 +78,8 @@ def check_starts(large: ModelSettings, small: ModelSettings) -> None:
 
         check_layers(_without_weights(found["large"]), small.from_large)
     opened = {name: _without_weights(config) for name, config in found.items() if config is not None}
-    sizes = {name: sum(one.numel() for one in model.parameters()) / 1e6 for name, model in opened.items()}
-    if len(sizes) == len(found) and sizes["small"] >= sizes["large"]:
-        said = f"{small.pretrained} has {sizes['small']:.3g} M parameters and {large.pretrained} {sizes['large']:.3g} M"
-        raise InputError(f"models.small.pretrained: {said}, so that drafts could save nothing; name a smaller one")
+    if len(opened) == len(found):
+        check_sizes(opened["small"], opened["large"], f"models.small.pretrained: {small.pretrained}", str(large.pretrained))
 
 
 def _configuration(name: str, model: ModelSettings) -> PreTrainedConfig | None:

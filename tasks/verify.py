@@ -36,6 +36,7 @@ from tasks.decoding.pair_folder import DRAFTER, LARGE, certified, engine_draft_l
 from tasks.decoding.runtimes.layout import FORMATS
 from tasks.errors import InputError, read_lines, stage
 from tasks.evaluation.scoring.statistics import Interval, percentile_interval, resampled_sums
+from tasks.models.pair import check_sizes
 from tasks.models.prompting import common_prefix
 from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import load_from
@@ -381,6 +382,7 @@ def compare_large(pair: DecodingPair, asked: argparse.Namespace, texts: list[str
         raise InputError(f"--bound is {asked.bound:g}; it must be between 0 and 1")
     text = pair.manifest.text
     other = load_pair(large=new, drafter=folder / DRAFTER, text=text, device="cpu", dtype=asked.dtype)
+    check_sizes(other.models["small"], other.models["large"], f"the drafter of {folder}", f"--large {new}")
     if not other.decoders.shares_encoder:  # the large model alone differs, not the number format of the drafter
         other = dataclasses.replace(other, decoders=dataclasses.replace(other.decoders, small=pair.decoders.small))
     sources, limit = pair.encode(texts), text.max_target_tokens

@@ -36,7 +36,7 @@ from tasks.evaluation.timing import Clock, measure_in_turn, synchronised_clock
 from tasks.lineage import hardware
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_lengths, vocabulary_size
+from tasks.models.pair import check_lengths, check_sizes, vocabulary_size
 from tasks.models.prompting import encode_sources
 from tasks.models.tokenizers import load_tokenizer
 
@@ -240,6 +240,7 @@ def open_models(arguments: argparse.Namespace) -> tuple[Pair, Callable[[list[str
         raise InputError(str(error)) from None
     if arguments.small is not None:
         found = load_pair(large=arguments.large, drafter=arguments.small, text=text, **machine.of_models())
+        check_sizes(found.models["small"], found.models["large"], str(arguments.small), str(arguments.large))
         return found.decoders, found.encode, found.device
     device, dtype = set_up(machine)
     tokenizer, model = load_tokenizer(arguments.large), load_model(arguments.large, device, dtype)

@@ -20,6 +20,7 @@ from tasks.decoding.pair_folder import PairManifest, calibration_targets
 from tasks.decoding.registry import ConfiguredMethod, configure_method
 from tasks.errors import InputError
 from tasks.files import unsealed
+from tasks.models.pair import check_sizes
 from tasks.paths import TaskPaths
 
 ALIGNED = "aligned"
@@ -94,6 +95,8 @@ def _open_own(arguments: argparse.Namespace, asked: MethodChoice) -> DecodingPai
     text = dataclasses.replace(OWN_TEXT, max_target_tokens=limit, chat_template=arguments.chat_template)
     why = "as given" if asked.method else "the default for a pair of your own"
     pair = load_pair(large=arguments.large, drafter=arguments.small, text=text)
+    if getattr(point.settings, "drafter", "") == "small":
+        check_sizes(pair.models["small"], pair.models["large"], f"--small {arguments.small}", f"--large {arguments.large}")
     return dataclasses.replace(pair, manifest=PairManifest(point, text, "", why))
 
 

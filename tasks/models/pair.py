@@ -62,6 +62,18 @@ def check_architectures(small: PreTrainedModel, large: PreTrainedModel) -> None:
         raise InputError(f"the small model is {_kind(small)} but the large one is {_kind(large)}; take two of one kind")
 
 
+def check_sizes(small: PreTrainedModel, large: PreTrainedModel, small_name: str, large_name: str) -> None:
+    """Check that the large model is the larger one.
+
+    Raises:
+        InputError: it is not.
+    """
+    ours, theirs = small.num_parameters() / 1e6, large.num_parameters() / 1e6
+    if ours >= theirs:
+        said = f"{small_name} has {ours:.3g} M parameters and {large_name} {theirs:.3g} M"
+        raise InputError(f"{said}, so that drafts could save nothing; draft by a smaller model, or for a larger one")
+
+
 def _kind(model: PreTrainedModel) -> str:
     return f"{'encoder-decoder' if model.config.is_encoder_decoder else 'decoder-only'} ({model.config.model_type})"
 

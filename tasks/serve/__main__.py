@@ -23,6 +23,7 @@ from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
+from tasks.models.pair import check_sizes
 from tasks.paths import TaskPaths
 from tasks.serve.api import Completions, create_app
 from tasks.serve.door import KEY_VARIABLE, PatientProtocol
@@ -143,7 +144,9 @@ def pair_of(arguments: argparse.Namespace) -> tuple[DecodingPair, str, list[str]
         if arguments.large is None or arguments.small is None:
             missing = "--large" if arguments.large is None else "--small"
             raise InputError(f"{missing} is missing; a pair of your own needs --large and --small")
-        return load_pair(large=arguments.large, drafter=arguments.small, **options), Path(arguments.large).name, []
+        pair = load_pair(large=arguments.large, drafter=arguments.small, **options)
+        check_sizes(pair.models["small"], pair.models["large"], f"--small {arguments.small}", f"--large {arguments.large}")
+        return pair, Path(arguments.large).name, []
     folder = arguments.pair
     if folder is None:
         folder = TaskPaths(arguments.task).results / "pair"

@@ -262,6 +262,7 @@ def test_a_drafter_is_held_to_another_large_model(
     for words, said in (
         (("--large", folder / "large", "--bound", 2), "--bound is 2; it must be between 0 and 1"),
         (("--large", tmp_path / "odd"), f"{folder / 'drafter'} has 24 tokens but {tmp_path / 'odd'} has 64; a pair needs one"),
+        (("--large", folder / "drafter"), f"the drafter of {folder} has 0.0"),
         (("--large", tmp_path / "nothing"), f"no tokenizer at {tmp_path / 'nothing'}"),
     ):
         refused = run(folder, *words)

@@ -139,6 +139,10 @@ def test_bad_input_gets_one_line(run: Run, folder: Path, tmp_path: Path) -> None
         ((folder / "large", "--texts", tmp_path / "none"), "cannot be read"),
         ((tmp_path / "nowhere", "--texts", texts), "nowhere"),
         ((folder / "large", folder / "nowhere", "--texts", texts), "nowhere"),
+        (
+            (folder / "small", folder / "large", "--texts", texts),
+            "so that drafts could save nothing; draft by a smaller model, or for a larger one",
+        ),
         ((folder / "large", "--texts", texts, "--figure", "worth.pdf"), "ends in .svg or .png"),
         ((tmp_path / "nowhere", "--texts", texts, "--figure", tmp_path / "none" / "worth.svg"), "none is no folder"),
         ((folder / "large", "--texts", texts, "--max-tokens", 1), "max_target_tokens"),

@@ -1,5 +1,6 @@
 """The command generate: which point decodes, texts from everywhere, how they are written, and refusals."""
 
+import copy
 import io
 import json
 import math
@@ -17,18 +18,22 @@ from tasks.generate import __main__ as command
 from tasks.generate.__main__ import BRACKETS, COLOURS, Marks, TextWriter, Times, statistics_line, swept_speedup, total_line
 from tasks.generate.pair import Chosen, MethodChoice, choose, drafter_folder, own_point
 from tasks.models import tokenizers
+from tasks.models.checkpoints import save_model
 from tasks.paths import TaskPaths
-from tests.calibration import SOURCES, saved
+from tests.calibration import SOURCES, tiny
 from tests.commands import Run, runner
 from tests.finished import finished, write
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The arguments of a large model that drafts for itself."""
-    folder = tmp_path_factory.mktemp("pair") / "large"
-    saved("t5", folder)
-    return ["--large", str(folder), "--small", str(folder), "--max-tokens", "12"]
+    """The arguments of a large model for which a copy of itself drafts, without its padding of the vocabulary."""
+    folder = tmp_path_factory.mktemp("pair")
+    model, tokenizer = copy.deepcopy(tiny("t5"))
+    save_model(model, tokenizer, folder / "small")
+    model.resize_token_embeddings(len(tokenizer) + 8)
+    save_model(model, tokenizer, folder / "large")
+    return ["--large", str(folder / "large"), "--small", str(folder / "small"), "--max-tokens", "12"]
 
 
 @pytest.fixture
@@ -121,6 +126,13 @@ def test_bad_input_is_one_line(run: Run, words: list[str], line: str, pair: list
     assert status == 2
     [error] = [one for one in said.splitlines() if one.startswith("error: ")]
     assert line in error
+
+
+def test_a_small_model_that_is_not_smaller_may_not_draft(run: Run, pair: list[str]) -> None:
+    same = ["--large", pair[3], "--small", pair[3], "--rounds", "0", "a"]
+    said = f"error: --small {pair[3]} has 0.0188 M parameters and --large {pair[3]} 0.0188 M, so that drafts could save nothing"
+    assert run(*same).status == 2 and run(*same).said.startswith(said)
+    assert run(*same, "--method", "speculative", "--set", "drafter=copy").status == 0
 
 
 def test_a_pair_needs_both_models_and_input_some_text(run: Run, pair: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,8 @@ def test_a_task_without_a_pair_a_number_format_and_an_address_that_are_not_there
     monkeypatch.chdir(tmp_path)
     assert refusal("--task", "leters").endswith("; there are pairs of letters, news")
     assert "dtype is 'int4'; it must be one of" in refusal("--pair", pair_folder, "--dtype", "int4")
+    same = ("--large", pair_folder / "large", "--small", pair_folder / "large")
+    assert "so that drafts could save nothing; draft by a smaller model, or for a larger one" in refusal(*same, "--port", "0")
     assert "cannot listen on 192.0.2.1" in refusal("--pair", "nowhere", "--host", "192.0.2.1")
 
 
