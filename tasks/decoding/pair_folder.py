@@ -100,7 +100,10 @@ def read_manifest(folder: Path) -> PairManifest:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); name a folder that the report stage wrote") from None
+        fix = (
+            f"name {folder / 'pair'}" if (folder / "pair" / MANIFEST).is_file() else "name a folder that the report stage wrote"
+        )
+        raise InputError(f"{path} cannot be read ({error.strerror}); {fix}") from None
     except ValueError as error:
         raise InputError(f"{path} is not JSON ({error}); {fix}") from None
     if not isinstance(found, dict) or found.get("format") != _FORMAT:

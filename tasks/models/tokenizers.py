@@ -132,6 +132,8 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
         InputError: there is nothing loadable. Without a network this is reported at once, while the hub's own client retries
             for half a minute.
     """
+    if (Path(source) / "large").is_dir() and not (Path(source) / "config.json").exists():
+        raise InputError(f"{source} holds several models; append the name of one, such as /large")
     there = is_gguf(source) or Path(source).is_dir()
     if not there and isinstance(source, Path):
         raise InputError(f"no {kind} at {source}: there is no such folder; run the stage that makes it (dvc repro)")
@@ -149,7 +151,9 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
     except Exception as error:  # noqa: BLE001 (a damaged file fails wherever a library first uses a value, and in its own way)
         if "can't start new thread" in str(error):
             raise MemoryError(str(error)) from None
-        reason = (str(error) or type(error).__name__).strip().split("\n")[0].rstrip(".")
+        reason = (str(error) or type(error).__name__).strip().split("\n")[0].rstrip(". ")
+        if reason.endswith(":"):  # the head of a list of what transformers has tried
+            reason = "its files are missing or damaged"
         if "trust_remote_code" in str(error):
             reason = "it needs Python code of its own (auto_map), which is never run"
         elif pickles := sorted(file.name for file in Path(source).glob("pytorch_model*.bin")):

@@ -101,10 +101,15 @@ def test_a_switch_that_a_method_no_longer_has_may_be_off(tmp_path: Path, models:
     assert pair_folder.read_manifest(file.parent).point == POINT
 
 
-def test_what_is_no_manifest_is_one_line_and_examples_may_be_missing_but_not_damaged(tmp_path: Path) -> None:
+def test_what_is_no_manifest_is_one_line_and_examples_may_be_missing_but_not_damaged(
+    tmp_path: Path, models: tuple[Path, Path]
+) -> None:
     with pytest.raises(InputError, match=r"pair.json cannot be read \(No such file or directory\); name a folder"):
         pair_folder.read_manifest(tmp_path)
     assert pair_folder.read_examples(tmp_path) == []
+    written(tmp_path, models, pair_folder.PairManifest(POINT, TEXT)).rename(tmp_path / "pair")
+    with pytest.raises(InputError, match=rf"pair.json cannot be read \(.*\); name {tmp_path}/pair$"):
+        pair_folder.read_manifest(tmp_path)
     for read, file, damages in (
         (pair_folder.read_manifest, pair_folder.MANIFEST, {"{": "is not JSON", "[]": "is not a pair of Draftline"}),
         (pair_folder.read_examples, pair_folder.EXAMPLES, {"{": "is not JSON", "[1]": "holds no list of texts"}),

@@ -90,7 +90,13 @@ def test_a_folder_without_a_tokenizer(broken: str, tokenizer: Any, tmp_path: Pat
     elif broken == "not JSON":
         tokenizer.save_pretrained(tmp_path)
         (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=f"no tokenizer at {tmp_path}: "):
+    with pytest.raises(InputError, match=rf"no tokenizer at {tmp_path}: .*[\w)]; name a folder"):
+        load_tokenizer(tmp_path)
+
+
+def test_the_folder_of_a_pair_is_no_model(tokenizer: Any, tmp_path: Path) -> None:
+    tokenizer.save_pretrained(tmp_path / "large")
+    with pytest.raises(InputError, match=f"{tmp_path} holds several models; append the name of one, such as /large"):
         load_tokenizer(tmp_path)
 
 
