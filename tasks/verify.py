@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 TOLERANCE = 0.02
 """Greatest difference of the accepted share at which a certificate holds. Equal tokens give equal counts; the rest covers texts
 that split where two logits are equal but for rounding."""
+_OF_LARGE = {"dtype": "float32", "bound": TOLERANCE}
+"""Options that go with --large alone, and their defaults."""
 _COMPARED = ("drafted", "accepted", "large_calls", "tokens")
 
 
@@ -413,13 +415,17 @@ def main() -> int:
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--engine", choices=(TransformersEngine.name,), help="the engine to run the pair in")
     asked.add_argument("--large", metavar="NEW", help="another large model: a folder, a GGUF file or a name on the hub")
-    parser.add_argument("--dtype", default="float32", choices=FORMATS, help="of that model (default: %(default)s)")
-    fall = "fall of the accepted share there (default: %(default)s)"
-    parser.add_argument("--bound", type=float, default=TOLERANCE, help=fall)
+    parser.add_argument("--dtype", choices=FORMATS, help=f"of that model (default: {_OF_LARGE['dtype']})")
+    parser.add_argument("--bound", type=float, help=f"fall of the accepted share there (default: {_OF_LARGE['bound']})")
     parser.add_argument("--file", type=Path, metavar="TEXTS", help="texts, one a line, UTF-8 (default: the folder's examples)")
     parser.add_argument("--draft-length", type=int, metavar="N", help="tokens drafted at a time (default: the point's)")
     add_json(parser)
     arguments = parser.parse_args()
+    for name, default in _OF_LARGE.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, default)
+        elif arguments.large is None:
+            raise InputError(f"--{name} is of --large, but --engine is {arguments.engine}; leave it out")
     manifest = read_manifest(arguments.pair)
     draft_length = engine_draft_length(manifest) if arguments.draft_length is None else arguments.draft_length
     texts = read_texts(arguments.pair, arguments.file)

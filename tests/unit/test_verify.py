@@ -262,6 +262,8 @@ def test_a_drafter_is_held_to_another_large_model(
     for words, said in (
         (("--large", folder / "large", "--bound", 2), "--bound is 2; it must be between 0 and 1"),
         (("--large", tmp_path / "odd"), f"{folder / 'drafter'} has 24 tokens but {tmp_path / 'odd'} has 64; a pair needs one"),
+        (("--engine", "transformers", "--bound", 0.1), "--bound is of --large, but --engine is transformers; leave it out"),
+        (("--engine", "transformers", "--dtype", "int8"), "--dtype is of --large, but --engine is transformers; leave it out"),
         (("--large", folder / "drafter"), f"the drafter of {folder} has 0.0"),
         (("--large", tmp_path / "nothing"), f"no tokenizer at {tmp_path / 'nothing'}"),
     ):
