@@ -10,6 +10,7 @@ timed point within that bound, `--method bild --set fallback_threshold=0.7` any 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -176,7 +177,8 @@ def statistics_line(generation: Generation, times: Times | None, *, same: bool |
         swept: See `swept_speedup`.
     """
     counts = generation.counts
-    parts = [f"{counts.tokens} tokens, {counts.large_calls} runs of the large model"]
+    tokens, runs = ("s" * (count != 1) for count in (counts.tokens, counts.large_calls))
+    parts = [f"{counts.tokens} token{tokens}, {counts.large_calls} run{runs} of the large model"]
     if times is not None:
         method, vanilla = map(statistics.median, times)
         ratio = f": {vanilla / method:.2f}× as fast" if vanilla >= _SHORT else ""
@@ -292,12 +294,16 @@ def main() -> None:
     texts = read_texts(arguments)
     pair = pair_of(arguments)
     manifest = pair.manifest
+    # Say nothing before it is known that there is a text, which the models can read, and that the method fits them.
+    texts = iter(texts)
+    pair.encode([first := next(texts)])
+    pair.method(manifest.point, Request(manifest.text.max_target_tokens))
     marks = COLOURS if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else BRACKETS
     log.info("%s (%s); %s", manifest.point, manifest.chosen, pair.decoders.described)
     if not arguments.json:
         log.info("%s", legend(marks))
     times = list[Times]()
-    for source in texts:
+    for source in itertools.chain([first], texts):
         _warn_of_what_is_not_read(pair, source)
         if arguments.json:
             done = decode_text(pair, source, arguments.rounds)

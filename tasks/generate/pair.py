@@ -189,6 +189,8 @@ def own_point(method: str, settings: Sequence[str]) -> ConfiguredMethod:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise InputError(f"--set is {text!r}; write name=value, such as draft_length=5")
+        if name in values:
+            raise InputError(f"--set names {name} twice; leave out one of them")
         values[name] = _value(value)
     try:
         return configure_method(method, values)

@@ -116,6 +116,11 @@ def test_vanillas_text_is_shown_where_it_differs(run: Run, pair: list[str]) -> N
         (["--tune", "ms=2", "a"], "error: --tune is of a task, but --large names a pair of your own"),
         (["--tune", "ms=2", "--method", "bild", "a"], "error: --tune ms=2 chooses the method, but --method is bild"),
         (["--method", "speculative", "--set", "drafter=bigram", "a"], "error: drafter is bigram, which reads"),
+        (["--method", "bild", "--set", "drafter=heads", "a"], "error: the heads drafter needs heads, and the large"),
+        (
+            ["--method", "bild", "--set", "drafter=copy", "--set", "drafter=heads", "a"],
+            "error: --set names drafter twice; leave",
+        ),
         (["--chat-template", "a"], "has no chat template"),
         (["--large", "hub/none", "a"], "error: no tokenizer at hub/none: there is no such folder, the hub does not answer"),
     ],
@@ -124,8 +129,8 @@ def test_bad_input_is_one_line(run: Run, words: list[str], line: str, pair: list
     monkeypatch.setattr(tokenizers, "hub_answers", lambda: False)
     status, _, said = run(*pair, *words)
     assert status == 2
-    [error] = [one for one in said.splitlines() if one.startswith("error: ")]
-    assert line in error
+    [error] = said.splitlines()
+    assert error.startswith("error: ") and line in error
 
 
 def test_a_small_model_that_is_not_smaller_may_not_draft(run: Run, pair: list[str]) -> None:
@@ -140,7 +145,7 @@ def test_a_pair_needs_both_models_and_input_some_text(run: Run, pair: list[str],
     assert "error: --large is missing" in run(*pair[2:], "a")[2]
     assert "error: the command line, line 2: it is empty" in run("--pair", "nowhere", "a", " ").said, "before a model is opened"
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert "error: standard input holds no text" in run(*pair)[2]
+    assert run(*pair).said == "error: standard input holds no text; write one a line\n"
     assert "error: --chat-template is for a pair of your own" in run("--chat-template", "a")[2]
 
 
@@ -189,7 +194,7 @@ def test_the_sweeps_own_speed_up_stands_beside_that_of_a_text(task: str) -> None
         assert swept_speedup({**measured, "test": None}).endswith("× over 40 texts of validation")
     assert swept_speedup(choose(task, MethodChoice(method="speculative")).measured) == ""
     line = statistics_line(Generation([], "", Counts(tokens=1)), Times([200.0], [500.0]), same=None, swept="SWEPT")
-    assert "2.50× as fast; SWEPT; 1 tokens" in line
+    assert "2.50× as fast; SWEPT; 1 token, 0 runs" in line
 
 
 def test_vanilla_where_nothing_is_recommended(task: str) -> None:
@@ -307,7 +312,7 @@ def test_half_a_character_waits_for_its_other_half() -> None:
             Counts(tokens=8, large_calls=1, drafted=9, accepted=3, kept={(4, 3): 1}),
             Times([2.0], [5.0]),
             False,
-            "2.0 ms, vanilla 5.0 ms; 8 tokens, 1 runs of the large model; 9 drafted: 3 accepted, 1 rejected, 5 ended "
+            "2.0 ms, vanilla 5.0 ms; 8 tokens, 1 run of the large model; 9 drafted: 3 accepted, 1 rejected, 5 ended "
             "unverified; not vanilla's text",
         ),
     ],
