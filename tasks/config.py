@@ -200,15 +200,19 @@ def check(text: str, path: str, *, lines: bool = True) -> Params:
         location = error.errors()[0]["loc"]
         line = f", line {line_of(text, location)}" if lines else ""
         raise InputError(f"{path}{line}: {first_error(error, _names())}") from None
-    listed = [*params.active, *params.inactive]
-    if sorted(listed) != sorted(params.tasks):
-        wrong = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
-        raise InputError(f"{path}: {wrong[0]!r} must be listed once under tasks and once under active or inactive")
+    listed = {*params.active, *params.inactive}
+    for wrong, said in (
+        (listed - params.tasks.keys(), "under active or inactive, but not under tasks; add it there, or correct its name"),
+        (params.tasks.keys() - listed, "under tasks, but neither under active nor inactive; add it to one"),
+        (params.active.keys() & params.inactive, "both under active and inactive; remove one"),
+    ):
+        for name in sorted(wrong):
+            raise InputError(f"{path}: {name!r:.60} is {said}")
     for name, task in params.tasks.items():
         # It stands in commands of a shell, in paths and in DVC's names.
         if not _NAME.fullmatch(name):
             rule = "a letter or digit, then at most 63 of a to z, A to Z, 0 to 9, _ and -"
-            raise InputError(f"{path}: tasks: {name!r} is no name of a task; write {rule}")
+            raise InputError(f"{path}: tasks: {name!r:.60} is no name of a task; write {rule}")
         _check_seeds(task, f"{path}: tasks.{name}")
         for index, grid in enumerate(task.sweep.grid):
             try:

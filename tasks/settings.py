@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -77,7 +78,7 @@ def _check_field(field: dataclasses.Field[object], value: Any) -> None:
     for item in value if isinstance(value, list | tuple) else (value,):
         choices = field.metadata.get("choices", ())
         if choices and item not in choices:
-            raise ValueError(f"{field.name} is {item!r}; it must be one of {', '.join(map(str, choices))}")
+            raise ValueError(f"{field.name} is {item!r:.60}; it must be one of {', '.join(map(str, choices))}")
         bounds = field.metadata.get("bounds", {})
         if isinstance(item, int) and not bounds.keys() & {"le", "lt"}:
             bounds = {**bounds, "le": _MOST}
@@ -135,7 +136,7 @@ def _plain_value(name: str, value: object, hint: object) -> object:
         return float(value)
     if type(value) not in kinds:
         names = " or ".join(getattr(kind, "__name__", str(kind)).replace("NoneType", "none") for kind in kinds)
-        raise ValueError(f"{name} is {value!r}; it must be of type {names}")
+        raise ValueError(f"{name} is {value!r:.60}; it must be of type {names}")
     return value
 
 
@@ -168,10 +169,24 @@ def first_error(error: ValidationError, names: Iterable[str] = ()) -> str:
         names: The settings that exist where one is unknown.
     """
     first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
+    # Of a setting that may be a text or a list, the location names the kind too.
+    path = ".".join(f"{part!s:.60}" for part in first["loc"] if part != "str")
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         near = difflib.get_close_matches(str(first["loc"][-1]), names, n=1)
         return f"unknown setting {path}; {f'did you mean {near[0]}?' if near else 'remove it or correct its name'}"
-    message = first["msg"].removeprefix("Value error, ")
-    found = "" if first["type"] in ("value_error", "missing") else f" (found {first['input']!r})"
-    return f"{path}: {message}{found}" if path else f"{message}{found}"
+    message = _REASONS.get(first["type"], first["msg"].removeprefix("Value error, "))
+    _, should_be, wanted = message.partition("Input should be ")
+    if should_be:
+        kind, found = wanted.split()[-1], first["input"]
+        message = f"it must be {_KINDS.get(kind, wanted)}, not " + ("nothing" if found is None else f"{found!r:.60}")
+        if kind == "number" and isinstance(found, str) and (power := _POWER.fullmatch(found)):
+            message += f"; write {power[1]}{power[2] or '.0'}e{power[3] or '+'}{power[4]}"
+    return f"{path}: {message}" if path else message
+
+
+_REASONS = {"missing": "it is missing; add it", "too_short": "it is empty; give at least one"}
+_KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text", "array": "a list"}
+_KINDS["object"] = "names with values"
+"""What a value should be, by pydantic's word for it."""
+_POWER = re.compile(r"([-+]?\d+)(\.\d*)?[eE]([-+]?)(\d+)")
+"""A number that YAML takes for a text, as it lacks a point or the sign of its exponent."""
