@@ -1,7 +1,7 @@
 """Replay many points on one split from cached predictions: their exact outputs, at a fraction of the cost of decoding each.
 
-Where tokens are drawn, points are decoded instead, batch by batch, and share what the models predict along equal texts. Greedy
-points that cannot be replayed are decoded ahead, where several processes share the sweep.
+Points that cannot be replayed are decoded ahead, batch by batch, where several processes share the sweep. Where tokens are
+drawn these are all points, which share what the models predict along equal texts.
 """
 
 from __future__ import annotations
@@ -157,17 +157,19 @@ class GridReplay:
     """Stores the predictions of each example, so that an interrupted sweep or a larger grid computes only new ones."""
     known: Sequence[Sequence[int]] = ()
     """By example, a text along which both models predict in one run before the replay; empty for none."""
+    decoded: bool = False
+    """Decode the points instead."""
     samples: int = 1
     """Outputs of each example. Those of the first sample come first, all examples in order, then those of the next."""
     batch: int = 1
-    """Outputs that are decoded together, where tokens are drawn."""
+    """Outputs that are decoded together."""
 
     def opened(self, pair: Pair, on_example: Callable[[], object] = int) -> Callable[[range], ReplayedGrid]:
         """What replays some outputs, given by their places, and calls `on_example` after each.
 
         The models run where no prediction is cached; each prediction is computed once for all points.
         """
-        if not self.request.sampling.greedy:
+        if self.decoded:
             return functools.partial(self._decode, pair, on_example)
         cache = PredictionCache(pair, self.folder)
         methods = _composed(self.points, replay_pair(pair, cache), self.request)
@@ -228,11 +230,11 @@ def replay_grid(grid: GridReplay, pair: Pair, label: str, fan_out: FanOut | None
         fan_out: The processes that share the examples; None: this one alone.
     """
     count = len(grid.split.sources) * grid.samples
-    processes, drawn = 1 if fan_out is None else fan_out.size, not grid.request.sampling.greedy
+    processes = 1 if fan_out is None else fan_out.size
     with progress(total=count, desc=label, unit="example", mininterval=2.0) as bar:
         own = grid.opened(pair, bar.update)
         size = math.ceil(count / processes)
-        size = min(grid.batch, size) if drawn else size if fan_out is None else math.ceil(size / _UNITS_A_PROCESS)
+        size = min(grid.batch, size) if grid.decoded else size if fan_out is None else math.ceil(size / _UNITS_A_PROCESS)
         units = [range(begin, min(begin + size, count)) for begin in range(0, count, max(1, size))]
         if fan_out is None:
             parts = list(map(own, units))
@@ -289,39 +291,3 @@ def duplicates(outputs: Mapping[int, Outputs], points: Sequence[SweepPoint]) -> 
     first: dict[tuple[str, int], int] = {}
     found = {index: first.setdefault((points[index].method, outputs[index].behaviour), index) for index in sorted(outputs)}
     return {index: earliest for index, earliest in found.items() if earliest != index}
-
-
-# Decoding ahead, in several processes, before any point is timed.
-
-
-@dataclass(frozen=True)
-class PointDecoder:
-    """Decodes points on a split."""
-
-    request: Request
-    sweep: SweepSettings
-    split: Split
-    pair: Pair
-
-    def __call__(self, point: SweepPoint) -> Outputs | None:
-        """Decode a point; None where a model fails, which the point's row reports."""
-        with contextlib.suppress(RuntimeError):
-            return decoded_outputs(point, self.pair, self.split, self.request, self.sweep)
-        return None
-
-
-def decode_points(
-    points: Sequence[SweepPoint], decoder: PointDecoder, fan_out: FanOut, label: str
-) -> dict[SweepPoint, Outputs]:
-    """Return the outputs of points, in their order; those that fail are left out.
-
-    Args:
-        points: The points.
-        decoder: Decodes in this process; further processes get one like it.
-        fan_out: The processes that share the points.
-        label: Text before the progress bar.
-    """
-    make = functools.partial(PointDecoder, decoder.request, decoder.sweep, decoder.split)
-    with progress(total=len(points), desc=label, unit="point") as bar:
-        found = fan_out.map(points, decoder, make, lambda _: bar.update())
-    return {point: outputs for point, outputs in zip(points, found, strict=True) if outputs is not None}

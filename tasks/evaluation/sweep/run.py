@@ -7,6 +7,7 @@ sweep measures it at further temperatures, and the fastest choices at several ba
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -33,7 +34,7 @@ from tasks.evaluation.sweep.clock import Lap, Laps, PointTimer, Start, Visit, na
 from tasks.evaluation.sweep.fan_out import FanOut
 from tasks.evaluation.sweep.grid import BASELINES, VANILLA, Drafter, SweepPoint, is_vanillas_output, runs_no_small_model
 from tasks.evaluation.sweep.plan import Candidate, Plan, work_of
-from tasks.evaluation.sweep.replay import GridReplay, Outputs, PointDecoder, ReplayedGrid, Split, replay_grid
+from tasks.evaluation.sweep.replay import GridReplay, Outputs, ReplayedGrid, Split, replay_grid
 from tasks.evaluation.sweep.rows import Asked, Known, PointEvaluator, RowWriter
 from tasks.evaluation.timing import Expected
 from tasks.files import remove
@@ -381,7 +382,7 @@ class SweepRunner:
             self._decode(found, dict.fromkeys(points, "grid"))
             return found
         begun = time.monotonic()
-        replayed = self._replayed(points, split)
+        replayed = self._outputs(points, split, decoded=not evaluator.request.sampling.greedy)
         outcomes = evaluator.assess_grid(points, replayed.outputs, split)
         self.writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         seconds = time.monotonic() - begun
@@ -399,15 +400,14 @@ class SweepRunner:
         self._decode(found, dict.fromkeys(BASELINES, "baseline") | dict.fromkeys(wanted, "chosen"))
         return found
 
-    def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
-        evaluator = self.writer.evaluator
-        with on_threads(evaluator.sweep.latency_threads):
-            request, samples = evaluator.request, evaluator.sweep.samples
-            texts = evaluator.vanilla(split).tokens
-            drawn = {} if request.sampling.greedy else {"samples": samples, "batch": evaluator.sweep.quality_batch}
-            grid = GridReplay(points, request, split, self.cache, texts, **drawn)
-            how = "decode" if drawn else "replay"
-            return replay_grid(grid, evaluator.pair, f"{how} {split.name}, {self.drafter}", self.fan_out)
+    def _outputs(self, points: Sequence[SweepPoint], split: Split, *, decoded: bool) -> ReplayedGrid:
+        evaluator, texts = self.writer.evaluator, self.writer.evaluator.vanilla(split).tokens
+        request, sweep = evaluator.request, evaluator.sweep
+        samples = 1 if request.sampling.greedy else sweep.samples
+        grid = GridReplay(points, request, split, self.cache, texts, decoded, samples, sweep.quality_batch)
+        label = f"{'decode' if decoded else 'replay'} {split.name}, {self.drafter}"
+        with contextlib.nullcontext() if decoded else on_threads(sweep.latency_threads):
+            return replay_grid(grid, evaluator.pair, label, self.fan_out)
 
     def _decode(self, sweep: SplitSweep, why: Mapping[SweepPoint, str]) -> None:
         """Decode points before anything is timed, in several processes where there are some; one that fails has its row.
@@ -421,11 +421,9 @@ class SweepRunner:
         new = [point for point in why if point not in sweep.asked]
         waiting = [point for point in new if point not in BASELINES and not self.writer.is_finished(point, split)]
         waiting = [point for point in waiting if not evaluator.has_outputs(point, split)]
-        if waiting and evaluator.decodes_together:
-            decoded = {waiting[index]: outputs for index, outputs in self._replayed(waiting, split).outputs.items()}
-        elif waiting and self.fan_out is not None:
-            decoder = PointDecoder(evaluator.request, evaluator.sweep, split, evaluator.pair)
-            decoded = replay.decode_points(waiting, decoder, self.fan_out, f"decode {split.name}, {self.drafter}")
+        if waiting and (self.fan_out is not None or evaluator.decodes_together):
+            together = self._outputs(waiting, split, decoded=True).outputs
+            decoded = {waiting[index]: outputs for index, outputs in together.items()}
         known = dict[SweepPoint, Known]()
         for point in new:
             if point not in BASELINES and self.writer.is_finished(point, split):

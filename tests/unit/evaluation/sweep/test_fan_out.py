@@ -1,5 +1,6 @@
 """A sweep whose replay and decoding are shared between processes: the rows of the serial one, whichever process dies."""
 
+import contextlib
 import functools
 import itertools
 import os
@@ -107,8 +108,9 @@ def mortal_pair(folder: Path) -> Pair:
 
 
 def test_a_worker_killed_in_the_replay_changes_no_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    shared = Sweep(tmp_path / "shared", fan_out=FanOut(2, functools.partial(mortal_pair, tmp_path), Workers()))
-    assert without_times(shared.validate(FEW)) == without_times(Sweep(tmp_path / "serial").validate(FEW))
+    with contextlib.closing(Workers()) as workers:
+        shared = Sweep(tmp_path / "shared", fan_out=FanOut(2, functools.partial(mortal_pair, tmp_path), workers))
+        assert without_times(shared.validate(FEW)) == without_times(Sweep(tmp_path / "serial").validate(FEW))
     assert (tmp_path / "victim").exists()
     assert "a process that shared this work has ended" in capfd.readouterr().err
     children = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]

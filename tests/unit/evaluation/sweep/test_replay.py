@@ -135,7 +135,7 @@ def test_points_that_cannot_be_replayed_are_left_out(pair: Pair, split: Split, t
 def test_drawn_points_are_decoded_in_batches_as_alone(pair: Pair, split: Split, tmp_path: Path) -> None:
     sweep = sweep_settings(sampling=DRAWN, samples=2, quality_batch=5)
     request, points = Request(LIMIT, DRAWN, 3), [point for point in GRID if point.method not in GREEDY_ONLY]
-    grid = GridReplay(points, request, split, tmp_path, samples=2, batch=5)
+    grid = GridReplay(points, request, split, tmp_path, decoded=True, samples=2, batch=5)
     found, evaluator = replay_grid(grid, pair, "test"), evaluator_of(pair, sweep, request)
     assert found.errors == {} and list(found.outputs) == list(range(len(points)))
     for index, point in enumerate(points):
