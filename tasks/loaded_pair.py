@@ -130,8 +130,8 @@ class LoadedPairs:
         """On which acceptance is measured."""
         self.agreeing_layers: list[int] | None = None
         """See `PairRecord`."""
-        self.handed: Handed | None = None
-        """From what other processes open the pairs; None: they load them as this one does."""
+        self.handed: tuple[Handed, Handed] | None = None
+        """From what other processes open the pairs, in this order and reversed; None: they load them as this one does."""
 
     def of(self, drafter: Drafter) -> LoadedPair:
         """The pair of a drafter."""
@@ -153,8 +153,8 @@ class LoadedPairs:
         if native and sum(weights.values()) <= _HANDED_BYTES and not any(map(_runs_layers, itertools.chain(*grids.values()))):
             file.parent.mkdir(parents=True, exist_ok=True)
             # `replace` leaves out what drafters have derived.
-            torch.save({drafter: dataclasses.replace(one.pair) for drafter, one in loaded.items()}, file)
-            self.handed = Handed(file, checksum(file))
+            found = [(drafter, dataclasses.replace(one.pair)) for drafter, one in loaded.items()]
+            self.handed = _written(dict(found), file), _written(dict(found[::-1]), file.with_stem(f"{file.stem}-reversed"))
 
     def close(self) -> None:
         """Let go of all models, and of the memory that they take on a GPU."""
@@ -172,6 +172,11 @@ def load_drafter(
     return load_for_sweep(params, task, paths, paths.model(*drafter), grids[drafter], beside)
 
 
+def _written(pairs: Mapping[Drafter, Pair], file: Path) -> Handed:
+    torch.save(pairs, file)
+    return Handed(file, checksum(file))
+
+
 def point_timer(pairs: LoadedPairs, task: Task, grids: Grids) -> PointTimer:
     """What times the points of all drafters in this process."""
     loaded = {drafter: pairs.of(drafter) for drafter in grids}
@@ -184,14 +189,20 @@ def _timer_of(pairs: Mapping[Drafter, Pair], device: str, task: Task) -> PointTi
     return kind(pairs, task.sweep, device)
 
 
-def open_timer(params: Params, task: Task, paths: TaskPaths, grids: Grids, handed: Handed | None) -> PointTimer:
-    """The same in a process that was started for it, from the file of `LoadedPairs.hand_over` where there is one."""
+def open_timer(
+    params: Params, task: Task, paths: TaskPaths, grids: Grids, handed: tuple[Handed, Handed] | None, number: int
+) -> PointTimer:
+    """The same in a process that was started for it, from the files of `LoadedPairs.hand_over` where there are some.
+
+    Of two models of one shape the one that was opened first is some percent faster, all the time that a process lives. So every
+    second process, by its number, opens them in reversed order.
+    """
     if handed is not None:
         set_up(params.machine)
-        return _timer_of(handed_pairs(handed), "cpu", task)
+        return _timer_of(handed_pairs(handed[number % 2]), "cpu", task)
     quieten_transformers()
     pairs = LoadedPairs(functools.partial(load_drafter, params, task, paths, grids))
-    return point_timer(pairs, task, grids)
+    return point_timer(pairs, task, dict(list(grids.items())[:: -1 if number % 2 else 1]))
 
 
 @functools.cache

@@ -141,7 +141,7 @@ class DrafterSweep:
         size, task = worker_count(self.params.machine), (self.params, self.task, self.paths)
         own = functools.partial(loaded_pair.worker_pair, *task, self.paths.model(*self.drafter), self.grid)
         if self._pairs.handed is not None:
-            own = functools.partial(loaded_pair.handed_pair, self._pairs.handed, self.drafter)
+            own = functools.partial(loaded_pair.handed_pair, self._pairs.handed[0], self.drafter)
         elif size > 1 and places_of(self._pairs.of(self.drafter).opened.models["large"]):
             size = 1  # a large model that is spread over the cards takes all of them
         return None if size == 1 else FanOut(size, own, workers)
@@ -204,7 +204,8 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
         held.callback(workers.close)
         for one in drafters.values():
             held.enter_context(one.record)
-        held.callback(remove, main.cache / "pairs.pt")
+        for name in ("pairs.pt", "pairs-reversed.pt"):
+            held.callback(remove, main.cache / name)
         pairs.hand_over(grids, main.cache / "pairs.pt")
         # 2. What is measured of the pairs whatever the method, and one cost model for all of them.
         for one in drafters.values():

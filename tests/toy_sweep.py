@@ -75,9 +75,9 @@ def use(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         return PointTimer(dict.fromkeys(grids, pair), task.sweep, "cpu")
 
     monkeypatch.setattr(loaded_pair, "load_drafter", lambda *_: opened(pair))
-    monkeypatch.setattr(loaded_pair, "open_timer", lambda _, task, __, grids, ___: timer(task, grids))
+    monkeypatch.setattr(loaded_pair, "open_timer", lambda _, task, __, grids, *___: timer(task, grids))
     monkeypatch.setattr(loaded_pair, "point_timer", lambda _, task, grids: timer(task, grids))
-    monkeypatch.setattr(stage, "start_elsewhere", lambda open_timer, close: here(open_timer()))
+    monkeypatch.setattr(stage, "start_elsewhere", lambda open_timer, close: here(open_timer(0)))
 
 
 def swept(*grid: GridSettings, metric: str = "bleu", arm: str = "aligned", **changed: Any) -> list[Row]:

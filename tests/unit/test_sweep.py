@@ -209,8 +209,8 @@ def test_no_model_is_in_memory_while_another_process_times(records: list[Recorde
         loaded.append(weakref.ref(found))
         return found
 
-    def start_elsewhere(open_timer: Callable[[], PointTimer], close: Callable[[], object]) -> Start:
-        timer = open_timer()
+    def start_elsewhere(open_timer: Callable[[int], PointTimer], close: Callable[[], object]) -> Start:
+        timer = open_timer(0)
 
         @contextlib.contextmanager
         def start() -> Iterator[Laps]:

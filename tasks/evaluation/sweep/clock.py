@@ -12,6 +12,7 @@ fastest executor that can runs each of them, at batch 1 the one of the sweep.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import statistics
@@ -258,22 +259,24 @@ Start = Callable[[], AbstractContextManager[Laps]]
 """Starts what times, for the length of a block."""
 
 
-def start_elsewhere(open_timer: Callable[[], PointTimer], close: Callable[[], object]) -> Start:
+def start_elsewhere(open_timer: Callable[[int], PointTimer], close: Callable[[], object]) -> Start:
     """Start a process whenever something is timed; this one waits and holds no model meanwhile.
 
     Args:
-        open_timer: Opens the timer in the other process; picklable.
+        open_timer: Opens the timer in the other process, given how many were started before; picklable.
         close: Closes the models of this one.
 
     Raises:
         OSError: in a block, the process died.
     """
 
+    numbers = itertools.count()
+
     @contextlib.contextmanager
     def start() -> Iterator[Laps]:
         close()
         try:
-            with supervisor.workers(1, _open, open_timer) as executor:
+            with supervisor.workers(1, _open, open_timer, next(numbers)) as executor:
                 yield lambda *about: executor.submit(_lap, *about).result()
         except BrokenProcessPool as error:
             fix = "start the sweep again, which goes on from here"
@@ -286,8 +289,8 @@ _OPENED = list[PointTimer]()
 """In a process that times."""
 
 
-def _open(open_timer: Callable[[], PointTimer]) -> None:
-    _OPENED.append(open_timer())
+def _open(open_timer: Callable[[int], PointTimer], number: int) -> None:
+    _OPENED.append(open_timer(number))
 
 
 def _lap(*about: Any) -> list[Lap | str]:
