@@ -189,7 +189,10 @@ def _clock_sentences(known: Alignment) -> list[str]:
         ratio = f"{number_text(clock.ratio, clock.interval)} on {clock.texts:,} texts of {clock.split}"
         found.append(f"By the clock, over each arm's own timed settings, that ratio is {ratio}: {_FINDINGS[clock.finding]}.")
     if test is not None:
-        ratio, holds = number_text(test.ratio, test.interval, digits=3), "within" if test.finding == "equal" else "outside"
+        ratio, holds = (
+            number_text(test.ratio, test.interval, digits=3),
+            "within" if test.interval[0] <= 1 <= test.interval[1] else "outside",
+        )
         found.append(
             f"Null test of the clock: for equal work on {test.split} the unaligned small model took {ratio} times as long as "
             f"the aligned one; the expected 1 is {holds} the interval."

@@ -215,7 +215,7 @@ class NullTest:
     interval: Interval
     """95 %, over texts and rounds (`statistics.null_test`)."""
     finding: Literal["equal", "unequal"]
-    """Whether the interval holds 1; where it does not, nothing that this clock compared can be trusted."""
+    """Equal where the interval holds 1 or the ratio is within 5 % of it; else nothing that was timed can be trusted."""
 
 
 @dataclass(frozen=True, kw_only=True)

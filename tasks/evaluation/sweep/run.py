@@ -201,6 +201,8 @@ _TOGETHER = 20
 """Points of a grid that are timed together, beside one call of the large model for each example."""
 _FURTHER_ROUNDS = 2
 """At most, where the small models of the two arms differ in a round more than by chance."""
+_TOLERATED = 0.05
+"""Largest error of the null test's ratio that is tolerated where its interval excludes 1."""
 
 
 def time_in_turn(sweeps: Sequence[SplitSweep], start: Start, together: int | None = _TOGETHER) -> float:
@@ -298,7 +300,7 @@ def null_test_of(sweeps: Sequence[SplitSweep]) -> NullTest | None:
     if found is None:
         return None
     ratio, (low, high) = found
-    finding: Literal["equal", "unequal"] = "equal" if low <= 1 <= high else "unequal"
+    finding: Literal["equal", "unequal"] = "equal" if low <= 1 <= high or abs(ratio - 1) <= _TOLERATED else "unequal"
     return NullTest(split=sweeps[0].split.name, ratio=ratio, interval=(low, high), finding=finding)
 
 

@@ -123,6 +123,14 @@ def test_equal_models_that_come_out_unequal_are_timed_again_and_then_not_trusted
     assert found is not None and found.finding == "unequal" and found.ratio == pytest.approx(1.2, abs=0.01)
 
 
+def test_a_small_error_of_the_clock_is_tolerated_and_shown(tmp_path: Path) -> None:
+    clock = Clock()
+    starts, whole = swept(tmp_path, pairs_of(clock, slower=1.03), clock, FEW[:1])
+    assert len(starts.starts) == ROUNDS
+    found = whole.null_test()
+    assert found is not None and found.finding == "equal" and 1 < found.interval[0] < found.ratio < 1.05
+
+
 def test_no_null_test_compares_models_that_draw_from_a_nucleus(tmp_path: Path) -> None:
     clock, request = Clock(), Request(LIMIT, SamplingSettings(temperature=1.0, top_p=0.8))
     starts, whole = swept(tmp_path, pairs_of(clock, slower=1.2), clock, [], request)
