@@ -203,6 +203,9 @@ def _calibration(task: Task) -> Iterator[str]:
         said = f"align: loss is {task.align.loss}, which reads the text alone"
         fix = "set loss to a divergence, for example forward_kl, or calibrate.texts to outputs"
         yield f"{said}, but with calibrate.texts references that is the control's own text; {fix}"
+    if task.calibrate.keep_over_long and task.align.loss == "sequence":
+        said = "calibrate: keep_over_long keeps texts without an end, which align.loss sequence would end where they are cut"
+        yield f"{said}; set align.loss to a divergence, for example forward_kl, or keep_over_long to false"
     drafted = task.align.draft_vocabulary
     if task.align.reads_stored and 0 < drafted <= kept:
         said = f"align: draft_vocabulary is {drafted}, of which the {kept} stored predictions (calibrate.top_logits)"

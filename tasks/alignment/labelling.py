@@ -155,7 +155,7 @@ class Labeller:
         seen: set[tuple[int, str]] = set()
         for index, ((one, top), text) in enumerate(zip(outputs, texts, strict=True)):
             source = inputs[index // samples]
-            fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self.settings.max_repeats)
+            fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self.settings)
             kind = fault or ("repeated" if (index // samples, text) in seen else "kept")
             seen.add((index // samples, text))
             counts.update({"outputs": 1, kind: 1})
@@ -196,21 +196,23 @@ class Labeller:
         return [(one, None) for one in generations]
 
 
-def find_fault(tokens: Sequence[int], text: str, ends: Collection[int], max_repeats: int) -> str | None:
+def find_fault(tokens: Sequence[int], text: str, ends: Collection[int], settings: CalibrateSettings) -> str | None:
     """Return the first fault of an output, one of `FAULTS`, or None.
 
     Args:
         tokens: Generated tokens; the last one is the end token if it was reached.
         text: Their text.
         ends: End tokens.
-        max_repeats: Most consecutive repetitions of a group of tokens; 0: any number.
+        settings: Whether an output may lack its end, and how often a group of tokens may be repeated.
     """
     over_long, empty, degenerate = FAULTS
-    if not tokens or tokens[-1] not in ends:
-        return over_long if tokens else empty
+    ended = bool(tokens) and tokens[-1] in ends
+    if tokens and not ended and not settings.keep_over_long:
+        return over_long
     if not text.strip():
         return empty
-    return degenerate if 0 < max_repeats < count_repeats(tokens[:-1]) else None
+    repeats = count_repeats(tokens[:-1] if ended else tokens)
+    return degenerate if 0 < settings.max_repeats < repeats else None
 
 
 def count_repeats(tokens: Sequence[int]) -> int:
@@ -257,9 +259,11 @@ class TopLogitsPredictor:
         if not examples:
             return []
         texts = self.tokenised(examples)
-        # 1. Texts that a drafter reads in the very tokens that the model wrote.
+        # 1. Texts that a drafter reads in the very tokens that the model wrote; the last one is predicted, and read by nothing.
         known = zip(written, texts.targets, strict=False)
-        found = {index: top for index, ((one, top), read) in enumerate(known) if top is not None and one.tokens == read}
+        found = {
+            index: top for index, ((one, top), read) in enumerate(known) if top is not None and one.tokens[:-1] == read[:-1]
+        }
         # 2. The others, in batches of similar length, each as large as the memory limit allows.
         lengths = [len(source) + len(target) for source, target in zip(texts.sources, texts.targets, strict=True)]
         order = sorted((index for index in range(len(texts)) if index not in found), key=lambda index: -lengths[index])

@@ -42,6 +42,11 @@ class CalibrateSettings:
         unit="times",
         ge=0,
     )
+    keep_over_long: bool = setting(
+        "Keep outputs that reach text.max_target_tokens without an end token, as of a chat model that continues a text. A "
+        "drafter learns them up to there, which takes a loss that compares predictions: align.loss other than sequence.",
+        default=False,
+    )
     top_logits: int = setting(
         "Number of most likely tokens whose probabilities are stored at each target position, for align.reference stored; 0 "
         "stores none.",

@@ -103,6 +103,7 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (under("finetune", "large", exit_loss="first_last", exit_layer=6), "finetune.large: exit_layer is 6, but the decoder has"),
     (under("finetune", "small", exit_classifier=True), "finetune.small: exit_classifier is set, but the decoder has one layer"),
     (both(STORED, under("calibrate", top_logits=0)), "align: reference is stored, but calibrate.top_logits is 0"),
+    (under("calibrate", keep_over_long=True), "calibrate: keep_over_long keeps texts without an end"),
     (from_large(layers=[0, 6]), "models.small.from_large: layers names 6, but the large model has 6"),
     (from_large(layers=[0], encoder_layers=[2]), "models.small.from_large: encoder_layers names 2, but the large model has 2"),
     (both(LLAMA, from_large(layers=[0], encoder_layers=[0])), "models.small.from_large names encoder_layers, but"),

@@ -1,5 +1,6 @@
 """Outputs of the large model: the choice of inputs, the filter for usable outputs, and the predictions stored with them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,17 @@ SAMPLED = CalibrateSettings(batch_size=32, sampling=DRAWN, seed=3)
     ],
 )
 def test_an_output_is_fit_or_has_a_fault(tokens: list[int], text: str, fault: str | None) -> None:
-    assert find_fault(tokens, text, {END}, max_repeats=3) == fault
+    assert find_fault(tokens, text, {END}, CalibrateSettings(max_repeats=3)) == fault
     assert fault is None or fault in FAULTS
-    assert fault != "degenerate" or find_fault(tokens, text, {END}, max_repeats=0) is None
+    assert fault != "degenerate" or find_fault(tokens, text, {END}, CalibrateSettings(max_repeats=0)) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "fault"),
+    [([5, 6], "two words", None), ([5] * 4, "no no no no", "degenerate"), ([6, 6], " ", "empty"), ([], "", "empty")],
+)
+def test_an_output_without_an_end_is_kept_where_asked_for(tokens: list[int], text: str, fault: str | None) -> None:
+    assert find_fault(tokens, text, {END}, CalibrateSettings(keep_over_long=True, max_repeats=3)) == fault
 
 
 @pytest.mark.parametrize(
@@ -132,18 +141,21 @@ def test_stored_predictions_have_the_ids_that_training_reads(architecture: str, 
         torch.testing.assert_close(found[place][1], best)
 
 
+@pytest.mark.parametrize("keep_over_long", [False, True])
 @pytest.mark.parametrize("architecture", ["t5", "llama"])
-def test_predictions_of_the_writing_are_those_of_a_second_run(architecture: str) -> None:
+def test_predictions_of_the_writing_are_those_of_a_second_run(architecture: str, keep_over_long: bool) -> None:
     model, tokenizer = tiny(architecture)
     predictor = TopLogitsPredictor(model, tokenizer, TEXT, 64, kept=3, batch_size=8)
-    labelled = Labeller(opened(architecture), tokenizer, TEXT, SAMPLED, predictor).label(INPUTS)
+    settings = replace(SAMPLED, keep_over_long=keep_over_long)
+    labelled = Labeller(opened(architecture), tokenizer, TEXT, settings, predictor).label(INPUTS)
+    assert (labelled.counts["over_long"] == 0) == keep_over_long
     again = predictor.along(labelled.examples)
     assert labelled.predictions is not None
     assert len(labelled.predictions) == len(again) == len(labelled.examples) > 4
     for (tokens, best), (expected_tokens, expected_best) in zip(labelled.predictions, again, strict=True):
         assert torch.equal(tokens, expected_tokens)
         torch.testing.assert_close(best, expected_best, atol=1e-4, rtol=0)
-    assert labelled.examples == Labeller(opened(architecture), tokenizer, TEXT, SAMPLED).label(INPUTS).examples
+    assert labelled.examples == Labeller(opened(architecture), tokenizer, TEXT, settings).label(INPUTS).examples
 
 
 def test_only_texts_that_the_tokenizer_splits_otherwise_are_run_again() -> None:
