@@ -82,7 +82,7 @@ constexpr int vectors_at_once(int count) {
 // Bytes that a single pass fetches in advance. Narrow vectors of float32 are multiplied so fast that the processor itself reads
 // ahead, better than it is told to.
 template <Format format>
-constexpr int64_t kAhead = kLanes == 16 || format != kFloat32 ? 2048 : 0;
+constexpr int64_t kAhead = kLanes == 16 ? 4096 : format != kFloat32 ? 2048 : 0;
 
 // Words of an output that stay in the first cache while all vectors of a panel pass over them.
 constexpr int64_t kWords = 64;
