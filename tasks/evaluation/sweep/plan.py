@@ -438,14 +438,16 @@ class Plan:
         return any(other.quality >= quality and other.speedup >= speedup for other in represented)
 
     def contenders(self, speedups: Mapping[int, float]) -> set[int]:
-        """The timed points that a further round can change something about: choices, and points near the frontier.
+        """The timed points that a further round can change something about: choices among them, and points near the frontier.
 
         Args:
             speedups: Of the timed points, by all their rounds so far.
         """
         points = self._points()
         points |= {index: TradeOff(points[index].quality, speedup) for index, speedup in speedups.items() if index in points}
-        chosen = {self._choose(own, points, choice) for own, choice in self._choices(points)}
+        # Not one that was never timed, whose prediction knows the first rounds alone.
+        timed = {index: points[index] for index in self.timed}
+        chosen = {self._choose(own, timed, choice) for own, choice in self._choices(timed)}
         return {index for index in self.timed if index in chosen or self._near_frontier(points[index], points)}
 
     def _rest(self) -> dict[int, str]:

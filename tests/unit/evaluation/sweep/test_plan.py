@@ -376,6 +376,12 @@ def test_further_rounds_are_for_choices_and_for_points_near_the_frontier() -> No
     # All rounds so far decide, not the first ones, from which the plan learns.
     assert plan.contenders({0: 1.93, 1: 1.99, 2: 1.9}) == {0, 1}
     assert plan.contenders({0: 1.93, 1: 1.99, 2: 1.96}) == {1, 2}
+    # One that is predicted to be faster, but was never timed, is no choice.
+    plan = plan_of({**equal, 3: candidate("speculative", 30.0, 0, 4)})
+    for number, speedup in enumerate((2.0, 1.99)):
+        plan.why[number] = "frontier"
+        plan.record(number, speedup)
+    assert plan.speedup(3) > 1.5 and plan.contenders({0: 2.0, 1: 1.5}) == {0, 1}
 
 
 def test_predictions_do_not_depend_on_the_speed_of_the_machine() -> None:
