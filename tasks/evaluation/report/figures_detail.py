@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 
 import altair as alt
@@ -15,9 +16,10 @@ from tasks.evaluation.report import charts
 from tasks.evaluation.report.charts import COLORS, INK, PALETTE, REFERENCE, Panel, Record, figure, point_record
 from tasks.evaluation.report.formatting import CHOICE_NAMES, method_name, settings_text
 from tasks.evaluation.report.paper_tables import Row, drafting
+from tasks.evaluation.report.tables import PURPOSES
 from tasks.evaluation.results.pair import Costs
-from tasks.evaluation.results.rows import Measurements, OperatingPoint, TimedPoint
-from tasks.evaluation.results.summary import Summary, Sweeps, fastest_choice, reported_row
+from tasks.evaluation.results.rows import OperatingPoint, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.summary import ArmPoint, Summary, Sweeps, fastest_choice, reported_row
 
 
 @figure("Example by example", "BiLD, first version, Figure 6", height=340, square=True)
@@ -81,47 +83,61 @@ _PARTS = dict(
 
 @figure("Where the time goes", height=340, zoom=False)
 def time_shares(summary: Summary, _: Sweeps) -> list[Panel]:
-    """Bars: time of a text on validation, relative to vanilla large, from counts and from the times of single runs. What a
-    check of several positions takes beyond a step stands apart. Diamonds: measured, with the 95 % interval; what lies beyond
-    the bar is spent outside the models. Rings: theory (SD, Theorem 3.8), where a check takes one step and encoders nothing."""
-    costs = summary.pairs["unaligned"].costs
-    if costs is None:
+    """Bars: time of a text on test, relative to vanilla large, from counts and from the times of single runs, the mean of all
+    seeds. What a check of several positions takes beyond a step stands apart. Diamonds: measured, each seed with its 95 %
+    interval; what lies beyond the bar is spent outside the models. Rings: theory for the first seed (SD, Theorem 3.8), where
+    a check takes one step and encoders nothing."""
+    costs, alone = summary.pairs["unaligned"].costs, summary.vanilla.large.test
+    if costs is None or alone is None:
         return []
-    vanilla = _milliseconds(summary.vanilla.large, costs)
-    theory = {id(point): row["expected_speedup"] for point, row in drafting(summary, "speculative")}
-    shown: dict[str, list[float]] = {"vanilla large": vanilla}
-    marks, rings, drawn = list[Record](), list[Record](), set[int]()
-    for choice, point in summary.chosen_points():
-        own = summary.pairs[point.arm].costs
-        if own is None or choice.method not in ("speculative", "bild") or point.drafter != "small" or id(point) in drawn:
-            continue
-        drawn.add(id(point))
-        name = f"{method_name(point.method)}, {point.arm}, {CHOICE_NAMES[choice.choice]}"
-        shown[name] = _milliseconds(point, own)
-        fast, slow = point.speedup_interval or (point.speedup, point.speedup)
-        marks.append(point_record(summary, point, x=point.relative_latency, low=1 / slow, high=1 / fast, y=name))
-        if expected := theory.get(id(point)):
-            rings.append({"x": 1 / expected, "y": name, "text": f"theory {expected:.2f}×"})
+    shown = {"vanilla large": _milliseconds(alone, costs)}
+    marks, rings = list[Record](), list[Record]()
+    for name, arm, points in _chosen_of_seeds(summary):
+        shown[name] = [statistics.fmean(parts) for parts in zip(*(_milliseconds(one, costs) for one in points), strict=True)]
+        for point in points:
+            slow, fast = point.speedup_interval or (point.speedup, point.speedup)
+            x, text = 1 / point.speedup, f"{point.speedup:.2f}×"
+            marks.append({"x": x, "low": 1 / fast, "high": 1 / slow, "y": name, "text": text})
+        for swept, row in drafting(summary, "speculative"):
+            if (swept.arm, swept.settings) == (arm, points[0].settings) and (expected := row["expected_speedup"]):
+                rings.append({"x": 1 / expected, "y": name, "text": f"theory {expected:.2f}×"})
     if not marks:
         return []
     bars = list[Record]()
     for name, parts in shown.items():
-        ends = [end / sum(vanilla) for end in itertools.accumulate(parts, initial=0.0)]
+        ends = [end / sum(shown["vanilla large"]) for end in itertools.accumulate(parts, initial=0.0)]
         bars += (
             {"x": begin, "end": end, "y": name, "series": part, "text": f"{part}\n{end - begin:.3f}"}
             for part, (begin, end) in zip(_PARTS, itertools.pairwise(ends), strict=True)
         )
-    x = alt.X("x:Q", title="time relative to vanilla large (= 1)", scale=alt.Scale(zero=True))
+    along = alt.X("x:Q", title="time relative to vanilla large (= 1)", scale=alt.Scale(zero=True))
     y = alt.Y("y:N", title=None, sort=[*shown], axis=alt.Axis(labelLimit=320))
-    layers = charts.chart(bars, x=x, x2="end:Q", y=y, color=charts.color(_PARTS), tooltip=["text:N"]).mark_bar()
-    measured = charts.chart(marks, x=x, y=y, tooltip=["point:Q"])
+    layers = charts.chart(bars, x=along, x2="end:Q", y=y, color=charts.color(_PARTS), tooltip=["text:N"]).mark_bar()
+    measured = charts.chart(marks, x=along, y=y, tooltip=["text:N"])
     spread = measured.mark_rule(color=INK, strokeWidth=1.5).encode(x="low:Q", x2="high:Q")
     diamonds = measured.mark_point(shape="diamond", filled=True, size=70, color=INK, opacity=1)
-    circles = charts.chart(rings, x=x, y=y, tooltip=["text:N"]).mark_point(shape="circle", size=80, color=INK, strokeWidth=1.8)
+    circles = charts.chart(rings, x=along, y=y, tooltip=["text:N"]).mark_point(
+        shape="circle", size=80, color=INK, strokeWidth=1.8
+    )
     return [alt.layer(layers, spread, diamonds, *([circles] if rings else []))]
 
 
-def _milliseconds(point: Measurements, costs: Costs) -> list[float]:
+def _chosen_of_seeds(summary: Summary) -> Iterator[tuple[str, str, list[ArmPoint]]]:
+    """What was chosen for a purpose: its name, the arm, and the point of each seed, where the small model drafts in all.
+
+    Where all seeds have the points of an earlier purpose, they are not repeated.
+    """
+    seen = []
+    for arm, (purpose, (method, choice, _)) in itertools.product(COLORS, PURPOSES.items()):
+        points = [point for one in summary.arms if one.arm == arm for point in one.points if point.purpose == purpose]
+        settings = [point.settings for point in points]
+        small = [one.counts.tokens > 0 and (one.settings or {}).get("drafter", "small") == "small" for one in points]
+        if points and all(small) and (arm, settings) not in seen:
+            seen.append((arm, settings))
+            yield f"{method_name(method)}, {arm}, {CHOICE_NAMES[choice]}", arm, points
+
+
+def _milliseconds(point: TimedMeasurements | ArmPoint, costs: Costs) -> list[float]:
     """What a text takes by `_PARTS`."""
     counts, step = point.counts, costs.verify(1)
     encoders = costs.encode_large_ms + (costs.encode_small_ms if counts.small_steps else 0.0)

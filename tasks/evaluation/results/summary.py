@@ -42,6 +42,9 @@ class ArmPoint:
     """What test says of the choice; None for vanilla."""
     mean_accepted_length: float | None = None
     """Drafted tokens kept in each call of the large model; None for vanilla."""
+    counts: records.DecodingCounts = field(default_factory=lambda: records.DecodingCounts(tokens=0))
+    """Over all `examples` of test; nothing for vanilla, and in older records."""
+    examples: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from tasks.decoding.methods.speculative import best_draft_length, expected_opera
 from tasks.evaluation.report import figures, figures_detail
 from tasks.evaluation.report.charts import Figure, picture_spec, save
 from tasks.evaluation.report.page import all_figures
-from tasks.evaluation.results.rows import ShownExample, TimedPoint, TimedRow, UntimedPoint
+from tasks.evaluation.results.rows import DecodingCounts, ShownExample, TimedPoint, TimedRow, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 from tests.charts import channels, drawn, layers, points, present, spec_of
 from tests.unit.evaluation.conftest import Records, Sweeps, point_row, records, summary_record
@@ -325,9 +325,7 @@ def test_the_time_of_a_text_is_shared_out_by_counts(full_record: Summary) -> Non
     assert bars[0]["y"] == bars[3]["y"] == "vanilla large" and not any("speculative, aligned, ≤" in bar["y"] for bar in bars)
     assert bars[3]["end"] == pytest.approx(1.0)
     name = "speculative, aligned, no loss"
-    point = next(
-        one for choice, one in full_record.chosen_points() if (choice.arm, choice.method) == ("aligned", "speculative")
-    )
+    point = next(one for of, one in full_record.chosen_points() if (of.arm, of.method) == ("aligned", "speculative"))
     costs = full_record.pairs["aligned"].costs
     assert costs is not None
     # By hand: vanilla takes 15 tokens of 0.235 ms; a check of γ + 1 positions takes γ / 5 of 0.047 ms more than a step.
@@ -342,6 +340,21 @@ def test_the_time_of_a_text_is_shared_out_by_counts(full_record: Summary) -> Non
     assert {one["y"]: one["x"] for one in drawn(panel, "point", shape="circle")}[name] == pytest.approx(1 / expected)
     without = {arm: dataclasses.replace(pair, costs=None) for arm, pair in full_record.pairs.items()}
     assert figures_detail.time_shares(dataclasses.replace(full_record, pairs=without), NONE) is None
+
+
+def test_the_time_of_a_text_is_the_mean_of_the_seeds(full_record: Summary) -> None:
+    (one,) = [one for one in full_record.arms if one.arm == "aligned"]
+    thrice = [dataclasses.replace(point.counts, small_steps=3 * point.counts.small_steps) for point in one.points]
+    points = [dataclasses.replace(point, counts=own, speedup=4.0) for point, own in zip(one.points, thrice, strict=True)]
+    both = dataclasses.replace(full_record, arms=[*full_record.arms, dataclasses.replace(one, seed=2, points=points)])
+    shown = [present(figures_detail.time_shares(record, NONE)).panels[0] for record in (full_record, both)]
+    name = "speculative, aligned, no loss"
+    drafter, mean = ([bar for bar in drawn(panel, "bar") if bar["y"] == name][3] for panel in shown)
+    assert mean["end"] - mean["x"] == pytest.approx(2 * (drafter["end"] - drafter["x"]))
+    assert [mark["x"] for mark in drawn(shown[1], "point", shape="diamond") if mark["y"] == name][1:] == [0.25]
+    older = [dataclasses.replace(point, counts=DecodingCounts(tokens=0)) for point in one.points]
+    without = dataclasses.replace(full_record, arms=[dataclasses.replace(one, points=older)])
+    assert figures_detail.time_shares(without, NONE) is None
 
 
 def test_the_earliest_layers_are_shares_of_the_tokens(full_record: Summary) -> None:
