@@ -144,7 +144,8 @@ def fitted_overheads(timed: Sequence[tuple[str, Work, float]], step_ms: float) -
 
 _WIDTHS = (1, 2, 3, 4, 6, 8, 11, 16)
 """Positions of the timed runs of the large model; other widths are interpolated."""
-_ROUNDS = 5
+_ROUNDS, _ENOUGH_MS = 5, 10_000.0
+"""Rounds of a part, and the time after which no further one begins."""
 _LEAST_OF_STEPS = 0.01
 """Of the time of a text, the least that its steps are taken for."""
 
@@ -199,7 +200,7 @@ def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
 
 @torch.inference_mode()
 def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, clock: Callable[[], float]) -> Costs:
-    """Time the parts on each of these sources in several rounds; each part is the median round.
+    """Time the parts on each of these sources; each is the median of several rounds, fewer where a round takes seconds.
 
     Args:
         pair: The models; where both are one, it is timed once.
@@ -209,20 +210,21 @@ def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, cl
     """
 
     def median_ms(run: Callable[[], object]) -> float:
-        run()  # warms up
-        times = []
-        for _ in range(_ROUNDS):
+        times = list[float]()
+        while len(times) <= _ROUNDS and sum(times) < _ENOUGH_MS:
             begun = clock()
             run()
             times.append(1000 * (clock() - begun))
-        return statistics.median(times)
+        # The first round warms up, unless it took so long that it is the only one.
+        return statistics.median(times[1:] or times)
 
     def alone(method: str) -> list[Sequence[int]]:
         return [decode(method, VanillaSettings(), pair, [source], request)[0].tokens for source in sources]
 
-    def parts(model: Decoder, method: str) -> tuple[float, float]:
-        """The encoder, and a step of the model when it decodes alone."""
-        tokens, count = sum(map(len, alone(method))), len(sources)
+    def parts(model: Decoder, method: str) -> tuple[float, float, list[Sequence[int]]]:
+        """The encoder, a step of the model when it decodes alone, and the texts."""
+        texts, count = alone(method), len(sources)
+        tokens = sum(map(len, texts))
         # A run over a prompt is a decoder-only model's encoder, and its first step as well.
         prompted = tokens > count and max(map(len, model.start(model.encode(list(sources))))) > 1
 
@@ -236,18 +238,17 @@ def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, cl
         whole_ms = median_ms(functools.partial(alone, method))
         # On a busy machine reading may seem to take all of the time; a step takes some.
         step_ms = max(_LEAST_OF_STEPS * whole_ms, whole_ms - read_ms) / (tokens - count * prompted)
-        return max(0.0, read_ms / count - step_ms * prompted), step_ms
+        return max(0.0, read_ms / count - step_ms * prompted), step_ms, texts
 
     # 1. The encoders, and 2. the steps.
-    encode_large, large_step = parts(pair.large, "vanilla_large")
-    encode_small, small_step = (
-        parts(pair.small, "vanilla_small") if pair.small is not pair.large else (encode_large, large_step)
-    )
+    large = parts(pair.large, "vanilla_large")
+    encode_large, large_step, texts = large
+    encode_small, small_step, _ = parts(pair.small, "vanilla_small") if pair.small is not pair.large else large
     # 3. Runs of the large model over several positions, as far as they take longer than a run over one.
     widths = [width for width in _WIDTHS if 2 * width <= max(2, request.max_new_tokens)]
-    texts = list(zip(sources, alone("vanilla_large"), strict=True))[: max(1, len(sources) // 3)]
+    checked = list(zip(sources, texts, strict=True))[: max(1, len(sources) // 3)]
     single, *wider = (
-        statistics.fmean(median_ms(_run_of(pair.large, source, text, width)) for source, text in texts) for width in widths
+        statistics.fmean(median_ms(_run_of(pair.large, source, text, width)) for source, text in checked) for width in widths
     )
     verify = {1: large_step, **{width: large_step + ms - single for width, ms in zip(widths[1:], wider, strict=True)}}
     # A wider run is never cheaper; where it seems so, that is noise.

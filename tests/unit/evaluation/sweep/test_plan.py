@@ -232,6 +232,16 @@ def test_a_slow_moment_of_the_machine_affects_one_round_only() -> None:
         assert getattr(found, part) == pytest.approx(getattr(wanted, part))
 
 
+def test_where_a_round_takes_seconds_fewer_are_enough() -> None:
+    slower = 1e5
+    quick, slow = Clock(), Clock()
+    wanted = measured(quick, ticking_pair(quick))
+    slow.slowness = lambda _: slower
+    found = measured(slow, ticking_pair(slow))
+    assert found.verify_ms == pytest.approx({width: slower * ms for width, ms in wanted.verify_ms.items()})
+    assert slow.now < slower * quick.now / 2
+
+
 def test_a_wider_run_is_never_cheaper() -> None:
     clock = Clock()
     pair = ticking_pair(clock)
@@ -268,8 +278,8 @@ def test_a_method_without_overhead_is_predicted_exactly(method: str, settings: A
 
 
 def test_a_step_takes_time_where_a_busy_machine_hides_it() -> None:
-    """The five readings of the sources seem to take ten times as long as whole texts."""
-    ticks = itertools.accumulate(itertools.chain([10.0] * 10, itertools.repeat(1.0)))
+    """The six readings of the sources seem to take ten times as long as whole texts."""
+    ticks = itertools.accumulate(itertools.chain([1.0] * 12, itertools.repeat(0.1)))
     costs = planning.measure_costs(ticking_pair(Clock()), SOURCES, Request(LIMIT), lambda: next(ticks))
     assert costs.verify_ms[1] > 0 and costs.cost_ratio > 0
 
