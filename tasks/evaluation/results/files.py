@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tasks.console import log
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION, Settings, Source, encode, parse
-from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
+from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow, row_from
 from tasks.evaluation.settings import CHOSEN_ON
 from tasks.files import append_line, atomic_write, sealed, warn_of_damage
 
@@ -52,7 +52,7 @@ class SweepRowFile:
         self.path, self.fingerprint = path, fingerprint
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: list[SweepRow] = []
-        source = Source(str(path), "its point is measured again")
+        source, other = Source(str(path), "its point is measured again"), 0
         # What follows the last line break is a row that a killed sweep was writing.
         for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else ():
             try:
@@ -62,6 +62,9 @@ class SweepRowFile:
                 continue
             if isinstance(row, MeasuredRow) and row.fingerprint == fingerprint:
                 self.rows.append(row)
+            other += isinstance(row, TimedRow) and row.fingerprint != fingerprint
+        if other:
+            log.info("%s: %d timed rows are of other settings, data, code or hardware: measured again", path, other)
         self.compact()
 
     def append(self, row: SweepRow) -> SweepRow:

@@ -120,6 +120,16 @@ def test_rows_of_other_work_or_of_another_version_and_failed_points_are_measured
     assert numbers(read_rows(path, FIX)) == [1]
 
 
+def test_times_that_are_dropped_are_counted(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = SweepRowFile(path, "before")
+    for number in range(3):
+        rows.append(numbered(number, TIMED if number else MEASURED))
+    with caplog.at_level("INFO"):
+        assert SweepRowFile(path, "before").rows and not caplog.messages
+        assert not SweepRowFile(path, "now").rows
+    assert caplog.messages == [f"{path}: 2 timed rows are of other settings, data, code or hardware: measured again"]
+
+
 def test_a_changed_digit_is_named_and_its_row_measured_again(path: Path) -> None:
     rows = SweepRowFile(path, "now")
     for number in (17, 18):
