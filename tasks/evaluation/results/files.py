@@ -64,7 +64,7 @@ class SweepRowFile:
                 self.rows.append(row)
             other += isinstance(row, TimedRow) and row.fingerprint != fingerprint
         if other:
-            log.info("%s: %d timed rows are of other settings, data, code or hardware: measured again", path, other)
+            log.info("%s: dropped %d timed rows of other settings, data, code or hardware", path, other)
         self.compact()
 
     def append(self, row: SweepRow) -> SweepRow:

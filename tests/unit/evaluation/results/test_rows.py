@@ -127,7 +127,7 @@ def test_times_that_are_dropped_are_counted(path: Path, caplog: pytest.LogCaptur
     with caplog.at_level("INFO"):
         assert SweepRowFile(path, "before").rows and not caplog.messages
         assert not SweepRowFile(path, "now").rows
-    assert caplog.messages == [f"{path}: 2 timed rows are of other settings, data, code or hardware: measured again"]
+    assert caplog.messages == [f"{path}: dropped 2 timed rows of other settings, data, code or hardware"]
 
 
 def test_a_changed_digit_is_named_and_its_row_measured_again(path: Path) -> None:
