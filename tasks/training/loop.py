@@ -17,6 +17,7 @@ from tasks import console
 from tasks.corpora.example import Example
 from tasks.errors import InputError
 from tasks.evaluation.scoring.quality import value_of
+from tasks.machine import return_freed_memory
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.training import checkpoints, distributed
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _LOG_EVERY = 20
+_RETURN_EVERY = 60.0
+"""Seconds between two returns of freed memory: a gigabyte that is needed again costs up to a second."""
 _EVALUATION_BATCH = 64
 _MOST_LOGITS = 2**26
 """Most logits of one evaluation batch: 256 MB in float32."""
@@ -110,7 +113,7 @@ def train(
         loss = {"validation_loss": evaluate(objective, held_out, device)}
         return loss if measure is None else {**loss, **measure(objective.model)}
 
-    begun = time.monotonic()
+    begun = returned = time.monotonic()
     if settings.steps == 0:
         measured = evaluated()
         log(measured, 0)
@@ -150,6 +153,9 @@ def train(
                 with gathered_weights(engine):
                     best.update(objective.model, measured, step)
                 whole.add(measured, step)
+            if time.monotonic() - returned > _RETURN_EVERY:
+                return_freed_memory()
+                returned = time.monotonic()
             # 5. Save a checkpoint, which carries the log and the best weights.
             if saving:
                 checkpoints.save(engine, resume, step, {**best.state_dict(), "log": whole.rows})

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasks.errors import InputError
-from tasks.machine import MachineSettings, core_limit, memory_limit, on_threads, set_up
+from tasks.machine import MachineSettings, core_limit, memory_limit, on_threads, return_freed_memory, set_up
 
 
 def test_auto_chooses_an_available_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +110,20 @@ def test_limits_of_control_groups(tmp_path: Path) -> None:
     (root / "cpu" / "cpu.cfs_quota_us").write_text("-1")
     (root / "memory" / "memory.limit_in_bytes").write_text(str((1 << 63) - 4096))
     assert core_limit(root, own) is memory_limit(root, own) is None
+
+
+def resident() -> int:
+    """Bytes of this process that lie in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_freed_memory_between_what_is_kept_goes_back() -> None:
+    """Blocks under glibc's 128 KiB for memory of their own, each behind a small one that stays."""
+    kept, freed = list[bytearray](), list[bytearray]()
+    for _ in range(1000):
+        freed.append(bytearray(b"\1" * 100_000))
+        kept.append(bytearray(1000))
+    full = resident()
+    freed.clear()
+    return_freed_memory()
+    assert full - resident() > 80_000_000 and len(kept) == 1000
