@@ -68,5 +68,6 @@ struct Acceptance {
 struct RowBatch {
     int64_t rows;
     const int32_t *tokens, *begin, *cached, *slots;
+    const float* added;  // (tokens, width), to the embedding of each; null: nothing
 };
 }
