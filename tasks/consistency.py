@@ -16,7 +16,7 @@ from tasks.decoding.registry import GREEDY_ONLY, METHODS, T5_ONLY
 from tasks.errors import InputError
 from tasks.evaluation.scoring.metrics import PERPLEXITY, PROGRAMS, metric_of
 from tasks.evaluation.sweep.grid import expand_entry
-from tasks.models.settings import READ_BY_FEATURES, features_problem, from_large_problem, no_encoder_problem
+from tasks.models.settings import from_large_problem, no_encoder_problem
 from tasks.models.tokenizers import is_gguf
 
 if TYPE_CHECKING:
@@ -75,11 +75,6 @@ def _from_large(task: Task) -> Iterator[str]:
         yield "models.large: from_large is for models.small, whose layers it takes from the large model; leave it out"
     if small is None:
         return
-    if small.features and task.align.activation_checkpointing:
-        said = "align: activation_checkpointing keeps no keys and values, which training with from_large.features reads"
-        yield f"{said}; set it to false"
-    if small.features and _is_perplexity(task):
-        yield f"models.small.from_large: features is for generated text, but metric is {PERPLEXITY}; set features to false"
     # The stage of a pre-trained model checks the layers once it has loaded the model, before training.
     if large.pretrained is None:
         yield from _missing_layers(small, large)
@@ -91,8 +86,6 @@ def _from_large(task: Task) -> Iterator[str]:
 def _missing_layers(small: LayersSettings, large: ModelSettings) -> Iterator[str]:
     if small.layers[-1] >= large.decoder_layers:
         yield from_large_problem("layers", small.layers[-1], large.decoder_layers, "decoder layers")
-    if small.features and large.architecture not in READ_BY_FEATURES:
-        yield features_problem(large.architecture)
     if small.about_encoder is not None and large.architecture != "t5":
         yield no_encoder_problem(small.about_encoder, f"models.large, a {large.architecture}")
     elif small.encoder_layers is not None and small.encoder_layers[-1] >= large.encoder_layers:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tasks.models.pruned_head import pruned_head
 from tasks.training.data import Batch
-from tasks.training.objective import Loss, target_log_probs, target_positions
+from tasks.training.objective import Loss, drafted_logits, target_log_probs, target_positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -73,11 +73,11 @@ class DivergenceLoss(Loss):
         """
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
 
-    def of_logits(self, model: PreTrainedModel, batch: Batch, logits: Tensor) -> Tensor:
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         targets, head = target_positions(model, batch), pruned_head(model)
         # 1. The drafter's log q: (positions, vocabulary), or (positions, N) over a draft vocabulary of N tokens.
         # Padding of the vocabulary follows the last token; a draft vocabulary has none.
-        log_q = logits[:, : self._vocabulary].float().log_softmax(-1)
+        log_q = drafted_logits(model, batch)[:, : self._vocabulary].float().log_softmax(-1)
         # 2. The large model's log p over the same tokens. A draft vocabulary takes it given that the token is in there, and
         # weights the position by the probability of that.
         shares = None
@@ -100,7 +100,7 @@ class DivergenceLoss(Loss):
         losses = self._divergence(log_p, log_q)
         if shares is not None:
             losses = losses * shares
-        return (losses * targets.weights).sum()
+        return [(losses * targets.weights).sum()]
 
 
 def append_rest(log_probabilities: Tensor) -> Tensor:

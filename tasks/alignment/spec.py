@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from tasks.alignment.calibration_set import StoredTopLogits
-from tasks.alignment.features import ChainLoss, log_probs_with_features
 from tasks.alignment.losses import DivergenceLoss, divergence
 from tasks.alignment.settings import AlignSettings
 from tasks.console import log
 from tasks.decoding.decoder import Rows
 from tasks.errors import InputError
 from tasks.models.checkpoints import load_model
-from tasks.models.extras import features_of
 from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.pruned_head import PrunedHead, prune_head
 from tasks.models.settings import ModelSettings
@@ -27,7 +25,7 @@ from tasks.models.tokenizers import load_tokenizer
 from tasks.training import distributed
 from tasks.training.data import DatasetSource, JsonlDataset, TokenDataset
 from tasks.training.loop import evaluation_batch
-from tasks.training.objective import CrossEntropyLoss, Loss, target_log_probs
+from tasks.training.objective import target_log_probs
 from tasks.training.stage import TrainingContext, TrainingSpec
 
 if TYPE_CHECKING:
@@ -88,12 +86,10 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
         for dataset, name in ((context.examples, "calibration"), (context.held_out, "validation")):
             dataset.stored = StoredTopLogits.open(folder, name, dataset.targets)
     # 3. The loss; hard labels are the stage's own cross-entropy of the text.
-    loss: Loss | None = None
+    loss = None
     if settings.loss != "sequence":
         live = large if settings.reference == "live" else None
         loss = DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, live)
-    if features_of(context.model) is not None:
-        loss = ChainLoss(loss or CrossEntropyLoss(), large)
     measure = HeldOutAcceptance(large, context.held_out, vocabulary, context.device)
     return TrainingSpec(DatasetSource(context.examples, context.job.training), loss, measure)
 
@@ -157,11 +153,8 @@ class HeldOutAcceptance:
         texts = self._held_out
         size = evaluation_batch(max(map(len, texts.targets)), self._vocabulary)
         for begin in range(0, len(texts), size):
-            batch = texts.batch(self._order[begin : begin + size]).to(self._device)
-            if features_of(model) is None:
-                yield target_log_probs(model, batch, self._vocabulary).exp()
-            else:
-                yield log_probs_with_features(model, self._large, batch, self._vocabulary).exp()
+            batch = texts.batch(self._order[begin : begin + size])
+            yield target_log_probs(model, batch.to(self._device), self._vocabulary).exp()
 
 
 # The draft vocabulary of a task: special tokens, and those that the large model writes most in the calibration set. Both arms

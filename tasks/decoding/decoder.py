@@ -176,13 +176,6 @@ class DraftDecision(Protocol):
         """
 
 
-class FeatureRun(Protocol):
-    """Runs a drafter that reads the large model's states beside its tokens (`models.extras.FeatureProjection`)."""
-
-    def __call__(self, tokens: Rows, features: Sequence[Tensor]) -> Step:
-        """Do what `Decoder.forward` does; `features[row]` (new tokens, large width) are the states before each new token."""
-
-
 class TokenGuarantee(Enum):
     """How closely greedy tokens agree when a text is decoded alone, in a batch or from cached predictions; strongest first."""
 
@@ -202,10 +195,6 @@ class Capabilities:
     check_draft: DraftCheck | None = None
     continue_sampled: SampledContinuation | None = None
     decide_draft: DraftDecision | None = None
-    read_states: Callable[[Rows], list[Tensor]] | None = None
-    """Appends tokens to each row and returns the last hidden state at each, (new tokens, width) a row; predicts nothing."""
-    forward_with_features: FeatureRun | None = None
-    """None where the model has no projection of another model's states."""
     native_loop: NativeLoopModel | None = None
     """The model as the compiled kernel runs it without Python."""
     replay: CachedModel | None = None

@@ -40,7 +40,6 @@ from tasks.decoding.distributions import Key, PredictionBlock, Purpose, TokenSou
 from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters import look_ups
 from tasks.decoding.drafters.base import Draft, Drafter, ModelDrafter
-from tasks.decoding.drafters.features import FeaturesDrafter
 from tasks.decoding.drafters.layers import early_layer_drafter, heads_drafter
 from tasks.decoding.drafters.switching import SuffixOrModelDrafter
 from tasks.decoding.generation import Generation
@@ -67,9 +66,7 @@ class SpeculativeLoop(LoopParts):
         return executor_for(self, len(sources))(self, sources, examples, limit)
 
 
-def _small(pair: Pair, sampling: SamplingSettings, source: TokenSource) -> FeaturesDrafter | ModelDrafter:
-    if pair.small.capabilities.forward_with_features is not None:
-        return FeaturesDrafter(pair.small, pair.large, sampling, source)
+def _small(pair: Pair, sampling: SamplingSettings, source: TokenSource) -> ModelDrafter:
     return ModelDrafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder)
 
 

@@ -37,9 +37,7 @@ class ReplayDecoder:
 
     def __init__(self, cache: PredictionCache, model: int, decoder: Decoder) -> None:
         """Take the cache, which of its models this is, and the decoder whose predictions those are."""
-        # Without the large model's states, which no cache has, a drafter that reads them refuses to draft.
-        reads = decoder.capabilities.forward_with_features
-        self.capabilities = Capabilities(replay=CachedModel(cache, model, decoder.end_tokens), forward_with_features=reads)
+        self.capabilities = Capabilities(replay=CachedModel(cache, model, decoder.end_tokens))
         self.name = decoder.name
         self.end_token, self.end_tokens = decoder.end_token, decoder.end_tokens
         self.vocabulary, self.specials = decoder.vocabulary, decoder.specials

@@ -187,7 +187,7 @@ def _accepted(p: PredictionBlock, q: Tensor, lenience: float) -> Tensor:
 def _predictions_of(name: str, given: _Texts, encoder_output: EncoderOutput) -> _Follow:
     """What the drafter called `name` predicts; the small model reads as many positions in a run as the large one."""
     pair, sampling = given.pair, given.request.drafting
-    if name == "small" and pair.small.capabilities.forward_with_features is None:
+    if name == "small":
         encoded = encoder_output if pair.shares_encoder else pair.small.encode(given.sources)
         steps = _predictions(pair.small, encoded, given.texts)
         return lambda _large, _begin: transform(next(steps).logits, sampling)

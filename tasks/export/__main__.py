@@ -21,7 +21,6 @@ from tasks.export.llama_cpp import write_gguf_model
 from tasks.files import SUMS, atomic_folder
 from tasks.models.card import markdown_templates
 from tasks.models.extras import FILES as EXTRAS
-from tasks.models.extras import PROJECTION
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
 from tasks.models.settings import SOURCE
 from tasks.verify import draft_constantly
@@ -80,12 +79,9 @@ def read_source(folder: Path) -> ExportSource:
     """Read what a pair folder says of itself.
 
     Raises:
-        InputError: there is no such folder, it is damaged, a model is missing, or the drafter cannot draft elsewhere.
+        InputError: there is no such folder, it is damaged, or a model is missing.
     """
     manifest, file = read_manifest(folder), folder / LARGE / "config.json"
-    if (folder / DRAFTER / PROJECTION).is_file():
-        said = "has a drafter that reads the large model's states, which another engine does not show it"
-        raise InputError(f"{folder} {said}; align one without models.small.from_large.features to export")
     try:
         return ExportSource(folder, manifest, json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:

@@ -19,7 +19,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tasks.files import checksum
-from tasks.models.extras import classifier_of, features_of, heads_of
+from tasks.models.extras import classifier_of, heads_of
 from tasks.models.layers import reads_large_encoder
 from tasks.models.prompting import messages
 from tasks.models.pruned_head import pruned_head
@@ -111,7 +111,6 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
         conversation=_conversation(card.text) if card.text.chat_template else None,
         heads=0 if heads is None else heads.count,
         classifier=classifier_of(model) is not None,
-        reads_features=features_of(model) is not None,
         pruned=pruned_head(model),
         shares_encoder=reads_large_encoder(model),
         versions=", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed")),

@@ -1,4 +1,4 @@
-"""Modules that are trained with a model: parallel heads, a classifier for early exits, a projection of another model's states.
+"""Modules that are trained with a model: parallel heads, a classifier for early exits.
 
 They are attributes of the model, so that they move, train and are checkpointed with it. Their weights are saved in separate
 files, so that `transformers` still loads the folder.
@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tasks.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_HEADS, _CLASSIFIER, _FEATURES = "draft_heads", "exit_classifier", "feature_projection"
-PROJECTION = f"{_FEATURES}.safetensors"
-"""The file of a `FeatureProjection`."""
+_HEADS, _CLASSIFIER = "draft_heads", "exit_classifier"
 
 
 class ParallelHeads(torch.nn.Module):
@@ -66,26 +63,6 @@ class ExitClassifier(torch.nn.Module):
         return hidden.to(self.weight.dtype) @ self.weight + self.bias
 
 
-class FeatureProjection(torch.nn.Module):
-    """What a drafter reads of the large model's states, beside its tokens (EAGLE: Li et al., 2024, section 3.1).
-
-    It is added to the token's embedding. EAGLE's one matrix over embedding and state, side by side, is the sum of two products;
-    that of the embedding is left to the embedding itself, which is trained. At first the projection is 0.
-    """
-
-    def __init__(self, width: int, read: int) -> None:
-        """Take the width of the drafter, and that of the states, which are those of the large model's last layer."""
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(width, read))
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Map states (…, read) to (…, width); a state of zeros, as before the first token, gives zeros."""
-        # Of one scale: a drafter's own states, which it reads where the large model has none, may have another.
-        return functional.linear(
-            functional.rms_norm(states.to(self.weight.dtype), self.weight.shape[1:], eps=1e-6), self.weight
-        )
-
-
 def heads_of(model: PreTrainedModel) -> ParallelHeads | None:
     """Return the draft heads of a model, or None."""
     return getattr(model, _HEADS, None)
@@ -94,17 +71,6 @@ def heads_of(model: PreTrainedModel) -> ParallelHeads | None:
 def classifier_of(model: PreTrainedModel) -> ExitClassifier | None:
     """Return the exit classifier of a model, or None."""
     return getattr(model, _CLASSIFIER, None)
-
-
-def features_of(model: PreTrainedModel) -> FeatureProjection | None:
-    """Return the projection of the large model's states that a drafter reads, or None."""
-    return getattr(model, _FEATURES, None)
-
-
-def add_features(model: PreTrainedModel, read: int) -> None:
-    """Let a drafter read states of width `read`; the projection is new."""
-    width = model.config.get_text_config().hidden_size
-    setattr(model, _FEATURES, FeatureProjection(width, read).to(device=model.device, dtype=model.dtype))
 
 
 def add_heads(model: PreTrainedModel, count: int, seed: int) -> None:
@@ -162,7 +128,6 @@ def load_extras(model: PreTrainedModel, folder: Path) -> None:
 _FILES: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], torch.nn.Module]]] = {
     _HEADS: ("heads.safetensors", lambda width, found: ParallelHeads(len(found["first"]), width, found["first"].shape[2])),
     _CLASSIFIER: ("exit_classifier.safetensors", lambda width, _: ExitClassifier(width)),
-    _FEATURES: (PROJECTION, lambda width, found: FeatureProjection(width, found["weight"].shape[1])),
 }
 
 FILES = tuple(file for file, _ in _FILES.values())

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import InputError
-from tasks.models.extras import add_features
-from tasks.models.settings import READ_BY_FEATURES, LayersSettings, features_problem, from_large_problem, no_encoder_problem
+from tasks.models.settings import LayersSettings, from_large_problem, no_encoder_problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -151,8 +150,6 @@ def model_from_layers(large: PreTrainedModel, settings: LayersSettings) -> PreTr
     small.generation_config = copy.deepcopy(large.generation_config)
     if settings.share_encoder:
         setattr(small.config, _MARK, True)
-    if settings.features:
-        add_features(small, large.config.hidden_size)
     return small.to(device=large.device, dtype=large.dtype).eval()
 
 
@@ -166,8 +163,6 @@ def check_layers(large: PreTrainedModel, settings: LayersSettings) -> None:
     _require(settings.layers, getattr(large.config, _DEPTHS[path]), "layers", "decoder layers")
     if settings.about_encoder is not None and path not in _ENCODERS:
         raise InputError(no_encoder_problem(settings.about_encoder, f"the large model, a {large.config.model_type}"))
-    if settings.features and large.config.model_type not in READ_BY_FEATURES:
-        raise InputError(features_problem(large.config.model_type))
     if settings.encoder_layers is not None:
         _require(settings.encoder_layers, getattr(large.config, _ENCODERS[path][1]), "encoder_layers", "encoder layers")
 

@@ -39,12 +39,6 @@ class LayersSettings:
         default=False,
     )
 
-    features: bool = setting(
-        "As a drafter, the small model reads the large model's last state before each token beside the token itself (EAGLE); "
-        "alone it reads none. For decoder-only models.",
-        default=False,
-    )
-
     def validate(self) -> None:
         for name in ("layers", "encoder_layers"):
             layers = getattr(self, name)
@@ -65,16 +59,6 @@ def from_large_problem(setting: str, named: int, depth: int, kind: str) -> str:
         f"models.small.from_large: {setting} names {named}, but the large model has {depth} {kind}, 0 to {depth - 1}; "
         "name some of those"
     )
-
-
-READ_BY_FEATURES = ("llama", "mistral", "qwen2", "qwen3")
-"""Types of large models whose states a small one can read: decoder-only, whose embeddings nothing scales."""
-
-
-def features_problem(kind: str) -> str:
-    """Return the message that a model of this type has no states that `from_large.features` could read."""
-    known = f"{', '.join(READ_BY_FEATURES[:-1])} or {READ_BY_FEATURES[-1]}"
-    return f"models.small.from_large: features reads the states of a {known}, but the large model is a {kind}; leave it out"
 
 
 def no_encoder_problem(setting: str, model: str) -> str:

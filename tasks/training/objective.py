@@ -110,14 +110,6 @@ def drafted_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
         return _target_logits(model, batch)
 
 
-def head_logits(model: PreTrainedModel, batch: Batch, hidden: Tensor) -> Tensor:
-    """Return the logits of `drafted_logits` from the last states of a decoder-only model, (examples, positions, width)."""
-    head, selected = pruned_head(model), target_positions(model, batch).select(hidden)
-    with contextlib.nullcontext() if head is None else head.compact():
-        logits: Tensor = model.get_output_embeddings()(selected)
-    return logits
-
-
 def target_log_probs(model: PreTrainedModel, batch: Batch, vocabulary: int) -> Tensor:
     """Return the log-softmax at each target position over the first `vocabulary` ids: float32 (positions, vocabulary), nats."""
     return _target_logits(model, batch)[:, :vocabulary].float().log_softmax(-1)
@@ -151,20 +143,17 @@ class Loss:
 
     def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         """Return each term, summed over the batch: scalars on the model's device, in nats."""
-        return [self.of_logits(model, batch, drafted_logits(model, batch))]
-
-    def of_logits(self, model: PreTrainedModel, batch: Batch, logits: Tensor) -> Tensor:
-        """Return the only term from the model's logits, as `drafted_logits` gives them."""
         raise NotImplementedError
 
 
 class CrossEntropyLoss(Loss):
     """Cross-entropy of the text: fine-tuning, and BiLD's alignment on the large model's outputs."""
 
-    def of_logits(self, model: PreTrainedModel, batch: Batch, logits: Tensor) -> Tensor:
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         targets, head = target_positions(model, batch), pruned_head(model)
         labels = targets.tokens if head is None else head.positions(targets.tokens)[0]
-        return (functional.cross_entropy(logits.float(), labels, reduction="none") * targets.weights).sum()
+        logits = drafted_logits(model, batch)  # (positions, tokens)
+        return [(functional.cross_entropy(logits.float(), labels, reduction="none") * targets.weights).sum()]
 
 
 class AuxiliaryLoss(Loss):

@@ -108,15 +108,6 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (from_large(layers=[0], encoder_layers=[2]), "models.small.from_large: encoder_layers names 2, but the large model has 2"),
     (both(LLAMA, from_large(layers=[0], encoder_layers=[0])), "models.small.from_large names encoder_layers, but"),
     (both(LLAMA, from_large(layers=[0], share_encoder=True)), "models.small.from_large names share_encoder, but models.large,"),
-    (from_large(layers=[0], features=True), "models.small.from_large: features reads the states of a llama, mistral, qwen2 or"),
-    (
-        both(LLAMA, from_large(layers=[0], features=True), under("align", activation_checkpointing=True)),
-        "align: activation_checkpointing keeps no keys and values",
-    ),
-    (
-        both(LLAMA, perplexity(from_large(layers=[0], features=True))),
-        "models.small.from_large: features is for generated text, but metric is perplexity",
-    ),
     (both(from_large(layers=[0]), under("align", start="fine_tuned")), "align: start is fine_tuned"),
     (models(("large",), from_large={"layers": [0]}), "models.large: from_large is for models.small"),
     (both(STORED, under("align", draft_vocabulary=30), under("calibrate", top_logits=30)), "align: draft_vocabulary"),

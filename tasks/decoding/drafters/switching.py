@@ -21,7 +21,7 @@ from torch.nn import functional
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.draft_rule import DraftRule
-from tasks.decoding.drafters.base import Draft, Drafter
+from tasks.decoding.drafters.base import Draft, ModelDrafter
 from tasks.decoding.drafters.look_ups import SuffixDrafter
 from tasks.models.prompting import common_prefix
 
@@ -68,8 +68,7 @@ class SuffixOrModelDrafter:
     decoder = None
     """None: what runs a model's drafts by itself (the compiled loop, replay) looks no suffixes up."""
 
-    def __init__(self, suffixes: SuffixDrafter, model: Drafter) -> None:
-        """Take both sides, the small model as `loop.make_drafter` builds it."""
+    def __init__(self, suffixes: SuffixDrafter, model: ModelDrafter) -> None:
         self.suffixes, self.model = suffixes, model
         self._texts: list[TextCounts] = []
 

@@ -17,7 +17,6 @@ from tasks.decoding.runtimes.layout import FORMATS
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.reference import CausalDecoder, FsmtDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
-from tasks.models.extras import features_of
 from tasks.models.layers import keep_encoder_once, reads_large_encoder, shares_encoder
 from tasks.models.spread import places_of
 
@@ -100,8 +99,6 @@ def _fused(model: PreTrainedModel, name: str, vocabulary: int | None, *, asked: 
     blueprint = blueprint_of(model)
     if blueprint is None:
         return _unknown(model, name)
-    if features_of(model) is not None:
-        return f"does not run models that read another one's states, as the {name} one does"
     if number_format not in FUSED_FORMATS:
         return f"takes {' and '.join(FUSED_FORMATS)}, not {number_format}"
     if device != "cuda":

@@ -86,7 +86,7 @@ class Cache(ctypes.Structure):
 class RowBatch(ctypes.Structure):
     """`kernel/layout.h`: RowBatch."""
 
-    _fields_ = _fields((_INT64, "rows"), (_POINTER, "tokens begin cached slots added"))
+    _fields_ = _fields((_INT64, "rows"), (_POINTER, "tokens begin cached slots"))
 
 
 class Deferral(ctypes.Structure):
@@ -223,16 +223,13 @@ def integers(values: Iterable[int]) -> Integers:
 
 
 def several_rows(
-    tokens: Sequence[Sequence[int]], cached: Sequence[int], slots: Sequence[int], added: int | None = None
+    tokens: Sequence[Sequence[int]], cached: Sequence[int], slots: Sequence[int]
 ) -> tuple[Reference, tuple[Integers, ...]]:
-    """Return a reference to a `RowBatch`, and the arrays that it points into, to be kept while it is used.
-
-    `added` is the address of what is added to the embedding of each token, float32 (tokens, width).
-    """
+    """Return a reference to a `RowBatch`, and the arrays that it points into, to be kept while it is used."""
     # Rows one behind the other: where each begins, and where the last one ends.
     begin = accumulate(map(len, tokens), initial=0)
     parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)
-    return ctypes.byref(RowBatch(len(tokens), *map(ctypes.addressof, parts), added)), parts
+    return ctypes.byref(RowBatch(len(tokens), *map(ctypes.addressof, parts))), parts
 
 
 class SingleRow:

@@ -26,7 +26,6 @@ from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, sk
 from tasks.decoding.runtimes.packed import PackedStack, empty_floats, tied_head
 from tasks.errors import InputError
 from tasks.machine import require_memory
-from tasks.models.extras import features_of
 from tasks.models.pair import output_vocabulary
 from tasks.models.pruned_head import spread
 
@@ -149,14 +148,9 @@ class NativeStack:
         self.packed.native.threads = torch.get_num_threads()
         return function(self.packed.reference, self.cache.reference, *arguments)
 
-    def run(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int], added: Tensor | None = None) -> Tensor:
-        """Return the last hidden states of all new tokens, row after row: float32 (new tokens, width).
-
-        `added`, float32 of that shape too, is added to the embeddings.
-        """
-        rows, _kept = (
-            self.rows(tokens, cached, slots) if added is None else several_rows(tokens, cached, slots, added.data_ptr())
-        )
+    def run(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> Tensor:
+        """Return the last hidden states of all new tokens, row after row: float32 (new tokens, width)."""
+        rows, _kept = self.rows(tokens, cached, slots)
         hidden = empty_floats(sum(map(len, tokens)), self.width)
         self.call(self.packed.functions.draftline_run, rows, hidden.data_ptr())
         return hidden
@@ -220,7 +214,6 @@ class NativeDecoder(SlotDecoder):
             raise ValueError(f"the {name} model predicts over {output_vocabulary(model)} tokens, not {self.vocabulary}")
         self._format, self.described = number_format, f"native, {number_format}"
         self._dtype: torch.dtype = model.dtype
-        self._projection = features_of(model)
         self._draft_tokens = blueprint.decoder.head_tokens
         self._outputs = self.vocabulary if self._draft_tokens is None else len(self._draft_tokens)
         """Logits that a run computes for each position."""
@@ -313,28 +306,10 @@ class NativeDecoder(SlotDecoder):
         return first
 
     def forward(self, tokens: Rows) -> Step:
-        return self._forward(tokens)
-
-    def forward_with_features(self, tokens: Rows, features: Sequence[Tensor]) -> Step:
-        """Do what `decoder.FeatureRun` describes."""
-        if self._projection is None:
-            raise ValueError(f"the {self.name} model has no projection of another model's states")
-        return self._forward(tokens, self._projection(torch.cat(list(features))).float().contiguous())
-
-    def read_states(self, tokens: Rows) -> list[Tensor]:
-        """Do what `decoder.Capabilities.read_states` describes."""
-        hidden = self._run(tokens).to(self._dtype)
-        self.lengths = [cached + len(row) for cached, row in zip(self.lengths, tokens, strict=True)]
-        return list(torch.split(hidden, [len(row) for row in tokens]))
-
-    def _run(self, tokens: Rows, added: Tensor | None = None) -> Tensor:
-        """Run the layers over new tokens, which are not counted as cached yet: (new tokens of all rows, width)."""
         self.require_rows(tokens)
-        self._fit(len(tokens), max(cached + len(row) for cached, row in zip(self.lengths, tokens, strict=True)))
-        return self._stack.run(tokens, self.lengths, self._slots, added)
-
-    def _forward(self, tokens: Rows, added: Tensor | None = None) -> Step:
-        hidden, counts = self._run(tokens, added), [len(row) for row in tokens]
+        counts = [len(row) for row in tokens]
+        self._fit(len(tokens), max(map(operator.add, self.lengths, counts)))
+        hidden = self._stack.run(tokens, self.lengths, self._slots)  # (new tokens of all rows, width)
         # Predictions inside prompts are known: their logits, most of the work, are left out.
         unread = skipped_columns(self._prompts, self.lengths, counts)
         self.lengths = list(map(operator.add, self.lengths, counts))
@@ -391,8 +366,6 @@ class NativeDecoder(SlotDecoder):
         return Capabilities(
             continue_greedily=self.continue_greedily,
             check_draft=self.check_draft if self._draft_tokens is None else None,
-            read_states=self.read_states,
-            forward_with_features=None if self._projection is None else self.forward_with_features,
             native_loop=NativeLoopModel(self._functions, self._known, self._draft_tokens is None, self._prepare, self._keep),
             transformers_model=self.model,
             runtime=self.runtime,

@@ -6,8 +6,6 @@ From top to bottom: the cache that all share, encoder-decoders, FSMT, decoder-on
 from __future__ import annotations
 
 import copy
-import dataclasses
-import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,9 +17,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.hooks import RemovableHandle
 
-from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step, require_finite
+from tasks.decoding.decoder import EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.runtimes.loaded_model import LoadedModel, encode_prompts, skipped_columns
-from tasks.models.extras import features_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -74,13 +71,8 @@ class CachedDecoder(LoadedModel, ABC):
     def _growing_layers(self) -> list[CacheLayer]:
         """Return the layers of the cache that grow with each token."""
 
-    def forward(self, tokens: Rows) -> Step:
-        step, _hidden = self._advance(tokens)
-        return step
-
     @torch.inference_mode()
-    def _advance(self, tokens: Rows) -> tuple[Step, Tensor | None]:
-        """Append tokens to each row; return what follows them, and the last states of all: (rows, most new tokens, width)."""
+    def forward(self, tokens: Rows) -> Step:
         counts = [len(row) for row in tokens]
         most = max(counts)
         # 1. Pad new tokens on the right: (rows, most new tokens).
@@ -102,9 +94,8 @@ class CachedDecoder(LoadedModel, ABC):
         self._align(ends, [length + count for length, count in zip(self.lengths, counts, strict=True)])
         # Columns inside prompts, whose logits the model left out.
         unread = most - logits.shape[1]
-        hidden = states[0] if states else None
-        kept = None if hidden is None else hidden[:, unread:]
-        return Step(logits, [max(0, count - unread) for count in counts], kept, run.layers), hidden
+        hidden = states[0][:, unread:] if states else None
+        return Step(logits, [max(0, count - unread) for count in counts], hidden, run.layers)
 
     def rewind(self, lengths: Sequence[int]) -> None:
         # Rows end at one column; each now ends as many columns before it as it loses.
@@ -255,29 +246,6 @@ class CausalDecoder(CachedDecoder):
         self._takes_positions = "position_ids" in takes
         self._takes_kept = "logits_to_keep" in takes
         self._prompts: list[int] = []
-        self._projection = features_of(model)
-        self._features: Tensor | None = None
-        """What the next run reads beside its tokens: (rows, most new tokens, large width)."""
-
-    @functools.cached_property
-    def capabilities(self) -> Capabilities:
-        reads = None if self._projection is None else self.forward_with_features
-        return dataclasses.replace(super().capabilities, read_states=self.read_states, forward_with_features=reads)
-
-    def read_states(self, tokens: Rows) -> list[Tensor]:
-        """Do what `decoder.Capabilities.read_states` describes."""
-        _step, hidden = self._advance(tokens)
-        if hidden is None:
-            raise RuntimeError(f"the {self.name} model shows no hidden states")
-        return [states[: len(row)] for states, row in zip(hidden, tokens, strict=True)]
-
-    def forward_with_features(self, tokens: Rows, features: Sequence[Tensor]) -> Step:
-        """Do what `decoder.FeatureRun` describes."""
-        self._features = pad_sequence(list(features), batch_first=True)
-        try:
-            return self.forward(tokens)
-        finally:
-            self._features = None
 
     def encode(self, sources: Rows) -> EncoderOutput:
         """Keep the prompts."""
@@ -304,9 +272,6 @@ class CausalDecoder(CachedDecoder):
             # The head is most of the work on a prompt, and only its last position is read.
             options["logits_to_keep"] = new - skipped_columns(self._prompts, self.lengths, counts)
         inputs = {"input_ids": ids, "attention_mask": self._mask(new)}
-        if self._features is not None and self._projection is not None:
-            del inputs["input_ids"]
-            inputs["inputs_embeds"] = self.model.get_input_embeddings()(ids) + self._projection(self._features)
         return ModelRun(self.model(**inputs, past_key_values=self._cache, use_cache=True, **options).logits)
 
     def _positions(self, counts: list[int], new: int) -> Tensor:

@@ -24,11 +24,4 @@ BREAKS = (
           (f"{_SUFFIXES}the_expected_number_of_accepted_tokens_decides",)),
     Break("suffix-goes-on-in-the-next-output", _LOOK_UPS, "outputs_tree",
           "text.append(BREAK)", "text", (f"{_SUFFIXES}no_match_goes_from_one_output_into_another",)),
-    Break("own-states-are-kept", "tasks.decoding.drafters.features", "FeaturesDrafter.observe",
-          "min(length, kept)", "length", (f"{_UNIT}/test_features.py::test_each_draft_begins_with_the_large_models_states",)),
-    Break("states-one-token-late", "tasks.decoding.drafters.features", "FeaturesDrafter.observe",
-          "min(position + 1,", "min(position + 2,",
-          (f"{_UNIT}/test_features.py::test_each_draft_begins_with_the_large_models_states",)),
-    Break("chain-sees-states-it-will-not-have", "tasks.alignment.features", "_visible",
-          "square.tril(-number)", "square.tril()", (f"{_UNIT}/test_features.py::test_a_draft_is_what_training_computes",)),
 )  # fmt: skip

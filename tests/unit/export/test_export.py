@@ -16,7 +16,7 @@ from tasks.decoding.pair_folder import engine_draft_length, read_manifest, write
 from tasks.decoding.registry import configure_method
 from tasks.export import __main__ as command
 from tasks.files import SUMS
-from tasks.models.extras import FILES, PROJECTION
+from tasks.models.extras import FILES
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
 from tasks.models.tokenizers import load_tokenizer
 from tasks.verify import TransformersEngine
@@ -194,11 +194,3 @@ def test_bad_folders_are_one_line(export: Export, pairs: dict[str, Path], tmp_pa
         status, said = export(pair, "transformers", out)
         assert status == 2
         assert line in said
-
-
-def test_a_drafter_that_reads_states_goes_nowhere(export: Export, pairs: dict[str, Path], tmp_path: Path) -> None:
-    folder = with_manifest(tmp_path, pairs["llama"])
-    (folder / "drafter" / PROJECTION).touch()
-    status, said = export(folder, "transformers")
-    assert status == 2 and "has a drafter that reads the large model's states, which another engine does not show it" in said
-    assert not (tmp_path / "out").exists()

@@ -229,7 +229,7 @@ void leave_block(const Stack& stack, const Norm& norm, Scratch& scratch, int64_t
 }
 
 template <Format format>
-void embed(const Stack& stack, const int32_t* tokens, const float* added, const std::vector<TokenPosition>& positions, Scratch& scratch) {
+void embed(const Stack& stack, const int32_t* tokens, const std::vector<TokenPosition>& positions, Scratch& scratch) {
     for (size_t token = 0; token < positions.size(); token++) {
         float* to = scratch.hidden.data() + token * scratch.narrow;
         if (stack.embedding)
@@ -239,8 +239,6 @@ void embed(const Stack& stack, const int32_t* tokens, const float* added, const 
         std::fill(to + stack.width, to + scratch.narrow, 0.0f);
         if (stack.embedding_scale != 1.0f)
             for (int64_t i = 0; i < stack.width; i++) to[i] *= stack.embedding_scale;
-        if (added)
-            for (int64_t i = 0; i < stack.width; i++) to[i] += added[token * stack.width + i];
         if (stack.learned_positions) {
             const float* position = stack.learned_positions + positions[token].position * stack.width;
             for (int64_t i = 0; i < stack.width; i++) to[i] += position[i];
@@ -251,12 +249,12 @@ void embed(const Stack& stack, const int32_t* tokens, const float* added, const 
 
 // All layers for consecutive new tokens; the last hidden state, normed, goes to `result` (tokens, width).
 template <Format format>
-void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, const float* added,
-                const std::vector<TokenPosition>& positions, int64_t length, float* result, int threads) {
+void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, const std::vector<TokenPosition>& positions, int64_t length,
+                float* result, int threads) {
     thread_local Scratch scratch;
     const int64_t count = positions.size();
     scratch.fit(stack, count);
-    embed<format>(stack, tokens, added, positions, scratch);
+    embed<format>(stack, tokens, positions, scratch);
     for (int index = 0; index < stack.layers; index++) {
         const Layer& layer = stack.layer[index];
         enter_block(stack, layer.norm, scratch, count);
@@ -295,8 +293,7 @@ void run_rows(const Stack& stack, const Cache& cache, const RowBatch& rows, int6
         for (int64_t token = 0; token < count; token++) positions.push_back({slot, rows.cached[row] + token, source});
         const bool full = !stack.causal || int64_t(positions.size()) >= kTogether || row + 1 == to;
         if (full && !positions.empty()) {
-            const float* added = rows.added ? rows.added + first * stack.width : nullptr;
-            run_layers<format>(stack, cache, rows.tokens + first, added, positions, count, result + first * stack.width, threads);
+            run_layers<format>(stack, cache, rows.tokens + first, positions, count, result + first * stack.width, threads);
             first += positions.size();
             positions.clear();
         }

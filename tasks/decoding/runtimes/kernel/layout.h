@@ -68,6 +68,5 @@ struct Acceptance {
 struct RowBatch {
     int64_t rows;
     const int32_t *tokens, *begin, *cached, *slots;
-    const float* added;  // (tokens, width), to the embedding of each; null: nothing
 };
 }

@@ -224,7 +224,7 @@ struct Run {
 
     // Runs the model; its logits are those of the positions that are read, row after row, `best` the outputs of the greatest.
     void predict(const LoopModel& model, std::vector<int32_t>& best) const {
-        const RowBatch rows{int64_t(slots.size()), tokens.data(), begin.data(), cached.data(), slots.data(), nullptr};
+        const RowBatch rows{int64_t(slots.size()), tokens.data(), begin.data(), cached.data(), slots.data()};
         run_stack(*model.stack, *model.cache, rows, model.hidden);
         const int64_t width = model.stack->width;
         int64_t positions = 0;
