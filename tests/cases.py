@@ -103,7 +103,6 @@ CASES = {
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
     "speculative copy": speculative("copy", 3, "plain", 4),
     "speculative suffix": speculative("suffix", 3, "plain", 4),
-    "speculative suffix_or_small": speculative("suffix_or_small", 3, "plain", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
     "confident bigram": Case(
         "speculative_confident", ConfidentSettings(drafter="bigram", max_draft=3, stop_below=0.5), limit=4

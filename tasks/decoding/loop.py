@@ -41,7 +41,6 @@ from tasks.decoding.draft_rule import DraftRule
 from tasks.decoding.drafters import look_ups
 from tasks.decoding.drafters.base import Draft, Drafter, ModelDrafter
 from tasks.decoding.drafters.layers import early_layer_drafter, heads_drafter
-from tasks.decoding.drafters.switching import SuffixOrModelDrafter
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request, SamplingSettings
 from tasks.decoding.rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
@@ -66,21 +65,12 @@ class SpeculativeLoop(LoopParts):
         return executor_for(self, len(sources))(self, sources, examples, limit)
 
 
-def _small(pair: Pair, sampling: SamplingSettings, source: TokenSource) -> ModelDrafter:
-    return ModelDrafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder)
-
-
-def _suffixes(pair: Pair, sampling: SamplingSettings, _: TokenSource) -> look_ups.SuffixDrafter:
-    return look_ups.SuffixDrafter(look_ups.outputs_tree_of(pair), pair.large, sampling)
-
-
 _DRAFTERS: dict[str, Callable[[Pair, SamplingSettings, TokenSource], Drafter]] = {
-    "small": _small,
+    "small": lambda pair, sampling, source: ModelDrafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder),
     "unigram": lambda pair, sampling, source: look_ups.TableDrafter(look_ups.unigrams_of(pair), pair.large, sampling, source),
     "bigram": lambda pair, sampling, source: look_ups.TableDrafter(look_ups.tables_of(pair), pair.large, sampling, source),
     "copy": lambda pair, sampling, _: look_ups.CopyDrafter(pair.large, sampling),
-    "suffix": _suffixes,
-    "suffix_or_small": lambda *parts: SuffixOrModelDrafter(_suffixes(*parts), _small(*parts)),
+    "suffix": lambda pair, sampling, _: look_ups.SuffixDrafter(look_ups.outputs_tree_of(pair), pair.large, sampling),
     "random": lambda pair, sampling, source: look_ups.RandomDrafter(pair.large, sampling, source),
     "early_layer": lambda pair, sampling, source: early_layer_drafter(pair.large, sampling, source),
     "heads": lambda pair, sampling, source: heads_drafter(pair.large, sampling, source),

@@ -28,7 +28,6 @@ DRAFTERS = {
     "bigram": "tokens by their frequency after the last one in the calibration set (Leviathan et al., 2023, section 3.6)",
     "copy": "what followed the last tokens earlier in source or text (Leviathan et al., 2023, section 3.6: prompt look-up)",
     "suffix": "what most often followed the last tokens, in calibration set or text (Oliaro et al., 2024: SuffixDecoding)",
-    "suffix_or_small": "suffixes where they are expected to be kept, the small model elsewhere (Oliaro et al., 2024)",
     "random": "ordinary tokens, each as likely as another (Leviathan et al., 2023, section 3.6)",
     "early_layer": "the large model's own first layers (Kim et al., 2023, sections 4.4 and 7.2.1)",
     "heads": "heads trained on the large model's last state (Stern et al., 2018: blockwise parallel decoding)",
@@ -38,7 +37,7 @@ OF_LARGE = ("early_layer", "heads")
 """The drafters that run layers or heads of the large model."""
 LOOK_UPS = ("unigram", "bigram", "copy", "suffix", "random")
 """The drafters that run no model, whose cost ratio c is taken as 0 (SD, section 3.6)."""
-CALIBRATED = ("unigram", "bigram", "suffix", "suffix_or_small")
+CALIBRATED = ("unigram", "bigram", "suffix")
 """The drafters that read the calibration set."""
 COLDEST = 1e-38
 """The lowest temperature above greedy that float32 tells from 0."""
@@ -71,8 +70,7 @@ class DraftingSettings:
 
     drafter: str = setting(
         "What proposes tokens: the small model, n-gram tables of the calibration set, copies from the context, "
-        "suffix trees of both, these or the small model, random tokens, the large model's own first layers, or heads "
-        "trained on it.",
+        "suffix trees of both, random tokens, the large model's own first layers, or heads trained on it.",
         default="small",
         choices=tuple(DRAFTERS),
     )

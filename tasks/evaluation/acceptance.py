@@ -92,12 +92,9 @@ def measure_acceptance(
     """
     sums: dict[Drafting, list[float]] = {one: [] for one in wanted}
     lengths = [len(text) for _, texts in large_texts for text in texts]
-    # Both run the small model, whose cache one of them at a time can use.
-    switching = [one for one in wanted if one.drafter == "suffix_or_small"]
-    others = [one for one in wanted if one not in switching]
     for chosen, texts in large_texts:
         given = _Texts(pair, [sources[index] for index in chosen], texts, chosen, request)
-        for drafting, found in (_agreements(given, others) | _agreements(given, switching)).items():
+        for drafting, found in _agreements(given, wanted).items():
             sums[drafting] += found
     rates, tokens = dict[Drafting, AcceptanceRate](), sum(lengths)
     for drafting, kept in sums.items():
@@ -159,8 +156,6 @@ _Follow = Callable[[Step, int], Tensor]
 
 def _agreements(given: _Texts, wanted: Sequence[Drafting]) -> dict[Drafting, list[float]]:
     """How often each drafting is accepted, summed over the positions of each text."""
-    if not wanted:
-        return {}
     pair = given.pair
     encoder_output = pair.large.encode(given.sources)
     drafters = {name: _predictions_of(name, given, encoder_output) for name in dict.fromkeys(one.drafter for one in wanted)}

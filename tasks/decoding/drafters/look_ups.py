@@ -188,11 +188,7 @@ class DeterministicDrafter(StatelessDrafter, ABC):
             rule.fallback_threshold > 0 and len(new) < budget and not (new and new[-1] in self.end_tokens)
             for new, budget in zip(drafted, budgets, strict=True)
         ]
-        return self.made(drafted, fallback)
-
-    def made(self, drafted: Rows, fallback: list[bool]) -> Draft:
-        """Return a draft of these tokens of every row, each with probability 1."""
-        draft = Draft(drafted, empty_predictions(len(drafted)), fallback, [0] * len(drafted))
+        draft = Draft(drafted, empty_predictions(len(tokens)), fallback, [0] * len(tokens))
         if any(drafted):
             # (rows, longest draft, vocabulary)
             draft.q = one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)
@@ -378,10 +374,6 @@ class SuffixDrafter(ContextDrafter):
         self.outputs = outputs
 
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
-        return self.best(row, tokens, budget)[0]
-
-    def best(self, row: int, tokens: list[int], budget: int) -> tuple[list[int], float]:
-        """Return the best draft of at most `budget` tokens to follow `tokens`, and its Σ D(N)."""
         source, request = self.sources[row], self.contexts[row]
         # A decoder-only row begins with its source, which the context holds already.
         prompted = tokens[: len(source)] == source
@@ -395,7 +387,7 @@ class SuffixDrafter(ContextDrafter):
                 # Of equal scores the longer match wins, which comes later.
                 if drafted and expected >= score:
                     best, score = drafted, expected
-        return best, score
+        return best
 
     def _follow(self, node: SuffixNode, most: int) -> tuple[list[int], float]:
         """Return the most frequent tokens behind a node, at most so many, and the sum of their D(N)."""

@@ -29,7 +29,7 @@ BREAKS = (
     Break("acceptance-by-untruncated-q", _RULES, "match_target.decide",
           "acceptance_probability(wanted, q.dist", "acceptance_probability(wanted, q.scores", _law("speculative all three")),
     Break("proposals-without-probability-count-as-uniform", "tasks.decoding.drafters.look_ups",
-          "DeterministicDrafter.made", "one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)",
+          "DeterministicDrafter.draft", "one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)",
           "PredictionBlock(torch.zeros(len(drafted), max(map(len, drafted)), self.vocabulary), self.sampling)",
           _law("speculative copy", "speculative suffix", "speculative random")),
     # Lenient, lossy and joint acceptance.

@@ -282,7 +282,7 @@ def test_what_follows_a_whole_draft_of_suffixes() -> None:
     assert started([]).predict_next([[START, 11]], [0]).scores[0, 0].tolist() == pytest.approx([0, 0] + [0.1] * 10)
 
 
-UNTRAINED = ("unigram", "bigram", "copy", "suffix", "suffix_or_small", "random")
+UNTRAINED = ("unigram", "bigram", "copy", "suffix", "random")
 SAMPLED = SamplingSettings(temperature=0.9, top_p=0.95)
 LIMIT = 16
 SOURCES = toy_sources(40)

@@ -189,15 +189,6 @@ def test_the_acceptance_of_a_drafter_is_its_overlap_with_the_large_model_at_ever
         assert found == pytest.approx(list(expected.values()), rel=1e-4)
 
 
-@pytest.mark.parametrize("architecture", ["t5", "llama"])
-def test_drafters_that_run_the_small_model_are_measured_apart(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few positions in a run of the large model, so that all drafters go on from run to run."""
-    monkeypatch.setattr(acceptance, "_CELLS", 200)
-    pair, sources, names = pair_of(architecture, REFERENCE), toy_sources(5, seed=1), ("suffix_or_small", "small")
-    apart = [measured_of(pair, sources, GREEDY, Drafting(name)) for name in names]
-    assert measured_of(pair, sources, GREEDY, *map(Drafting, names)) == [rate for [rate] in apart]
-
-
 def test_lenience_accepts_more() -> None:
     """Σ min(p / l, q) over the first token and over the end, where p is certain."""
     large = fixed({2: 1 / 8, 3: 5 / 8, 4: 1 / 4}, {END: 1.0})
