@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from tasks.config import Params, Task
-from tasks.console import quieten_transformers
+from tasks.console import log, quieten_transformers
 from tasks.decoding.batches import batch_for
 from tasks.decoding.decoder import Rows
 from tasks.decoding.inference import DecodingPair, load_pair
@@ -265,6 +265,7 @@ def measure_pair(
     rates: list[AcceptanceRate] = []
     for sampling in (SamplingSettings(), SamplingSettings(temperature=1.0)):
         own, samples = dataclasses.replace(request, sampling=sampling), sweep.bootstrap_samples
+        log.info("%s: acceptance on texts of the large model, temperature %g", CHOSEN_ON, sampling.temperature)
         with failures_named(sweep.quality_batch):
             if sampling not in large_texts:
                 large_texts[sampling] = write_texts(loaded.pair, sources, own, sweep.quality_batch)

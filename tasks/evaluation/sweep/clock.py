@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from tasks import supervisor
+from tasks.console import progress
 from tasks.decoding.decoder import Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair, Request
@@ -184,17 +185,17 @@ class PointTimer:
             known.append(visit.expected.tokens if is_vanillas_output(visit.point) else own)
         exact = [request.sampling.greedy and guarantee_of(self.pairs[one.drafter]) is TokenGuarantee.EQUAL for one in visits]
         laps = [{size: [list[float]() for _ in range(_BATCH_ROUNDS)] for size in batches} for _ in visits]
-        for lap in range(_BATCH_ROUNDS):
-            for size in rng.sample(list(batches), len(batches)):
-                for batch in batches[size]:
-                    for number in rng.sample(range(len(visits)), len(visits)):
-                        begun = self.clock()
-                        generations = calls[number](batch)
-                        laps[number][size][lap].append(self.clock() - begun)
-                        for example, one in zip(batch, generations, strict=True):
-                            if exact[number] and tuple(one.tokens) != tuple(known[number][example]):
-                                where = f"batches of {size} changed the tokens of {split.name} {example}"
-                                raise TimedTokensError(f"{visits[number].point}: {where}")
+        order = [(lap, size) for lap in range(_BATCH_ROUNDS) for size in rng.sample(list(batches), len(batches))]
+        for lap, size in progress(order, desc=f"time {split.name} in batches", unit="pass"):
+            for batch in batches[size]:
+                for number in rng.sample(range(len(visits)), len(visits)):
+                    begun = self.clock()
+                    generations = calls[number](batch)
+                    laps[number][size][lap].append(self.clock() - begun)
+                    for example, one in zip(batch, generations, strict=True):
+                        if exact[number] and tuple(one.tokens) != tuple(known[number][example]):
+                            where = f"batches of {size} changed the tokens of {split.name} {example}"
+                            raise TimedTokensError(f"{visits[number].point}: {where}")
         return laps
 
 

@@ -331,7 +331,12 @@ def measured_costs(path: Path, split: Split, request: Request, timer: Callable[[
         timer: Times the parts.
     """
     sources = [split.sources[example] for example in split.timed[:_COST_SOURCES]]
-    costs = planning.load_or_measure_costs(path, lambda: planning.common_costs(timer().costs(sources, request)))
+
+    def measure() -> Costs:
+        log.info("%s: timing a step, a check and the encoders on %d examples", split.name, len(sources))
+        return planning.common_costs(timer().costs(sources, request))
+
+    costs = planning.load_or_measure_costs(path, measure)
     if costs.baseline_warning:
         log.warning("%s; python -m tasks.bench decoding measures where the time goes", costs.baseline_warning)
     return costs
