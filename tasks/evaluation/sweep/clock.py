@@ -186,7 +186,7 @@ class PointTimer:
         exact = [request.sampling.greedy and guarantee_of(self.pairs[one.drafter]) is TokenGuarantee.EQUAL for one in visits]
         laps = [{size: [list[float]() for _ in range(_BATCH_ROUNDS)] for size in batches} for _ in visits]
         order = [(lap, size) for lap in range(_BATCH_ROUNDS) for size in rng.sample(list(batches), len(batches))]
-        for lap, size in progress(order, desc=f"time {split.name} in batches", unit="pass"):
+        for lap, size in progress(order, desc=f"time {split.name} in batches", unit="lap"):
             for batch in batches[size]:
                 for number in rng.sample(range(len(visits)), len(visits)):
                     begun = self.clock()
