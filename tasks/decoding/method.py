@@ -181,6 +181,8 @@ class MethodSpec:
     """Whether it draws no tokens, and takes temperature 0 alone."""
     t5_only: bool = False
     """Whether it needs the layers of a T5 or mT5."""
+    large_only: bool = False
+    """Whether no small model takes part in it."""
 
     def make(self, settings: object, pair: Pair, request: Request) -> DecodingMethod:
         """Put the parts of the method together; raise `InputError` where the pair or the sampling does not fit it."""

@@ -52,7 +52,7 @@ def as_small(generation: Generation) -> Generation:
     return Generation(generation.tokens, SMALL * counts.tokens, renamed, generation.log_probabilities)
 
 
-@method(VANILLA, VanillaSettings, "the large model alone", lossless=True)
+@method(VANILLA, VanillaSettings, "the large model alone", lossless=True, large_only=True)
 def vanilla_large(pair: Pair, _: VanillaSettings, request: Request) -> DecodingMethod:
     return single_model_method(pair.large, request)
 

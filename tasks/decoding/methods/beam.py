@@ -337,7 +337,7 @@ def _step(search: Search, levels: Levels, predictions: Predictions) -> None:
             return
 
 
-@method("beam_large", BeamSettings, "beam search with the large model alone", lossless=True, greedy_only=True)
+@method("beam_large", BeamSettings, "beam search with the large model alone", lossless=True, greedy_only=True, large_only=True)
 def beam_large(pair: Pair, settings: BeamSettings, request: Request) -> DecodingMethod:
     return BeamSearch(pair.large, settings.beams)
 

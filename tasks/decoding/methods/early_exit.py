@@ -45,7 +45,7 @@ class EarlyExit:
         return single_model_method(decoder, self.request).run(sources, examples, limit)
 
 
-@method("calm", CalmSettings, "Schuster et al., 2022; Kim et al., 2023, 7.2", t5_only=True)
+@method("calm", CalmSettings, "Schuster et al., 2022; Kim et al., 2023, 7.2", t5_only=True, large_only=True)
 @preset(
     "paper",
     "BiLD, 7.2.1: λ from 0.7 to 0.98, steps ours; these t",

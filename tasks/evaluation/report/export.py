@@ -31,7 +31,7 @@ _ARM = "aligned"
 _MEASURED = (
     *("quality", "quality_interval", "quality_difference", "quality_difference_interval", "difference_bounds"),
     *("speedup", "speedup_interval", "latency_ms", "latency_ms_p50", "latency_ms_p95", "latency_ms_p99"),
-    *("tokens_per_large_call", "mean_accepted_length", "accepted_share", "examples", "timed_examples"),
+    *("tokens_per_large_call", "mean_accepted_length", "accepted_share", "examples", "timed_examples", "timed_rounds"),
 )
 _EXAMPLES = 16
 """Sources of validation that are put beside the models."""

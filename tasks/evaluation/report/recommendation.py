@@ -219,8 +219,8 @@ def _basis(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str
     if measured.examples and measured.timed_examples:
         large = f"the large model has {summary.vanilla.large.quality:.2f} {unit_of(summary.metric)} on {summary.split}"
         how = [f"quality on {measured.examples:,} texts of {split}; time on {measured.timed_examples:,} of them"]
-        for name, unit in (("latency_rounds", "or more round"), ("latency_threads", "thread")):
-            number = field_text(pair, f"lineage.settings.sweep.{name}")
+        threads = field_text(pair, "lineage.settings.sweep.latency_threads")
+        for number, unit in ((str(measured.timed_rounds), "round"), (threads, "thread")):
             how += [f"{number} {unit}{'s' if number != '1' else ''}"] if number not in ("0", formatting.NOTHING) else []
         yield "measured", f"{', '.join([*how, 'batch 1'])}; {large}"
     point = found.point if found else next(iter(summary.points), None)

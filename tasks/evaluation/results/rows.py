@@ -248,6 +248,8 @@ class Measurements(Decoded):
     examples: int | None = None
     """Examples of the split."""
     timed_examples: int = 0
+    timed_rounds: int = 0
+    """Of the timed examples; after a single one `speedup_interval` covers examples only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +290,8 @@ def numbers_of(row: MeasuredRow) -> dict[str, Any]:
         return found
     p50, p95, p99 = np.percentile(row.latency_ms, (50, 95, 99)).tolist()
     times = {"latency_ms": float(np.mean(row.latency_ms)), "latency_ms_p50": p50, "latency_ms_p95": p95, "latency_ms_p99": p99}
-    return {**found, **times, "relative_latency": 1.0 / row.speedup, "timed_examples": len(row.latency_ms)}
+    sizes = {"timed_examples": len(row.latency_ms), "timed_rounds": len(row.rounds or ()) or 1}
+    return {**found, **times, **sizes, "relative_latency": 1.0 / row.speedup}
 
 
 def ratio(numerator: float, denominator: float) -> float | None:

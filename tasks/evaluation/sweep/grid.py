@@ -40,7 +40,7 @@ BASELINES = (VANILLA, SweepPoint("vanilla_small", VanillaSettings()))
 
 def runs_no_small_model(point: SweepPoint) -> bool:
     """Whether a point is the same for all drafters of a large model, since no small model runs in it."""
-    return point == VANILLA or METHODS[point.method].t5_only or getattr(point.settings, "drafter", "small") != "small"
+    return METHODS[point.method].large_only or getattr(point.settings, "drafter", "small") != "small"
 
 
 def is_vanillas_output(point: SweepPoint) -> bool:

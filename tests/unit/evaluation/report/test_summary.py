@@ -68,6 +68,14 @@ def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
     assert summary["vanilla"]["large"]["accepted_share"] is None
 
 
+def test_rounds_of_the_clock_are_counted(sweeps: Sweeps) -> None:
+    row = sweeps["aligned"][2]
+    visit = {name: row[name] for name in ("latency_ms", "vanilla_latency_ms")}
+    sweeps["aligned"][2] = {**row, "rounds": [visit, visit, visit]}
+    rounds = {one["timed_rounds"] for one in summarized("bleu", sweeps)["points"]}
+    assert rounds == {1, 3}
+
+
 def test_the_last_row_of_a_point_counts(sweeps: Sweeps) -> None:
     sweeps["unaligned"].append({**sweeps["unaligned"][2], "speedup": 1.31})
     assert find(summarized("bleu", sweeps), "unaligned", fallback_threshold=0.9)["speedup"] == 1.31

@@ -13,6 +13,7 @@ import pytest
 from tasks.decoding.generation import Counts
 from tasks.decoding.method import Request, SamplingSettings
 from tasks.decoding.methods.baselines import VanillaSettings
+from tasks.decoding.methods.beam import BeamSettings
 from tasks.decoding.methods.bild import BildSettings
 from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.evaluation.results.codec import encode
@@ -148,9 +149,10 @@ def test_evaluators_of_one_large_model_decode_once_what_runs_no_small_model(monk
     second, _ = ready()
     second.of_large = first.of_large
     copies = SweepPoint("speculative", SpeculativeSettings(drafter="copy"))
-    outputs = first.vanilla(split), first.outputs(copies, split)
+    points = VANILLA, copies, SweepPoint("beam_large", BeamSettings(beams=2))
+    outputs = [first.outputs(one, split) for one in points]
     monkeypatch.setattr(second, "decoded", None)
-    assert second.vanilla(split) is outputs[0] and second.outputs(copies, split) is outputs[1]
+    assert all(second.outputs(one, split) is found for one, found in zip(points, outputs, strict=True))
 
 
 def test_a_row_is_written_again_where_a_value_differs_and_keeps_why_it_was_timed(tmp_path: Path) -> None:
