@@ -12,7 +12,6 @@ from tasks.decoding.methods import cascades
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
 from tasks.decoding.methods.speculative import (
-    BlockSettings,
     ConfidentSettings,
     LenientSettings,
     LossySettings,
@@ -99,7 +98,6 @@ CASES = {
     "speculative, three": speculative("small", 3, "all three", 4),
     "speculative, truncated drafts": dataclasses.replace(speculative("small", 2, "plain"), drafting=SAMPLINGS["top-k"]),
     "speculative, greedy drafts": dataclasses.replace(speculative("small", 2, "top-p"), drafting=SamplingSettings()),
-    "block, greedy drafts": Case("speculative_block", BlockSettings(draft_length=2), drafting=SamplingSettings()),
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
     "speculative copy": speculative("copy", 3, "plain", 4),
     "speculative suffix": speculative("suffix", 3, "plain", 4),
@@ -107,14 +105,6 @@ CASES = {
     "confident bigram": Case(
         "speculative_confident", ConfidentSettings(drafter="bigram", max_draft=3, stop_below=0.5), limit=4
     ),
-    **{
-        f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
-        for name, length, limit in (("plain", 1, 3), ("plain", 2, 3), ("top-p", 2, 3), ("all three", 3, 4), ("plain", 3, 4))
-    },
-    **{
-        f"block {drafter}": Case("speculative_block", BlockSettings(drafter=drafter, draft_length=3), limit=4)
-        for drafter in ("copy", "suffix")
-    },
     "lenient": Case(
         "speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), windows(laws.leniently(0.5), 2), "top-p"
     ),
@@ -140,8 +130,6 @@ CASES = {
     "bild": bild(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=2),
     "bild, fixed window": bild("top-p", fallback_threshold=0.0, rollback_threshold=0.7, max_draft=3),
     "bild, no rollback": bild("all three", fallback_threshold=0.55, rollback_threshold=INFINITY, max_draft=2),
-    "bild, soft distance": bild(fallback_threshold=0.4, rollback_threshold=1.2, max_draft=2, rollback_distance="soft"),
-    "bild, KL distance": bild("top-p", fallback_threshold=0.4, rollback_threshold=0.6, max_draft=2, rollback_distance="kl"),
     "bild_oracle": Case("bild_oracle", BildOracleSettings(rollback_threshold=1.0), functools.partial(laws.bild_oracle, 1.0)),
     "token_cascade, chow": token_cascade("chow", 0.45, "top-p"),
     "token_cascade, chow_log": token_cascade("chow_log", 0.7, "all three"),
@@ -153,14 +141,12 @@ CASES = {
 }
 _SAMPLED_IN_KERNEL = {
     *("vanilla_large", "vanilla_small", "bild", "speculative_cascade", "token_cascade", "sequence_cascade"),
-    *("speculative", *(f"speculative_{one}" for one in ("block", "lenient", "lossy", "margin", "confident"))),
+    *("speculative", *(f"speculative_{one}" for one in ("lenient", "lossy", "margin", "confident"))),
 }
 IN_KERNEL = {
     name: case
     for name, case in CASES.items()
-    if case.method in _SAMPLED_IN_KERNEL
-    and getattr(case.settings, "drafter", "small") == "small"
-    and getattr(case.settings, "rollback_distance", "hard") == "hard"
+    if case.method in _SAMPLED_IN_KERNEL and getattr(case.settings, "drafter", "small") == "small"
 }
 """Those whose drafter and rule the compiled kernel has."""
 LONG_CASES = {

@@ -209,13 +209,8 @@ def bild(settings: BildSettings, models: Models, limit: int) -> SequenceDistribu
             grow(longer, probability * share, unchecked)
 
     def rejected(text: Prefix, token: int) -> bool:
-        p, q = models.p_scores(text), models.q_scores(text)
-        possible = np.flatnonzero(q)
         with np.errstate(divide="ignore"):
-            hard, soft = -np.log(p[token]), -(q[possible] * np.log(p[possible])).sum()
-        divergence = soft + (q[possible] * np.log(q[possible])).sum()
-        distance = {"hard": hard, "soft": soft, "kl": divergence}[settings.rollback_distance]
-        return bool(distance > settings.rollback_threshold)
+            return bool(-np.log(models.p_scores(text)[token]) > settings.rollback_threshold)
 
     def grow(text: Prefix, probability: float, unchecked: int) -> None:
         if len(text) - 1 == limit or text[-1] == END:

@@ -20,7 +20,6 @@ _SETTINGS: dict[str, list[Any]] = {
     ],
     "bild_oracle": [BildOracleSettings(rollback_threshold=1.0)],
     "speculative": [speculative.SpeculativeSettings(draft_length=1), speculative.SpeculativeSettings(draft_length=5)],
-    "speculative_block": [speculative.BlockSettings(draft_length=4)],
     "speculative_lenient": [speculative.LenientSettings(lenience=0.4, draft_length=3)],
     "speculative_lossy": [
         speculative.LossySettings(lossiness=0.4, draft_length=3),
@@ -75,7 +74,6 @@ NUMERIC: list[tuple[str, Any]] = [
     ("speculative_confident", speculative.ConfidentSettings(max_draft=6, stop_below=0.4)),
     ("token_cascade", cascades.TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
     ("token_cascade", cascades.TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=4)),
-    ("speculative_block", speculative.BlockSettings(draft_length=4)),
     ("speculative_lenient", speculative.LenientSettings(lenience=0.4, draft_length=4)),
     ("speculative_lossy", speculative.LossySettings(lossiness=0.3, draft_length=3)),
     ("speculative_margin", speculative.MarginSettings(margin=0.1, draft_length=4)),

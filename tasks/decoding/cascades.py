@@ -59,9 +59,9 @@ def opt_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
 
 def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
-    # Sampling: the expectation under q, over the vocabulary.
+    # Sampling: the expectation under q, over the vocabulary. A token that q rules out adds 0, whatever its log p.
     if isinstance(q, PredictionBlock) and isinstance(p, PredictionBlock) and not q.sampling.greedy:
-        return rules.cross_entropy(q, p) > alpha
+        return -torch.where(q.scores > 0, q.scores * p.log_scores, 0.0).sum(-1) > alpha
     # Greedy: q is one-hot on its argmax.
     return p.surprisal(q.argmax) > alpha
 
@@ -156,11 +156,11 @@ def cascade_rule(rule: str, alpha: float) -> rules.AcceptanceRule:
     asks = defers(rule, alpha)
     # Greedily, a deferral to p would write its argmax: a drafted token that is this argmax stays in any case.
     matched = rules.match_target(
-        cascade_target(rule, alpha), accept_mask=lambda token, q, p: (p.argmax == token) | (asks(token, q, p) ^ True)
+        cascade_target(rule, alpha), lambda token, q, p: (p.argmax == token) | (asks(token, q, p) ^ True)
     )
     return replace(matched, deferral=in_numbers(rule, alpha), sampled=rules.SampledRule("cascade", alpha, RULES.index(rule)))
 
 
 def oracle(rule: str, alpha: float) -> rules.AcceptanceRule:
     """Draw from p where a rule of whole positions defers, else from q: (1 - δ) q + δ p (Algorithm 3)."""
-    return rules.deterministic_rule(lambda tokens, q, p: DEFERRALS[rule](q, p, alpha) ^ True, bonus=rules.BonusToken.NONE)
+    return rules.AcceptanceRule(lambda tokens, q, p: DEFERRALS[rule](q, p, alpha) ^ True, bonus=rules.BonusToken.NONE)

@@ -286,8 +286,6 @@ def _accept(parts: LoopParts, rows: list[RowState], draft: Draft, p: PredictionB
     rule, longest = parts.acceptance, max(map(len, draft.tokens))
     if not longest:
         return [0] * len(rows), p
-    if rule.joint and any(len(drafted) < longest for drafted in draft.tokens):
-        return _accept_one_by_one(parts, rows, draft, p)
     # The chance of each x_i given those before it, (rows, γ), of q and p: (rows, γ, vocabulary).
     result = rule.apply(draft.padded(p.logits.device), draft.q.head(longest), p.head(longest))
     accepted = []
@@ -295,20 +293,6 @@ def _accept(parts: LoopParts, rows: list[RowState], draft: Draft, p: PredictionB
         accepts = functools.partial(_accepts, parts, row, chances)
         accepted.append(sum(1 for _ in itertools.takewhile(accepts, range(len(drafted)))))
     return accepted, result.residual
-
-
-def _accept_one_by_one(
-    parts: LoopParts, rows: list[RowState], draft: Draft, p: PredictionBlock
-) -> tuple[list[int], TokenDistribution]:
-    """Do the same for drafts of unequal length, without the padding behind each."""
-    accepted, residuals = [], []
-    for index, row in enumerate(rows):
-        # One row as a batch: a joint rule multiplies over the draft, where padding would count as tokens.
-        own = PredictionBlock(p.logits[index : index + 1], p.sampling)
-        [count], residual = _accept(parts, [row], draft.select([index]), own)
-        accepted.append(count)
-        residuals.append(token_probabilities(residual)[0])
-    return accepted, torch.nn.utils.rnn.pad_sequence(residuals, batch_first=True)
 
 
 def _accepts(parts: LoopParts, row: RowState, chances: list[float], offset: int) -> bool:

@@ -19,7 +19,7 @@ from tasks.decoding.draft_rule import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Pair
 from tasks.decoding.predictions import LARGE_MODEL, MOST_AHEAD, SMALL_MODEL, CachedDraft, CachedModel, PredictionCache, TrieNode
-from tasks.decoding.rules import AcceptMask, BonusToken
+from tasks.decoding.rules import BonusToken
 from tasks.decoding.turn import LoopParts, RowState, TurnRules
 
 _NO_ENCODER_OUTPUT = EncoderOutput(torch.empty(1, 0, 0), torch.empty(1, 0, dtype=torch.long))
@@ -60,13 +60,10 @@ def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int)
     """Decode one row after the other; the trie of a source stays open until another source is needed.
 
     Raises:
-        NotReplayableError: tokens are drawn, or the rule or the drafter reads more of a model than its cached predictions.
+        NotReplayableError: tokens are drawn, or the drafter reads more of a model than its cached predictions.
     """
     if not parts.sampling.greedy:
         raise NotReplayableError("the method draws its tokens; only greedy decoding can be replayed")
-    accept = parts.acceptance.accept_mask
-    if accept is None:
-        raise NotReplayableError("the acceptance rule reads whole distributions, which are not cached")
     target = _source_of(parts.target)
     drafter = None if parts.drafter.decoder is None else _source_of(parts.drafter.decoder)
     turns, found = parts.turns(limit), []
@@ -75,7 +72,7 @@ def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int)
             target.cache.open_source(source)
         if drafter is None:
             parts.drafter.start(_NO_ENCODER_OUTPUT, [source])
-        replayer = _Replayer(parts, turns, accept, target, drafter, target.cache.trie.root, RowState(example, [], 0))
+        replayer = _Replayer(parts, turns, target, drafter, target.cache.trie.root, RowState(example, [], 0))
         if not parts.undrafted:
             found.append(replayer.run())
             continue
@@ -100,7 +97,6 @@ class _Replayer:
 
     parts: LoopParts
     turns: TurnRules
-    accept: AcceptMask
     target: CachedModel
     drafter: CachedModel | None
     """The drafting model; none where the drafter is a table, a copy or nothing."""
@@ -180,12 +176,12 @@ class _Replayer:
             return accepted, p[accepted].argmax, 0
         # Greedily T(q, p) puts all on q's argmax where the rule accepts it, else on p's.
         q, target = self._after(draft), p[accepted]  # what both models predict after the whole draft
-        next_token = q.argmax if self.accept(q.argmax, q, target) else target.argmax
+        next_token = q.argmax if rule.accept_mask(q.argmax, q, target) else target.argmax
         return accepted, next_token, int(self.parts.drafter.runs_model)
 
     def _count_accepted(self, draft: CachedDraft, p: Sequence[CachedStatistics]) -> int:
         """4. Return how many drafted tokens stay."""
-        accept, accepted = self.accept, 0
+        accept, accepted = self.parts.acceptance.accept_mask, 0
         for token, q in zip(draft.tokens, draft.q, strict=False):
             if not accept(token, q, p[accepted]):
                 break

@@ -96,7 +96,7 @@ class GreedyDeferral:
     """Defer where p(argmax q) is under this share of max p."""
 
 
-SAMPLED_RULES = ("bounds", "lenient", "lossy", "tuned", "block", "cascade")
+SAMPLED_RULES = ("bounds", "lenient", "lossy", "tuned", "cascade")
 """Forms of a rule of sampling, in the order of the kernel's `SampledRule`."""
 
 
@@ -116,21 +116,19 @@ class SampledRule:
 class AcceptanceRule:
     """What is accepted of a draft, and what follows it."""
 
+    accept_mask: AcceptMask
+    """The rule for greedy decoding, on blocks and on cached positions; the first rejected token gives way to p's argmax."""
     decide: AcceptanceFunction | None = None
-    """The decision; none where `accept_mask` decides when sampling too, without a draw."""
+    """The decision when sampling; none where `accept_mask` makes it too, without a draw."""
     bonus: BonusToken = BonusToken.TARGET
     target: TargetFunction = target_distribution
     """T(q, p), which the bonus token is drawn from where `bonus` is `RULE`."""
-    accept_mask: AcceptMask | None = None
-    """The rule for greedy decoding, on blocks and on cached positions; the first rejected token gives way to p's argmax."""
     greedy: GreedyAcceptance | None = None
     """The same in numbers, where it has that form."""
     deferral: GreedyDeferral | None = None
     """The same of a cascade, whose `bonus` is `RULE`."""
     sampled: SampledRule | None = None
     """What `decide` does in numbers, where the kernel can do it."""
-    joint: bool = False
-    """Whether the decision on a token depends on those behind it, so that `decide` takes drafts of one length at a time."""
 
     @property
     def in_numbers(self) -> SampledRule | None:
@@ -140,10 +138,8 @@ class AcceptanceRule:
 
     def apply(self, tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         """Decide on drafted tokens (rows, n), given the predictions of both models at their positions; n is at least 1."""
-        if self.accept_mask is not None and (self.decide is None or p.sampling.greedy):
+        if self.decide is None or p.sampling.greedy:
             return AcceptanceResult(cast(Tensor, self.accept_mask(tokens, q, p)), p)
-        if self.decide is None:
-            raise ValueError("an acceptance rule needs a decision or a mask")
         return self.decide(tokens, q, p)
 
 
@@ -166,14 +162,9 @@ def within_bounds(bounds: GreedyAcceptance) -> AcceptMask:
     return accept_mask
 
 
-def deterministic_rule(accept_mask: AcceptMask, bonus: BonusToken = BonusToken.TARGET) -> AcceptanceRule:
-    """Return a rule that draws nothing to decide; a token drawn from p replaces the first rejected one."""
-    return AcceptanceRule(bonus=bonus, accept_mask=accept_mask)
-
-
 def bounded_rule(bounds: GreedyAcceptance, bonus: BonusToken = BonusToken.TARGET) -> AcceptanceRule:
-    """Return the deterministic rule of these bounds."""
-    return AcceptanceRule(bonus=bonus, accept_mask=within_bounds(bounds), greedy=bounds)
+    """Return the rule of these bounds, which draws nothing to decide."""
+    return AcceptanceRule(within_bounds(bounds), bonus=bonus, greedy=bounds)
 
 
 # Speculative sampling and what it is made of.
@@ -190,38 +181,34 @@ def positive_residual(difference: Tensor, fallback: Tensor) -> Tensor:
     return torch.where(residual.sum(-1, keepdim=True) > 0, residual, fallback)
 
 
-def match_target(
-    target: TargetFunction, *, bonus: BonusToken = BonusToken.RULE, accept_mask: AcceptMask | None = None
-) -> AcceptanceRule:
+def match_target(target: TargetFunction, accept_mask: AcceptMask, bonus: BonusToken = BonusToken.RULE) -> AcceptanceRule:
     """Accept x with probability min(1, π(x)/q(x)), else draw from norm(max(0, π - q)) (SpecCascade, Algorithm 4).
 
     The emitted token follows π = T(q, p) exactly; with π = p this is speculative sampling (SD, Algorithm 1 and A.1).
 
     Args:
         target: T(q, p).
+        accept_mask: The rule where q and p are one-hot; greedy decoding writes out no distribution.
         bonus: What the token after a fully accepted draft comes from.
-        accept_mask: The rule where q and p are one-hot; greedy decoding then writes out no distribution.
     """
 
     def decide(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         wanted = token_probabilities(target(q, p))  # π: (rows, n, vocabulary)
         return AcceptanceResult(acceptance_probability(wanted, q.dist, tokens), positive_residual(wanted - q.dist, wanted))
 
-    return AcceptanceRule(decide, bonus, target, accept_mask)
+    return AcceptanceRule(accept_mask, decide, bonus, target)
 
 
 _ARGMAX = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=True)
 
 speculative_sampling = dataclasses.replace(
-    match_target(target_distribution, bonus=BonusToken.TARGET, accept_mask=within_bounds(_ARGMAX)),
+    match_target(target_distribution, within_bounds(_ARGMAX), BonusToken.TARGET),
     greedy=_ARGMAX,
     sampled=SampledRule("lenient"),
 )
 """Speculative sampling: the emitted token follows p; with one-hot distributions it is the large model's argmax."""
 
-accept_all = dataclasses.replace(
-    deterministic_rule(lambda tokens, q, p: tokens == tokens), greedy=GreedyAcceptance(math.inf, keep_agreed=False)
-)
+accept_all = AcceptanceRule(lambda tokens, q, p: tokens == tokens, greedy=GreedyAcceptance(math.inf, keep_agreed=False))
 """Every drafted token is accepted; the token after the draft comes from the large model (SpecCascade, token cascades)."""
 
 
@@ -244,7 +231,7 @@ def lenient(lenience: float) -> AcceptanceRule:
         )
 
     bounds = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=lenience)
-    return AcceptanceRule(decide, accept_mask=within_bounds(bounds), greedy=bounds, sampled=SampledRule("lenient", lenience))
+    return AcceptanceRule(within_bounds(bounds), decide, greedy=bounds, sampled=SampledRule("lenient", lenience))
 
 
 def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
@@ -292,42 +279,6 @@ def tuned_beta(q: Tensor, p: Tensor, alpha: float) -> Tensor:
     return beta.squeeze(-1).clamp_min(1 - alpha)
 
 
-# Block verification (Sun et al., 2024, arXiv 2403.10444): the tokens of a draft are accepted or rejected jointly. Text by
-# text as likely as the large model's own, as with token verification, and no draft keeps fewer tokens on average.
-
-
-def _reach(tokens: Tensor, q: Tensor, p: Tensor) -> Tensor:
-    """Return p_0 = 1 and p_i = min(1, p_{i-1} p(x_i) / q(x_i)) for i up to n (Algorithm 2): (rows, n + 1)."""
-    ratio = probability(p, tokens) / probability(q, tokens).clamp_min(_SMALLEST)  # (rows, n)
-    reach = [torch.ones_like(ratio[:, 0])]
-    for position in range(tokens.shape[1]):
-        reach.append((reach[-1] * ratio[:, position]).clamp_max(1.0))
-    return torch.stack(reach, -1)
-
-
-def _decide_jointly(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
-    """Decide on whole drafts of n tokens, all of one length.
-
-    Of the lengths i whose own draw η_i falls under h_i, Algorithm 2 takes the longest. Token by token, that is to accept the
-    i-th, once those before it are, with probability P(length ≥ i) / P(length ≥ i - 1).
-    """
-    reach = _reach(tokens, q.dist, p.dist)
-    residual = (reach[:, :-1, None] * p.dist - q.dist).clamp_min(0.0)  # (rows, n, vocabulary)
-    excess, short = residual.sum(-1), 1 - reach[:, :-1]
-    # Where q and p agree and nothing was missed before, a draft never ends: h is of no consequence.
-    inner = torch.where(excess + short > 0, excess / (excess + short).clamp_min(_SMALLEST), 1.0)
-    h = torch.cat([inner, reach[:, -1:]], -1)  # (rows, n + 1), for the lengths 0 to n
-    # shorter[i]: every length from i on has a draw η above its h.
-    shorter = (1 - h).flip(-1).cumprod(-1).flip(-1)
-    at_least = 1 - shorter
-    accept = at_least[:, 1:] / at_least[:, :-1].clamp_min(_SMALLEST)
-    return AcceptanceResult(accept.clamp(0.0, 1.0), positive_residual(residual, p.dist))
-
-
-block_verification = dataclasses.replace(speculative_sampling, decide=_decide_jointly, joint=True, sampled=SampledRule("block"))
-"""Greedy decoding is that of token verification, which keeps the same tokens there."""
-
-
 # Acceptance of tokens that the large model finds good enough, whatever the drafter thought of them. None of it is lossless.
 
 
@@ -339,28 +290,6 @@ def distance_rollback(threshold: float, bonus: BonusToken = BonusToken.TARGET) -
         bonus: What follows a fully accepted draft.
     """
     return bounded_rule(GreedyAcceptance(threshold, keep_agreed=False), bonus)
-
-
-def cross_entropy(q: PredictionBlock, p: PredictionBlock) -> Tensor:
-    """Return -Σ q log p of the scores, in nats: (rows, positions). A token that q rules out adds 0, whatever its log p."""
-    return -torch.where(q.scores > 0, q.scores * p.log_scores, 0.0).sum(-1)
-
-
-def distribution_rollback(threshold: float, *, divergence: bool) -> AcceptanceRule:
-    """Accept y while the distance of the scores q and p is at most the threshold (BiLD, equation 3, with other distances).
-
-    It reads q and p whole, so the general loop alone runs it.
-
-    Args:
-        threshold: The rollback threshold, in nats.
-        divergence: Whether the distance is KL(q‖p), the cross-entropy -Σ q log p less the entropy of q.
-    """
-
-    def decide(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
-        distance = cross_entropy(q, p) - (q.entropy if divergence else 0.0)
-        return AcceptanceResult(distance <= threshold, p)
-
-    return AcceptanceRule(decide)
 
 
 def within_margin(margin: float) -> AcceptanceRule:

@@ -31,7 +31,6 @@ GRID: list[dict[str, Any]] = [
     {"method": "bild", "values": {"drafter": ["early_layer"]}},
     {"method": "bild_oracle", "values": {}},
     {"method": "speculative", "values": {"drafter": ["unigram", "bigram", "copy", "suffix", "random", "early_layer", "heads"]}},
-    {"method": "speculative_block", "values": {"draft_length": [4]}},
     {"method": "speculative_margin", "values": {}},
     {"method": "speculative_lenient", "values": {"lenience": [0.5]}},
     {"method": "speculative_lossy", "values": {"tuned": [False, True]}},

@@ -32,12 +32,6 @@ class BildSettings(DraftingSettings):
     rollback_threshold: float = _distance(
         "Largest distance -log p(y) at which a drafted token is accepted; infinity disables rollback.", default=2.0
     )
-    rollback_distance: str = setting(
-        "The distance: hard, -log p(y), the cross-entropy of the small model's hard label; soft, that of its soft label, "
-        "-Σ q log p; kl, KL(q‖p). The last two read whole distributions: points are decoded, not replayed.",
-        default="hard",
-        choices=("hard", "soft", "kl"),
-    )
     max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
 
 
@@ -88,14 +82,6 @@ class BildOracleSettings:
     max_draft=LONGEST,
 )
 @preset(
-    "distances",
-    "BiLD, 3.4 and 4.1: hard alone; the other distances and all steps ours",
-    fallback_threshold=(0.6,),
-    rollback_threshold=(0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0),
-    rollback_distance=("hard", "soft", "kl"),
-    max_draft=LONGEST,
-)
-@preset(
     "no_fallback",
     "BiLD, Figure 5 and 7.3: a fixed window of 3 to 10; rollback steps ours",
     fallback_threshold=(0.0,),
@@ -111,14 +97,11 @@ class BildOracleSettings:
 )
 def bild(pair: Pair, settings: BildSettings, request: Request) -> DecodingMethod:
     from tasks.decoding.loop import speculative_loop
-    from tasks.decoding.rules import distance_rollback, distribution_rollback
+    from tasks.decoding.rules import distance_rollback
 
     fallback = DraftRule(window=settings.max_draft, fallback_threshold=settings.fallback_threshold, ends_unverified=True)
     # Rollback: keep y while d ≤ α_RB, else p's argmax takes its place.
-    if settings.rollback_distance == "hard":
-        rollback = distance_rollback(settings.rollback_threshold)
-    else:
-        rollback = distribution_rollback(settings.rollback_threshold, divergence=settings.rollback_distance == "kl")
+    rollback = distance_rollback(settings.rollback_threshold)
     return speculative_loop(pair, settings.drafter, rollback, fallback, request)
 
 

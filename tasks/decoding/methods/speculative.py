@@ -26,11 +26,6 @@ class SpeculativeSettings(DraftingSettings):
 
 
 @settings
-class BlockSettings(SpeculativeSettings):
-    """Speculative decoding with block verification (Sun et al., 2024): exact, and with more accepted tokens when sampling."""
-
-
-@settings
 class LenientSettings(SpeculativeSettings):
     """Speculative decoding with lenience (SD, A.5)."""
 
@@ -88,14 +83,6 @@ def speculative(pair: Pair, settings: SpeculativeSettings, request: Request) -> 
     from tasks.decoding.rules import speculative_sampling
 
     return fixed_window(pair, settings, speculative_sampling, request)
-
-
-@method("speculative_block", BlockSettings, "Sun et al., 2024, Algorithm 2", lossless=True)
-@preset("windows", "Sun et al., 2024; values ours", draft_length=(4, 6, 8))
-def speculative_block(pair: Pair, settings: BlockSettings, request: Request) -> DecodingMethod:
-    from tasks.decoding.rules import block_verification
-
-    return fixed_window(pair, settings, block_verification, request)
 
 
 @method("speculative_lenient", LenientSettings, "Leviathan et al., 2023, appendix A.5")

@@ -312,8 +312,7 @@ def _named_by(point: OperatingPoint, *names: str) -> str:
     """A BiLD point of the small model by some of its settings; empty for others, and where one of them is missing."""
     fixed: Settings = {name: point.settings[name] for name in names if name in point.settings}
     plain = point.method == "bild" and point.drafter == "small"
-    other = point.settings.get("rollback_distance", "hard") != "hard" or not fixed.get(names[0])
-    return "" if other or not plain else f"BiLD {formatting.settings_text(fixed)}"
+    return f"BiLD {formatting.settings_text(fixed)}" if plain and fixed.get(names[0]) else ""
 
 
 def _most_points(points: Iterable[OperatingPoint], name_of: Name, most: int = MOST_SERIES) -> list[str]:
@@ -338,17 +337,15 @@ def oracle(summary: Summary, _: Sweeps) -> list[Panel]:
 
 @figure("What each policy is worth", "BiLD, Figure 5")
 def ablations(summary: Summary, _: Sweeps) -> list[Panel]:
-    """BiLD against itself with one policy off (a fixed window instead of falling back when unsure, or no rollback) or another
-    distance for rollback. Lines join the settings that no other setting of the same kind beats; further left is faster."""
+    """BiLD against itself with one policy off: a fixed window instead of falling back when unsure, or no rollback. Lines join
+    the settings that no other setting of the same kind beats; further left is faster."""
 
     def policy(point: OperatingPoint) -> str:
         thresholds = [point.settings.get(f"{name}_threshold") for name in ("fallback", "rollback")]
         if None in thresholds:
             return ""
         fallback, rollback = (float(value or 0.0) for value in thresholds)
-        distance = point.settings.get("rollback_distance", "hard")
-        full = "BiLD" if distance == "hard" else f"BiLD, {distance} distance"
-        return "without fallback" if fallback == 0 else "without rollback" if math.isinf(rollback) else full
+        return "without fallback" if fallback == 0 else "without rollback" if math.isinf(rollback) else "BiLD"
 
     groups, drawn = list[Group](), set[str]()
     for arm in COLORS:

@@ -40,7 +40,7 @@ _FORMATS = {
     ("",): "{:.2f}",
 }
 """Of a field by the end of its name, the first that fits."""
-_DEFAULTS = {("drafter", "small"), ("rollback_distance", "hard")}
+_DEFAULTS = {("drafter", "small")}
 """Settings that are left out of a text."""
 
 

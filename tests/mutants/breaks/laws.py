@@ -32,17 +32,12 @@ BREAKS = (
           "DeterministicDrafter.draft", "one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)",
           "PredictionBlock(torch.zeros(len(drafted), max(map(len, drafted)), self.vocabulary), self.sampling)",
           _law("speculative copy", "speculative suffix", "speculative random")),
-    # Lenient, lossy and joint acceptance.
+    # Lenient and lossy acceptance.
     Break("lenient-residual-of-speculative-sampling", _RULES, "lenient.decide",
           "p.dist - lenience * q.dist", "p.dist - q.dist", _law("lenient")),
     Break("lossy-acceptance-of-speculative-sampling", _RULES, "lossy.decide",
           "p.dist / (1 - alpha)", "p.dist", _law("lossy")),
     Break("tuned-beta-of-the-exact-rejection", _RULES, "tuned_beta", "(q - p / (1 - alpha))", "(q - p)", _law("lossy, tuned")),
-    Break("block-reach-beyond-one", _RULES, "_reach", ".clamp_max(1.0)", "", _law("block plain, 2")),
-    Break("block-residual-of-token-verification", _RULES, "_decide_jointly",
-          "reach[:, :-1, None] * p.dist - q.dist", "p.dist - q.dist", _law("block plain, 2")),
-    Break("block-reads-padding", _LOOP, "_accept",
-          "if rule.joint and", "if False and", ("tests/unit/decoding/test_rules.py",)),
     # BiLD and the margin.
     Break("distance-of-q", _RULES, "within_bounds", "p.surprisal(tokens)", "q.surprisal(tokens)", _law("bild, fixed window")),
     Break("correction-from-q", _RULES, "AcceptanceRule.apply",
@@ -63,6 +58,6 @@ BREAKS = (
     Break("diff-wrong-way", _CASCADES, "diff", "p.top - q.top >", "q.top - p.top >", _law("diff")),
     Break("opt-log-ignores-the-distance", _CASCADES, "opt_log", "alpha * p.total_variation(q)", "alpha", _law("opt_log")),
     Break("bild-star-expects-under-p", _CASCADES, "bild",
-          "cross_entropy(q, p)", "cross_entropy(p, p)", _law("bild*")),
+          "q.scores * p.log_scores", "p.scores * p.log_scores", _law("bild*")),
     Break("token-v3-absolute-bound", _CASCADES, "token_v3", "(1 - alpha) * top", "1 - alpha", _law("token_v3")),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.decoding.cascades import cascade_target
+from tasks.decoding.cascades import cascade_rule, cascade_target
 from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts, Generation
@@ -22,7 +22,6 @@ from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.predictions import PredictionCache
 from tasks.decoding.registry import decode
 from tasks.decoding.replay import replay_pair
-from tasks.decoding.rules import match_target
 from tests.architectures import pair_of
 from tests.emission import GREEDY, block, emission, positions, repeatable
 from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, toy_sources
@@ -84,7 +83,7 @@ def test_texts_at_the_smallest_cost_are_those_of_speculative_decoding(rule: str)
 def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha: float) -> None:
     """Lemma 8."""
     q, p = pair
-    opt, diff = (emission(match_target(cascade_target(rule, alpha)), q, p) for rule in ("opt", "diff"))
+    opt, diff = (emission(cascade_rule(rule, alpha), q, p) for rule in ("opt", "diff"))
     drafted = int(q.dist.argmax())
     assert opt.accept[drafted] == diff.accept[drafted]
     assert opt.accept[drafted] in (0, 1)

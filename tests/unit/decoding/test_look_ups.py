@@ -317,7 +317,7 @@ def test_a_rule_may_read_the_table_after_a_draft() -> None:
 
     def build(draws: TokenSource) -> SpeculativeLoop:
         drafter = look_ups.TableDrafter(table.tables, target, sampling, draws)
-        rule = match_target(lambda q, p: (q.dist + p.dist) / 2)
+        rule = match_target(lambda q, p: (q.dist + p.dist) / 2, lambda tokens, q, p: tokens == p.argmax)
         return SpeculativeLoop(target, rule, sampling, draws, drafter, DraftRule(window=1))
 
     def mixture(source: Prefix, prefix: Prefix) -> torch.Tensor:

@@ -16,7 +16,7 @@ from tasks.decoding.method import Pair, Request, SamplingSettings
 from tasks.decoding.methods import speculative
 from tasks.decoding.methods.baselines import VanillaSettings
 from tasks.decoding.methods.bild import BildOracleSettings, BildSettings
-from tasks.decoding.methods.cascades import SpeculativeCascadeSettings, TokenCascadeSettings
+from tasks.decoding.methods.cascades import DiffOracleSettings, SpeculativeCascadeSettings, TokenCascadeSettings
 from tasks.decoding.methods.speculative import LenientSettings, SpeculativeSettings
 from tasks.decoding.registry import METHODS, decode
 from tasks.decoding.runtimes.choose import open_decoders
@@ -242,7 +242,7 @@ PLAIN = SamplingSettings(temperature=1.0)
 def test_kept_predictions_change_nothing(name: str, sampling: SamplingSettings) -> None:
     """Methods in turn, one of which runs in the general loop, on two batches, of which the second one is asked for twice."""
     pair, asked = pair_of(name), list[tuple[Any, Rows]]()
-    methods = [*NUMERIC[::3], ("bild", BildSettings(rollback_threshold=2.0, rollback_distance="soft")), *NUMERIC[1::3]]
+    methods = [*NUMERIC[::3], ("diff_oracle", DiffOracleSettings()), *NUMERIC[1::3]]
     for sources in (SOURCES[:4], SOURCES[4:], SOURCES[4:]):
         asked += [(built(method, settings, pair, sampling), sources) for method, settings in methods]
     plain = [one.run(sources, range(len(sources)), 9) for one, sources in asked]

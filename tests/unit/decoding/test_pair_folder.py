@@ -139,7 +139,7 @@ def record(length: int, method: str = "speculative", drafter: str = "small") -> 
         (manifest("speculative_margin", {"draft_length": 4, "margin": 0.1}, record(5)), 4),
         (manifest("speculative", {"draft_length": 3, "drafter": "copy"}, record(7), record(2)), 7),
         (manifest("bild", {}, record(2), record(4), record(9)), 4),
-        (manifest("bild", {}, record(4, method="speculative_block"), record(6, drafter="copy"), record(8)), 8),
+        (manifest("bild", {}, record(4, method="speculative_confident"), record(6, drafter="copy"), record(8)), 8),
         (manifest("bild", {}), 5),
         (manifest("vanilla_large", {}, record(4), record(6)), 4),
     ],
@@ -150,7 +150,7 @@ def test_the_draft_length_is_the_points_or_a_certified_one(found: pair_folder.Pa
 
 def test_a_certificate_is_of_greedy_speculative_decoding_with_the_small_model() -> None:
     wanted = record(3)
-    found = manifest("bild", {}, record(3, method="speculative_block"), record(3, drafter="copy"), record(2), wanted)
+    found = manifest("bild", {}, record(3, method="speculative_confident"), record(3, drafter="copy"), record(2), wanted)
     assert pair_folder.certified(found, 3) is wanted
     assert pair_folder.certified(found, 4) is None
     assert pair_folder.certified(pair_folder.PairManifest(found.point, found.text), 3) is None

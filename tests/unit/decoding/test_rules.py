@@ -7,12 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from tasks.decoding import rules
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.method import Request, SamplingSettings
-from tasks.decoding.methods.speculative import BlockSettings
+from tasks.decoding.methods.speculative import SpeculativeSettings
 from tasks.decoding.registry import decode
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
 from tests.toys import prefix_pair, random_table, toy_sources
@@ -42,19 +41,6 @@ def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
     result = rule.apply(torch.tensor([[0, 1]]), block_of(Q), block_of(P[:, :2]))
     assert result.accept.tolist() == [kept]
     torch.testing.assert_close(rules.token_probabilities(result.residual), P[:, :2])
-
-
-@pytest.mark.parametrize(("divergence", "distances"), [(False, [1.3045, 2.0030]), (True, [0.2749, 1.3640])])
-def test_rollback_by_whole_distributions_by_hand(divergence: bool, distances: list[float]) -> None:
-    """-Σ q log p, and KL(q‖p), whichever token was drafted; a token that q rules out adds nothing."""
-    forbidden = block_of(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])), block_of(torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]))
-    for index, distance in enumerate(distances):
-        for threshold, kept in ((distance - 1e-3, False), (distance + 1e-3, True)):
-            rule = rules.distribution_rollback(threshold, divergence=divergence)
-            for tokens in ([0, 1], [2, 2]):
-                result = rule.apply(torch.tensor([tokens]), block_of(Q), block_of(P[:, :2]))
-                assert bool(result.accept[0, index]) is kept
-        assert rule.apply(torch.tensor([[0, 0]]), *forbidden).accept.tolist() == [[True, False]]
 
 
 def test_a_token_of_probability_zero_is_accepted_only_by_an_infinite_threshold() -> None:
@@ -99,29 +85,12 @@ def test_greedy_lossy_is_speculative_sampling(pair: tuple[PredictionBlock, Predi
     assert one.replacement.argmax() == strict.replacement.argmax()
 
 
-def expected_length(rule: rules.AcceptanceRule, q: PredictionBlock, p: PredictionBlock) -> Tensor:
-    """The mean number of accepted tokens of a draft from `q`, over all drafts of two tokens."""
-    vocabulary, total = q.dist.shape[-1], torch.zeros(())
-    for first in range(vocabulary):
-        for second in range(vocabulary):
-            accept = rule.apply(torch.tensor([[first, second]]), q, p).accept[0]
-            total += q.dist[0, 0, first] * q.dist[0, 1, second] * (accept[0] + accept[0] * accept[1])
-    return total
-
-
-def test_the_example_of_the_paper() -> None:
-    """Section 2: two tokens, q and p are (2/3, 1/3) and (1/3, 2/3) at either position; 10/9 tokens become 11/9."""
-    q, p = (block_of(torch.tensor([[row, row]])) for row in ([2 / 3, 1 / 3], [1 / 3, 2 / 3]))
-    assert float(expected_length(rules.speculative_sampling, q, p)) == pytest.approx(10 / 9, abs=1e-6)
-    assert float(expected_length(rules.block_verification, q, p)) == pytest.approx(11 / 9, abs=1e-6)
-
-
 def test_drafts_of_unequal_length_are_decided_as_if_alone() -> None:
     """A draft ends at an end token, others beside it go on."""
     tables = (random_table(name, agreement=0.5, sharpness=1.0, vocabulary=5, end=1.0) for name in ("small", "large"))
     pair, sources = prefix_pair(*tables), toy_sources(40, seed=7)
-    settings, request = BlockSettings(draft_length=4), Request(11, PLAIN)
-    together = decode("speculative_block", settings, pair, sources, request)
-    alone = [decode("speculative_block", settings, pair, [one], request, [number])[0] for number, one in enumerate(sources)]
+    settings, request = SpeculativeSettings(draft_length=4), Request(11, PLAIN)
+    together = decode("speculative", settings, pair, sources, request)
+    alone = [decode("speculative", settings, pair, [one], request, [number])[0] for number, one in enumerate(sources)]
     assert together == alone
     assert len({drafted for one in together for drafted, _ in one.counts.kept}) > 1

@@ -18,7 +18,7 @@ extern "C" {
 typedef int32_t (*Choose)(int64_t example, int64_t position, int32_t purpose, int64_t turn, const double* weights, int64_t count);
 
 enum Purpose { kTarget, kAccept, kDraft };
-enum SampledRule { kBounds, kLenient, kLossy, kTuned, kJoint, kCascade };
+enum SampledRule { kBounds, kLenient, kLossy, kTuned, kCascade };
 enum CascadeRule { kChow, kChowLog, kDiff, kDiffLog, kOpt, kOptLog, kBild, kTokenV1, kTokenV2, kTokenV3 };
 
 // From logits to what tokens are sampled from; a temperature of 0 is greedy.
@@ -338,31 +338,6 @@ Decision decide(const Sampling& sampling, const Draws& draws, const int32_t* dra
         return {int32_t(index), here.residual(draws, position, 1 / beta, 1, here.q)};
     }
     return {int32_t(both.size())};
-}
-
-// Decides on a whole draft (Sun et al., 2024, Algorithm 2), as `rules.py` does token by token.
-Decision decide_jointly(const Draws& draws, const int32_t* draft, const std::vector<Both>& both, int64_t begin) {
-    const size_t drafted = both.size();
-    std::vector<double> reach = {1}, shorter(drafted + 1, 1);
-    for (size_t index = 0; index < drafted; index++)
-        reach.push_back(std::min(1.0, reach[index] * both[index].p.of(draft[index]) / both[index].q.of(draft[index])));
-    double left = 1;
-    for (size_t index = drafted + 1; index-- > 0;) {
-        double h = reach[index];
-        if (index < drafted) {
-            const float share = reach[index];
-            const double excess = sum_of(both[index].p.count, [&](int64_t i) { return positive(both[index].p.at(i) * share - both[index].q.at(i)); });
-            const double all = excess + 1 - reach[index];
-            h = all > 0 ? excess / all : 1;
-        }
-        shorter[index] = left *= 1 - h;
-    }
-    for (size_t index = 0; index < drafted; index++) {
-        const double chance = (1 - shorter[index + 1]) / std::max(1 - shorter[index], 1e-38);
-        if (!draws.accepts(chance, begin + index))
-            return {int32_t(index), both[index].residual(draws, begin + index, reach[index], 1, both[index].p)};
-    }
-    return {int32_t(drafted)};
 }
 
 }  // namespace

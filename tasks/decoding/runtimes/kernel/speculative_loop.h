@@ -417,9 +417,7 @@ struct SpeculativeLoop {
         both.clear();
         for (int32_t index = 0; index < drafted; index++)
             both.push_back({drawn_from[drafted_at(row, index)], large_distribution(row, index, p_best[index])});
-        const Draws draws = draws_of(row);
-        const Decision found = rules.sampling->rule == kJoint ? decide_jointly(draws, row.draft(), both, row.text.count)
-                                                               : decide(*rules.sampling, draws, row.draft(), both, row.text.count);
+        const Decision found = decide(*rules.sampling, draws_of(row), row.draft(), both, row.text.count);
         row.next = found.next;
         return found.accepted;
     }

@@ -81,7 +81,7 @@ def test_tokens_and_counts_are_the_references(name: str, recorded: bool, method:
 FULLY = ("speculative", "bild")
 """Methods whose drafts are drawn otherwise than the target's tokens in the quick tests too."""
 SAMPLED = [
-    *("vanilla_large", "speculative", "speculative_block", "speculative_lossy", "bild"),
+    *("vanilla_large", "speculative", "speculative_lossy", "bild"),
     *("speculative_confident", "speculative_cascade", "sequence_cascade"),
 ]
 
