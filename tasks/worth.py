@@ -233,7 +233,7 @@ def open_models(arguments: argparse.Namespace) -> tuple[Pair, Callable[[list[str
         InputError: a setting is out of its bounds, a model is missing, or the two do not fit each other or the lengths.
     """
     try:
-        machine = MachineSettings(dtype=arguments.dtype, threads=arguments.threads)
+        machine = MachineSettings(dtype=arguments.dtype, drafter_dtype=arguments.drafter_dtype, threads=arguments.threads)
         lengths = {"max_target_tokens": arguments.max_tokens, "chat_template": arguments.chat_template}
         text = dataclasses.replace(OWN_TEXT, **lengths)
     except ValueError as error:
@@ -353,6 +353,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--max-tokens", type=int, default=128, metavar="N", help=longest)
     found.add_argument("--chat-template", action="store_true", help="put each text as a user's message")
     found.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "int8"), help="default: %(default)s")
+    found.add_argument("--drafter-dtype", default="same", choices=("same", "int8"), help="of SMALL (default: %(default)s)")
     found.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads (default: torch's number)")
     found.add_argument("--figure", type=Path, metavar="FILE", help="draw the speed-ups in this file, .svg or .png")
     add_json(found)
@@ -366,6 +367,8 @@ def main() -> None:
     if len(texts) < _GROUPS:
         raise InputError(f"{arguments.texts}: {len(texts)} texts are too few; give {_GROUPS} or more, and --count as many")
     check_picture("--figure", arguments.figure)
+    if arguments.small is None and arguments.drafter_dtype != "same":
+        raise InputError("--drafter-dtype is the number format of SMALL, which is not given; name it, or leave the option out")
     pair, encode, device = open_models(arguments)
     sources, request, clock = encode(texts), Request(arguments.max_tokens), synchronised_clock(device)
     # 1. What the models cost on groups of the texts.

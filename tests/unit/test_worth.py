@@ -114,8 +114,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_the_command_measures_a_pair(run: Run, folder: Path) -> None:
     words = ("--texts", folder / "texts", "--max-tokens", 12, "--threads", 1, "--figure", folder / "worth.svg")
-    status, printed, _ = run(folder / "large", folder / "small", *words)
+    status, printed, _ = run(folder / "large", folder / "small", *words, "--drafter-dtype", "int8")
     assert status == 0
+    assert "; drafts native, int8, " in printed
     for expected in ("one at a time", "ceiling: ", "agreement ", "at temperature 1: agreement ", "timed, greedy with draft "):
         assert expected in printed
     assert "Speed-up that a drafter would bring" in (folder / "worth.svg").read_text(encoding="utf-8")
@@ -147,6 +148,7 @@ def test_bad_input_gets_one_line(run: Run, folder: Path, tmp_path: Path) -> None
         ((tmp_path / "nowhere", "--texts", texts, "--figure", tmp_path / "none" / "worth.svg"), "none is no folder"),
         ((folder / "large", "--texts", texts, "--max-tokens", 1), "max_target_tokens"),
         ((folder / "large", "--texts", texts, "--threads", 100000), "threads"),
+        ((folder / "large", "--texts", texts, "--drafter-dtype", "int8"), "--drafter-dtype is the number format of SMALL"),
     ):
         status, printed, said = run(*words)
         assert (status, printed) == (2, "")
