@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -253,19 +253,18 @@ def _first_values(entry: Section) -> Section:
     return {"method": entry["method"], "values": kept}
 
 
-def make_project(variants: Sequence[Variant], folder: Path, device: str = "cpu") -> None:
-    """Copy this working tree to a repository of its own, whose tasks are the variants on stand-ins."""
+def make_project(variant: Variant, folder: Path, device: str = "cpu") -> None:
+    """Copy this working tree to a repository of its own, whose one task is the variant on stand-ins."""
     copy_tree(ROOT, folder, without=("tests/", "docs/"))
     (folder / "dvc.lock").unlink(missing_ok=True)
-    params: Section = {"active": {}, "machine": MACHINE | {"device": device}, "tasks": {}}
-    for variant in variants:
-        place = Path("stand-ins") / variant.name
-        lines = write_data_set(variant, folder / place / "data")
-        tokenizer = tokenizer_of(MODELS[names_of(variant)["large"]]["tokenizer"], lines)
-        for model in [one for one, name in names_of(variant).items() if name != FIRST_LAYER]:
-            write_model(variant, model, folder / place / model, tokenizer, lines)
-        params["active"][variant.name] = f"{place}/data"
-        params["tasks"][variant.name] = section_of(variant, f"{place}/small", f"{place}/large")
+    place = Path("stand-ins") / variant.name
+    lines = write_data_set(variant, folder / place / "data")
+    tokenizer = tokenizer_of(MODELS[names_of(variant)["large"]]["tokenizer"], lines)
+    for model in [one for one, name in names_of(variant).items() if name != FIRST_LAYER]:
+        write_model(variant, model, folder / place / model, tokenizer, lines)
+    section = section_of(variant, f"{place}/small", f"{place}/large")
+    machine = MACHINE | {"device": device}
+    params: Section = {"active": {variant.name: f"{place}/data"}, "machine": machine, "tasks": {variant.name: section}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
     identity = ["-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost"]
     for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "rehearsal"]):
@@ -274,7 +273,7 @@ def make_project(variants: Sequence[Variant], folder: Path, device: str = "cpu")
 
 def rehearse(variant: Variant, folder: Path, device: str = "cpu") -> int:
     """Run the pipeline of a variant in a new folder; return its exit status."""
-    make_project([variant], folder, device)
+    make_project(variant, folder, device)
     (folder / ".cache").mkdir()
     spare_tables(folder / ".cache")
     command = [sys.executable, "-m", "flows.pipeline"]
