@@ -89,8 +89,8 @@ COMMANDS = {
     "send": Command("tasks.tracking", "send the runs that wait for MLflow", ("send",)),
     "bench": Command(
         "tasks.bench",
-        "time decoding and sweeping on this machine",
-        ("bench decoding --quick", "bench sweep --task chat --quick"),
+        "time decoding on this machine",
+        ("bench decoding --quick", "bench gpu --quick"),
     ),
     "doctor": Command("tasks.doctor", "check this machine: what is missing for what", ("doctor", "doctor --json")),
 }

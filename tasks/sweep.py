@@ -21,7 +21,7 @@ from tasks.config import Params, Task, load, task_parser
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.method import Request, SamplingSettings
-from tasks.errors import InputError, stage
+from tasks.errors import stage
 from tasks.evaluation.acceptance import agreeing_layers
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
@@ -242,27 +242,10 @@ def sweep(params: Params, task: Task, paths: TaskPaths, arms: Sequence[str] = AR
     return done, found
 
 
-def with_workers(params: Params, workers: int | None) -> Params:
-    """The parameters with the number of processes of the command line, if it is given there.
-
-    Raises:
-        InputError: it is out of bounds.
-    """
-    if workers is None:
-        return params
-    try:
-        return params.model_copy(update={"machine": dataclasses.replace(params.machine, workers=workers)})
-    except ValueError as error:
-        raise InputError(f"--workers: {error}") from None
-
-
 def main() -> None:
     """Sweep the drafters of both arms, resuming an interrupted sweep; failed points are listed on standard error."""
-    parser = task_parser(__doc__)
-    workers = "processes that replay and decode on a CPU (default: machine.workers in the parameter file)"
-    parser.add_argument("--workers", type=int, metavar="N", help=workers)
-    arguments = parser.parse_args()
-    params = with_workers(load(arguments.params), arguments.workers)
+    arguments = task_parser(__doc__).parse_args()
+    params = load(arguments.params)
     found, pairs = sweep(params, params.task(arguments.task), TaskPaths(arguments.task))
     done = [row for rows in found.values() for row in rows]
     failed = [row for row in done if isinstance(row, FailedRow)]

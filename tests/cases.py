@@ -86,7 +86,7 @@ def diff_oracle(rule: str, cost: float, sampling: str) -> Case:
 
 
 def sequential(confidence: str, cost: float) -> Case:
-    settings = cascades.SequenceCascadeSettings(confidence=confidence, quantile=0.3, deferral_cost=cost)
+    settings = cascades.SequenceCascadeSettings(confidence=confidence, deferral_cost=cost)
     return Case("sequence_cascade", settings, functools.partial(laws.sequence_cascade, settings), "top-p")
 
 
@@ -137,7 +137,6 @@ CASES = {
     "diff_oracle, diff_log": diff_oracle("diff_log", 0.1, "top-p"),
     "sequence_cascade, mean": sequential("mean", 0.55),
     "sequence_cascade, sum": sequential("sum", 0.8),
-    "sequence_cascade, quantile": sequential("quantile", 0.5),
 }
 _SAMPLED_IN_KERNEL = {
     *("vanilla_large", "vanilla_small", "bild", "speculative_cascade", "token_cascade", "sequence_cascade"),

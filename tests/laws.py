@@ -192,7 +192,7 @@ def sequence_cascade(settings: SequenceCascadeSettings, models: Models, limit: i
 
     def sure(text: Prefix) -> bool:
         logs = np.log([models.q_scores((START, *text[:position]))[token] for position, token in enumerate(text)])
-        total = {"sum": logs.sum(), "mean": logs.mean(), "quantile": np.quantile(logs, settings.quantile)}
+        total = {"sum": logs.sum(), "mean": logs.mean()}
         return bool(math.exp(total[settings.confidence]) >= 1 - settings.deferral_cost)
 
     kept = {text: probability for text, probability in first.items() if sure(text)}

@@ -2,7 +2,6 @@
 
     decoding   decoding against transformers.generate and CTranslate2 on the same weights, one text at a time and in batches
     gpu        the same on a CUDA GPU, with torch and transformers alone
-    sweep      a planned sweep against one that decodes and times every point
 
 Each logs its results as they are measured, and prints JSON. `--quick` runs every part at small sizes, to see that
 it works; the numbers then mean nothing. The exit status is 1 where two contenders that must generate the same tokens do not.
@@ -18,7 +17,7 @@ from tasks.bench.harness import UnequalError
 from tasks.console import command_parser, log
 from tasks.errors import stage
 
-BENCHMARKS = ("decoding", "gpu", "sweep")
+BENCHMARKS = ("decoding", "gpu")
 
 
 def main(given: Sequence[str]) -> int:

@@ -202,7 +202,7 @@ class Plan:
             # What ZeRO takes of each card depends on their number, and is not estimated.
             return StagePlan(stage, math.nan, math.nan, 16 * cost.parameters, math.nan, math.nan)
         # The settings of micro-batches that fit, as the stage itself chooses them, and their peak.
-        half, texts = self._in_half(training), math.ceil(training.texts_of_step(sum(self._lengths)) / self._processes)
+        half, texts = self._in_half(training), math.ceil(training.batch_size / self._processes)
         found, peak = fitting(cost, training, texts, USABLE * self._card.memory - beside, half=half)
         if found is None:
             fix = "take optimizer adamw with zero_stage 3, offload parameters and accumulation 1, or a smaller pair"
@@ -211,7 +211,7 @@ class Plan:
         # One forward pass, one backward pass of twice the work, and one more forward where activations are recomputed.
         passes = 4 if settings["activation_checkpointing"] else 3
         trained = len(self._task.seeds) if beside else 1
-        seen = training.steps * training.texts_of_step(sum(self._lengths)) * trained
+        seen = training.steps * training.batch_size * trained
         operations = seen * passes * cost.operations
         if stage == "align" and self._task.align.loss != "sequence" and not self._task.align.reads_stored:
             operations += seen * self._costs["large"].operations

@@ -27,7 +27,7 @@ KEPT_CHECKPOINTS = 2
 """Checkpoints on disk: the newest, and the one before in case the newest is damaged."""
 _LOWER = ("validation_loss",)
 """Measurements of which less is better."""
-_State = tuple[int, float, int]
+_State = tuple[int, float]
 """Best step, its value, evaluations without improvement."""
 _BEST = "best.safetensors"
 """The best weights so far; each checkpoint has those of its time, under its own seal."""
@@ -105,8 +105,8 @@ class BestWeights:
 
     def __init__(self, folder: Path, settings: TrainingSettings, state: Mapping[str, object]) -> None:
         """Continue from a checkpoint's state and its weights; start over if the state is empty."""
-        self._folder, self._by, self._patience = folder, settings.choose_by, settings.patience
-        self._step, self._value, self._waited = cast("_State", state.get("best", (0, 0.0, 0)))
+        self._folder, self._by = folder, settings.choose_by
+        self._step, self._value = cast("_State", state.get("best", (0, 0.0)))
         if distributed.is_main():
             (folder / _BEST).unlink(missing_ok=True)  # of a later step than the checkpoint's
             if self._step:
@@ -127,17 +127,11 @@ class BestWeights:
         value = distributed.broadcast(measured[self._by])
         better = not self._step or (value < self._value if self._by in _LOWER else value > self._value)
         if not (better and math.isfinite(value)):
-            self._waited += 1
             return
-        self._step, self._value, self._waited = step, value, 0
+        self._step, self._value = step, value
         if distributed.is_main():
             self._save(model)
         distributed.barrier()
-
-    @property
-    def out_of_patience(self) -> bool:
-        """Whether `patience` evaluations have passed without better weights."""
-        return self._patience > 0 and self._waited >= self._patience
 
     def restore_weights(self, model: PreTrainedModel) -> int | None:
         """Load the best weights into the model and return their step; None if the last weights are kept."""
@@ -153,7 +147,7 @@ class BestWeights:
 
     def state_dict(self) -> dict[str, _State]:
         """Return the state for a checkpoint."""
-        return {"best": (self._step, self._value, self._waited)}
+        return {"best": (self._step, self._value)}
 
     def _save(self, model: PreTrainedModel) -> None:
         from safetensors.torch import save_file

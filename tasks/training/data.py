@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -173,7 +173,7 @@ class BucketBatchSampler:
         self._chosen = range(len(examples)) if chosen is None else chosen
         by = examples if examples.batched_like is None else examples.batched_like
         self._lengths = [(len(source), len(target)) for source, target in zip(by.sources, by.targets, strict=True)]
-        self._size, self._budget, self._seed = settings.batch_size, settings.batch_tokens, settings.seed
+        self._size, self._seed = settings.batch_size, settings.seed
         self._epoch, self._begins, self._batches = -1, 0, list[list[int]]()
 
     def batch_at(self, step: int) -> list[int]:
@@ -192,12 +192,11 @@ class BucketBatchSampler:
         indices = list(self._chosen)
         rng.shuffle(indices)
         # 2. Sort them by length, but only within windows of many batches.
-        mean = max(1, sum(sum(self._lengths[index]) for index in indices) // len(indices))
-        window = _WINDOW * (self._size if not self._budget else max(1, self._budget // mean))
+        window = _WINDOW * self._size
         for begin in range(0, len(indices), window):
             indices[begin : begin + window] = self._alike(indices[begin : begin + window])
         # 3. Cut the batches, and shuffle these.
-        batches = list(self._cut(indices))
+        batches = self._cut(indices)
         rng.shuffle(batches)
         return batches
 
@@ -211,25 +210,8 @@ class BucketBatchSampler:
         source, target = (max(self._lengths[index][side] for index in batch) for side in (0, 1))
         return len(batch) * (source + _TARGET * target)
 
-    def _cut(self, indices: list[int]) -> Iterator[list[int]]:
-        """Cut batches of `batch_size`, or fill each up to the token budget, padding included.
-
-        An example over the budget forms a batch alone.
-        """
-        if not self._budget:
-            yield from (indices[begin : begin + self._size] for begin in range(0, len(indices), self._size))
-            return
-        batch: list[int] = []
-        source = target = 0  # the longest of the batch so far
-        for index in indices:
-            # What the batch costs with this example: every row as long as the longest source and target.
-            wider = max(source, self._lengths[index][0]), max(target, self._lengths[index][1])
-            if batch and sum(wider) * (len(batch) + 1) > self._budget:
-                yield batch
-                batch, wider = [], self._lengths[index]
-            batch.append(index)
-            source, target = wider
-        yield batch
+    def _cut(self, indices: list[int]) -> list[list[int]]:
+        return [indices[begin : begin + self._size] for begin in range(0, len(indices), self._size)]
 
 
 def _winding(first: int, second: int) -> tuple[int, int]:

@@ -276,7 +276,7 @@ def training_share(
     """
     parameters, on_cpu = list(model.parameters()), model.device.type == "cpu"
     if training.steps:
-        texts = training.texts_of_step(text.max_source_tokens + text.max_target_tokens)
+        texts = training.batch_size
         cost = text_cost(model.config, text.max_source_tokens, text.max_target_tokens)
         trained = sum(one.numel() for one in parameters if one.requires_grad)
         needed = cost.step_bytes(training, math.ceil(texts / training.accumulation), trained, half=half)

@@ -65,7 +65,7 @@ class TrainingResult:
     resumed_from: int
     """Step of the checkpoint that the run resumed from; 0 for a new run."""
     steps: int
-    """Steps taken; fewer than in the settings if patience ended training."""
+    """Steps taken."""
     kept: int
     """Step whose weights were kept."""
     measured: dict[str, float] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def train(
     best, whole = BestWeights(resume, settings, state), TrainingLog(state, log, device)
     step, measured = first, dict[str, float]()
     with console.progress(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
-        while step < settings.steps and not best.out_of_patience:
+        while step < settings.steps:
             # 2. Take a step. Each has its own seed, so that dropout is the same after a resume.
             own = (settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank()
             torch.manual_seed(own % 2**64)

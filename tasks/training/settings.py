@@ -47,13 +47,6 @@ class TrainingSettings:
         ge=0,
     )
     batch_size: int = setting("Examples per step, over all processes and micro-batches.", default=16, unit="examples", ge=1)
-    batch_tokens: int = setting(
-        "Most tokens per step, padding included (examples times the sum of the longest source and target); each step has at "
-        "least one example. Replaces batch_size; 0 uses batch_size.",
-        default=0,
-        unit="tokens",
-        ge=0,
-    )
     accumulation: int = setting(
         "Micro-batches of each process's share of a step, to save memory; 0: as few as fit the device with the longest texts, "
         "with activation_checkpointing where a single one needs it.",
@@ -126,15 +119,9 @@ class TrainingSettings:
         default="last",
         choices=WEIGHT_CHOICES,
     )
-    patience: int = setting(
-        "Evaluations without improvement of choose_by after which training ends; 0 never ends it early.",
-        default=0,
-        unit="evaluations",
-        ge=0,
-    )
 
     def validate(self) -> None:
-        if self.accumulation > self.batch_size and not self.batch_tokens:
+        if self.accumulation > self.batch_size:
             fix = "a micro-batch has at least one example; lower it"
             raise ValueError(f"accumulation is {self.accumulation}, but batch_size is {self.batch_size}, and {fix}")
         if self.accumulation == 0 and self.zero_stage:
@@ -157,18 +144,12 @@ class TrainingSettings:
         if self.choose_by not in self.allowed_choices:
             fix = f"it must be one of {', '.join(self.allowed_choices)}"
             raise ValueError(f"choose_by is {self.choose_by}, which only align measures; {fix}")
-        if self.patience and self.choose_by == "last":
-            raise ValueError(f"patience is {self.patience}, but choose_by is last; name a measurement, such as validation_loss")
         if self.trunk == "frozen" and not (self.draft_heads or self.exit_classifier):
             raise ValueError("trunk is frozen, so nothing is trained; set draft_heads or exit_classifier")
         if self.trunk == "frozen" and self.exit_loss != "none":
             raise ValueError(f"exit_loss is {self.exit_loss}, which trains the trunk, but trunk is frozen; set it to none")
         if self.trunk == "frozen" and self.activation_checkpointing:
             raise ValueError("activation_checkpointing is true, but trunk is frozen and keeps no activations; set it to false")
-
-    def texts_of_step(self, longest: int) -> int:
-        """Return the texts of a step in which source and target together have `longest` tokens."""
-        return max(1, self.batch_tokens // longest) if self.batch_tokens else self.batch_size
 
     @property
     def has_auxiliary_losses(self) -> bool:

@@ -201,7 +201,7 @@ def _sized(job: TrainingJob, model: PreTrainedModel, device: torch.device) -> Tr
         return dataclasses.replace(training, accumulation=max(1, training.accumulation))
     if distributed.world_size() != int(os.environ.get("LOCAL_WORLD_SIZE", "1")):
         raise InputError(f"{job.label}: accumulation is 0, and several machines may fit different ones; set it to at least 1")
-    texts = math.ceil(training.texts_of_step(text.max_source_tokens + text.max_target_tokens) / distributed.world_size())
+    texts = math.ceil(training.batch_size / distributed.world_size())
     cost = text_cost(model.config, text.max_source_tokens, text.max_target_tokens)
     room = distributed.room_of_step(device, job.teachers)
     found, peak = fitting(cost, training, texts, room, half=in_bfloat16(training, device))
@@ -222,13 +222,11 @@ def _require_step_memory(training: TrainingSettings, examples: TokenDataset, voc
         InputError: they are larger than the memory.
     """
     targets = list(map(len, examples.targets))
-    longest = max(map(len, examples.sources)) + max(targets)
-    texts = min(len(targets), max(1, training.batch_tokens // longest) if training.batch_tokens else training.batch_size)
+    texts = min(len(targets), training.batch_size)
     # Some micro-batch has at least its share of the texts, padded to at least their mean length.
     positions = texts * sum(targets) / len(targets) / (training.accumulation * distributed.world_size())
-    name = "batch_tokens" if training.batch_tokens else "batch_size"
-    what = f"the logits of a step with {name} {getattr(training, name)}"
-    require_memory(4 * positions * vocabulary, what, f"make {name} smaller or accumulation larger")
+    what = f"the logits of a step with batch_size {training.batch_size}"
+    require_memory(4 * positions * vocabulary, what, "make batch_size smaller or accumulation larger")
 
 
 def _work(job: TrainingJob, device: torch.device) -> str:

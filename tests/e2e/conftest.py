@@ -37,7 +37,7 @@ GRID: list[dict[str, Any]] = [
     {"method": "speculative_confident", "values": {}},
     {"method": "beam_large", "values": {"beams": [2]}},
     {"method": "speculative_beam", "values": {"beams": [2], "draft_beams": [3]}},
-    {"method": "sequence_cascade", "values": {"confidence": ["quantile"]}},
+    {"method": "sequence_cascade", "values": {"confidence": ["sum"]}},
     {"method": "token_cascade", "values": {}},
     {"method": "diff_oracle", "values": {}},
     {"method": "speculative_cascade", "values": {"rule": ["chow", "diff_log", "opt", "token_v3"]}},

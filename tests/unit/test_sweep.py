@@ -43,7 +43,6 @@ from tasks.evaluation.sweep.clock import Laps, PointTimer, Start
 from tasks.evaluation.sweep.grid import VANILLA, Drafter, SweepPoint
 from tasks.loaded_pair import LoadedPair, LoadedPairs, require_composable
 from tasks.locks import timing_lock
-from tasks.machine import worker_count
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
 from tests.architectures import models, pair_of, whole_rows
@@ -119,16 +118,6 @@ def test_points_that_the_pair_cannot_run_are_refused_first(point: SweepPoint, sa
     require_composable(NO_TABLES, pair, request)
     with pytest.raises(InputError, match=message):
         require_composable([*NO_TABLES, point], pair, request)
-
-
-def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
-    params = Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")})
-    assert stage.with_workers(params, None).machine == params.machine
-    assert stage.with_workers(params, 3).machine.workers == 3
-    with pytest.raises(InputError, match="--workers: workers"):
-        stage.with_workers(params, -1)
-    with pytest.raises(InputError, match=r"machine.workers is 250, which is too many for the cores here"):
-        worker_count(stage.with_workers(params, 250).machine)
 
 
 def test_pairs_are_handed_over_where_other_processes_need_no_transformers(

@@ -60,11 +60,10 @@ class SequenceCascadeSettings:
     """The small model answers; where it is not confident, the large model answers again (SpecCascade, equation 1)."""
 
     confidence: str = setting(
-        "How the log-probabilities of the small model's tokens are combined: sum, mean or a quantile.",
+        "How the log-probabilities of the small model's tokens are combined.",
         default="mean",
-        choices=("sum", "mean", "quantile"),
+        choices=("sum", "mean"),
     )
-    quantile: float = setting("The quantile to take; 0 is the least confident token.", default=0.0, ge=0, le=1)
     deferral_cost: float = setting(
         "α: the large model answers where the confidence, as a probability, is below 1 - α.", default=0.5, ge=0, le=1
     )
@@ -111,16 +110,10 @@ class SpeculativeCascadeSettings(_Deferring, SpeculativeSettings):
 
 
 def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCascadeSettings) -> float:
-    """Return the confidence in a whole answer: exp of the sum, mean or quantile of its tokens' log-probabilities (in nats).
+    """Return the confidence in a whole answer: exp of the sum or mean of its tokens' log-probabilities (in nats).
 
-    The sum is equation 1, q(x_m … x_{m+n}); the mean gives the geometric mean over tokens, independent of length; quantiles,
-    interpolated between two tokens, are those of Gupta et al. (2024).
+    The sum is equation 1, q(x_m … x_{m+n}); the mean gives the geometric mean over tokens, independent of length.
     """
-    if settings.confidence == "quantile":
-        import numpy as np
-
-        # exp is monotonic: the quantile of the logarithms is that of the probabilities.
-        return math.exp(np.quantile(log_probabilities, settings.quantile))
     total = math.fsum(log_probabilities)
     return math.exp(total / len(log_probabilities) if settings.confidence == "mean" else total)
 

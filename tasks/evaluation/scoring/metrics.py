@@ -522,10 +522,3 @@ def compared_as(full_name: str) -> str:
 def points_of(name: str, value: float) -> float:
     """Quality in points, of which more is better: the value of a metric, by its name, or minus a perplexity."""
     return -value if name == PERPLEXITY else value
-
-
-def forget() -> None:
-    """Clear the caches of scored examples, for benchmarks of the scoring."""
-    _bleu_example.cache_clear()
-    _rouge_example.cache_clear()
-    passes.cache_clear()

@@ -218,12 +218,12 @@ def surely(token: int) -> Predict:
 
 
 def test_a_token_too_unlikely_for_float32_still_has_a_confidence() -> None:
-    """At this temperature a token of probability e^-200 is drawn; the quantile must remain finite."""
+    """At this temperature a token of probability e^-200 is drawn; its confidence must remain finite."""
 
     def cold(source: Prefix, prefix: Prefix) -> Tensor:
         return torch.tensor([0.0, -200.0, -200.0, -200.0])
 
-    settings = cascades.SequenceCascadeSettings(confidence="quantile", quantile=0.5, deferral_cost=0.9)
+    settings = cascades.SequenceCascadeSettings(confidence="mean", deferral_cost=0.9)
     sampling = SamplingSettings(temperature=1000.0)
     found = decode("sequence_cascade", settings, prefix_pair(cold, cold), [[END]] * 30, Request(3, sampling))
     assert {one.proposers[0] for one in found} == {"s", "l"}

@@ -163,16 +163,14 @@ def test_a_sweep_counts_seeds_temperatures_and_slices() -> None:
     assert found[0].operations > found[1].operations
 
 
-def test_processes_and_batches_of_tokens_share_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_share_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     task = xsum()
     eight = {one.stage: one for one in Plan(task, CARDS["A100"], processes=8).stages()}["finetune_large"]
     assert eight.settings["accumulation"] == 1 and eight.hours < stages(task, CARDS["A100"])["finetune_large"].hours / 7
     section = variant_of("xsum-bild").section()
-    section["align"] |= {"batch_size": 256, "batch_tokens": 1088}
-    assert stages(Task.model_validate_json(json.dumps(section)), CARDS["A100"])["align"].settings["accumulation"] == 1
     # The control has the settings of align.
     section["finetune"]["large"] = {"steps": 0}
-    section["align"] |= {"batch_tokens": 0, "accumulation": 1, "precision": "float32"}
+    section["align"] |= {"batch_size": 256, "accumulation": 1, "precision": "float32"}
     monkeypatch.setattr(plan, "card_at_hand", lambda: CARDS["H100"])
     with pytest.raises(InputError, match=r"^align does not fit the H100 \(80 GB\); set accumulation to 4$"):
         require_fit(Task.model_validate_json(json.dumps(section)), MachineSettings())

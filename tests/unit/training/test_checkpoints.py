@@ -148,10 +148,8 @@ def test_no_space_left_for_the_seal_is_no_checkpoint_either(monkeypatch: pytest.
     assert not list(tmp_path.iterdir())
 
 
-def best_of(
-    folder: Path, choose_by: str = "quality", patience: int = 0, state: Mapping[str, object] | None = None
-) -> BestWeights:
-    return BestWeights(folder, TrainingSettings(choose_by=choose_by, patience=patience), state or {})
+def best_of(folder: Path, choose_by: str = "quality", state: Mapping[str, object] | None = None) -> BestWeights:
+    return BestWeights(folder, TrainingSettings(choose_by=choose_by), state or {})
 
 
 def model_of(value: float) -> Any:
@@ -197,23 +195,16 @@ def test_no_best_weights_are_written_when_the_last_are_kept(tmp_path: Path) -> N
     assert model["head"].weight.mean().item() == 7.0
 
 
-def test_patience_counts_evaluations_without_a_better_one(tmp_path: Path) -> None:
-    best, seen = best_of(tmp_path, patience=2), []
-    for step, value in enumerate([1.0, 0.5, 2.0, 2.0, 1.0], 1):
-        best.update(model_of(step), {"quality": value}, step)
-        seen.append(best.out_of_patience)
-    assert seen == [False, False, False, False, True]
+def test_what_was_not_measured_cannot_choose(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="choose_by is quality, but this run measures validation_loss; name"):
-        best.update(model_of(0), {"validation_loss": 1.0}, 6)
-    assert not looked(best_of(tmp_path), [2.0, 1.0, 1.0, 1.0]).out_of_patience
+        best_of(tmp_path).update(model_of(0), {"validation_loss": 1.0}, 6)
 
 
 def test_a_checkpoint_resumes_the_search(tmp_path: Path) -> None:
-    save(Engine(), tmp_path, 3, looked(best_of(tmp_path, patience=3), [1.0, 3.0, 2.0]).state_dict())
+    save(Engine(), tmp_path, 3, looked(best_of(tmp_path), [1.0, 3.0, 2.0]).state_dict())
     _, state = load_latest(Engine(), tmp_path)
-    taken = best_of(tmp_path, patience=3, state=state)
+    taken = best_of(tmp_path, state=state)
     looked(taken, [2.5, 2.0], first=4)
-    assert taken.out_of_patience
     assert taken.restore_weights(model_of(0)) == 2
 
 

@@ -14,7 +14,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"zero_stage": 3}, "zero_stage is 3, but optimizer is adafactor, .* set zero_stage to 2, or optimizer to adamw"),
     ({"offload": "optimizer", "optimizer": "adamw"}, "offload is optimizer, but zero_stage is 0; it must be at least 1"),
     ({"offload": "parameters", "zero_stage": 2, "optimizer": "adamw"}, "offload is parameters, but zero_stage is 2; it must"),
-    ({"patience": 2}, "patience is 2, but choose_by is last; name a measurement, such as validation_loss"),
     ({"trunk": "frozen"}, "trunk is frozen, so nothing is trained; set draft_heads or exit_classifier"),
     ({"trunk": "frozen", "draft_heads": 1, "activation_checkpointing": True}, "activation_checkpointing is true, but trunk is"),
     ({"trunk": "frozen", "draft_heads": 1, "exit_loss": "weighted"}, "exit_loss is weighted, which trains the trunk, but"),

@@ -28,7 +28,7 @@ GREEDY: list[tuple[str, Any]] = [
     *((method, settings) for method, several in SETTINGS.items() if method not in DECODED_ONLY for settings in several),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
     ("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=math.inf)),
-    ("sequence_cascade", cascades.SequenceCascadeSettings(confidence="quantile", quantile=0.3, deferral_cost=0.6)),
+    ("sequence_cascade", cascades.SequenceCascadeSettings(confidence="sum", deferral_cost=0.6)),
     *(
         ("speculative_cascade", cascades.SpeculativeCascadeSettings(rule=rule, deferral_cost=0.3, draft_length=4))
         for rule in cascades.CASCADE_RULES
